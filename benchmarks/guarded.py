@@ -22,7 +22,7 @@ from keyblock.bundle import load_bundle
 from keyblock.meeting import Meeting, WeighedQuery
 from keyblock.order import candidate, rank
 from keyblock.pipeline import Pipeline, PipelineConfig
-from keyblock.pooled import beside_the_order, pooled_evidence, shared_terms
+from keyblock.pooled import fused_with_order, pooled_evidence, shared_terms
 from keyblock.runtime.model import GraphModel
 from keyblock.scoring import score_selections
 from training.collections.collection import Collection
@@ -46,7 +46,7 @@ class Blocks:
         """The candidates' numbers, best first, by system."""
         weighed = WeighedQuery(self._preparation.query(query), self._preparation.pipeline.frequencies)
         evidence = pooled_evidence([shared_terms(Meeting(weighed, self._preparation.document(name))) for name in candidates])[:, 0]
-        found = {"blocks alone": evidence, "beside the order": beside_the_order(evidence)}
+        found = {"blocks alone": evidence, "beside the order": fused_with_order(evidence)}
         return {system: np.argsort(-scores, kind="stable") for system, scores in found.items()}
 
 

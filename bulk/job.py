@@ -15,7 +15,7 @@ from bulk.progress import Bar
 from bulk.stages import Job, Prepare, Score, Stage
 from bulk.work import Intake, Layout
 from keyblock.bundle import load_bundle
-from keyblock.lock import alone_in
+from keyblock.lock import locked
 from keyblock.runtime.cpus import default_threads
 
 
@@ -48,7 +48,7 @@ def rank_all(options: Options) -> Summary:
     """Do what is not done yet. Raises BulkError, BundleError, and OSError where a file cannot be written."""
     bundle, layout = load_bundle(options.bundle), Layout(options.out)
     held = BulkError(f"{options.out}: another job writes to it; wait for it, or choose another --out")
-    with alone_in(options.out, held):
+    with locked(options.out, held):
         about = describe(options, bundle)
         whole = agree(options.out, about)
         if whole is not None and all(layout.rankings(shard).exists() for shard in range(whole["shards"])):

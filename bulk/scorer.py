@@ -8,7 +8,7 @@ import pyarrow as pa
 from bulk.options import Asking
 from bulk.schemas import rankings_schema
 from bulk.sources import Source, TextSource
-from keyblock.answering import Answered, Asked
+from keyblock.answering import Answered, AnswerOptions
 from keyblock.bundle import Bundle
 from keyblock.first_stage import FirstStage
 from keyblock.lists import CandidateList, meet, rank_lists
@@ -34,7 +34,7 @@ class BundleScorer:
         self.schema = rankings_schema(blocks=asking.blocks, spans=asking.spans)
         self._pipeline, self._model = bundle.pipeline, model
         self._source = source or TextSource(bundle.pipeline)
-        self._asked = Asked(asking.spans, asking.span_threshold, top_n=asking.top_n)
+        self._asked = AnswerOptions(asking.spans, asking.span_threshold, top_n=asking.top_n)
         self._fusion = asking.fusion
         packing = self._pipeline.config.packing
         self._budget = packing.kept_inside(asking.max_tokens_per_doc)

@@ -1,4 +1,4 @@
-"""What makes a document's logit of its passages' states, as an ONNX graph with free numbers of documents and passages."""
+"""The learned aggregator, from passages' states to a document's logit, as an ONNX graph with free sizes."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from training.models.ranker_module import RankerModule
 
 
 class TraceableAggregator(nn.Module):
-    """What of the model makes a document's logit of its passages' states."""
+    """The part of the model that turns passages' states into a document's logit."""
 
     def __init__(self, model: RankerModule) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ def export_aggregator(model: RankerModule, path: Path) -> None:
     """Write the fp32 graph: states (docs, passages, hidden) and mask (docs, passages) to logits (docs,).
 
     Args:
-        model: one that combines; left in eval mode.
+        model: a model that combines states; left in eval mode.
         path: where the ONNX file goes.
 
     Raises:

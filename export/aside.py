@@ -1,7 +1,7 @@
-"""A graph's large weights outside of it, while it is optimized.
+"""Keeps a graph's large weights outside of it while it is optimized.
 
-ONNX Runtime's optimizer copies the whole graph several times and lets go of none of the copies: four times a model's weights. A
-graph does not give memory back either, when a weight is taken out of it: those in files of their own are never put in.
+ONNX Runtime's optimizer copies the whole graph several times and frees none of the copies: four times a model's weights. A graph
+does not free memory when a weight is removed from it either, so weights in separate files are never loaded into it.
 """
 
 from collections.abc import Iterator
@@ -14,21 +14,21 @@ from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto, numpy_helper
 from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
-LARGE = 1 << 20  # bytes of a weight that is set aside
+LARGE = 1 << 20  # the least bytes of a weight that is set aside
 Weights = dict[str, bytes | NDArray[np.uint8]]
-"""By name: their bytes, or a file of them."""
+"""Weights by name: their bytes, or a memory-mapped file of them."""
 
 
 @contextmanager
 def weights_aside(graph: ModelProto, folder: Path | None = None, large: int = LARGE) -> Iterator[Weights]:
-    """Take the bytes of large float weights out of a graph; whoever reads such a weight through onnx still gets its values.
+    """Take the bytes of large float weights out of a graph; code that reads such a weight through onnx still gets its values.
 
-    What is made of the graph has them back after `put_back`.
+    `put_back` restores them in the resulting graph.
 
     Args:
-        graph: whole, or loaded without its external data.
-        folder: where that is; read from there until it is put back.
-        large: bytes from which on a weight is large.
+        graph: a whole graph, or one loaded without its external data.
+        folder: the folder of the external data, which is read from there until it is put back.
+        large: the least bytes of a large weight.
     """
     aside: Weights = {}
     if folder is not None:
@@ -52,7 +52,7 @@ def weights_aside(graph: ModelProto, folder: Path | None = None, large: int = LA
 
 
 def put_back(graph: ModelProto, aside: Weights) -> None:
-    """Give the weights that are still in a graph their bytes again; takes them out of `aside`."""
+    """Restore the bytes of the weights that are still in a graph; removes them from `aside`."""
     for tensor in graph.graph.initializer:
         if tensor.name in aside and not tensor.raw_data:
             tensor.raw_data = bytes(aside.pop(tensor.name))
@@ -60,7 +60,7 @@ def put_back(graph: ModelProto, aside: Weights) -> None:
 
 
 def _read_from(folder: Path, graph: ModelProto, large: int, aside: Weights) -> None:
-    """What stands in files: large weights stay there, small ones and constants are taken into the graph."""
+    """Read external data: large weights stay in their files, small weights and constants are loaded into the graph."""
     constants = [attribute.t for node in graph.graph.node for attribute in node.attribute if attribute.HasField("t")]
     given = [(tensor, tensor.data_type == TensorProto.FLOAT) for tensor in graph.graph.initializer]
     for tensor, stays in [*given, *((constant, False) for constant in constants)]:

@@ -1,4 +1,4 @@
-"""The bi-encoder as one ONNX graph: a packed sequence comes in, is split into query and sentence, and their cosine goes out."""
+"""The bi-encoder as one ONNX graph: it splits a packed sequence into query and sentence, and outputs their scaled cosine."""
 
 import warnings
 from pathlib import Path
@@ -18,7 +18,7 @@ from training.models.transformer_ranker import masked_by
 
 
 class Traced(nn.Module):
-    """What a graph computes."""
+    """The computation of the graph."""
 
     def __init__(self, model: BiEncoder) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class Traced(nn.Module):
 
 
 def export_bi_encoder(model: BiEncoder, path: Path) -> dict[str, int]:
-    """Write the fp32 graph of what the model says of sequences to `path`.
+    """Write the fp32 graph of the model's outputs for sequences to `path`.
 
     Args:
         model: loaded with ``attention="eager"``; left in eval mode.
@@ -39,7 +39,7 @@ def export_bi_encoder(model: BiEncoder, path: Path) -> dict[str, int]:
     Returns:
         Fused nodes by operator.
 
-    Raises ExportError for an encoder of one type of segment: nothing would tell the graph where the sentence begins.
+    Raises ExportError for an encoder with one type of segment: the graph could not know where the sentence begins.
     """
     config = model.encoder.config
     if not model.typed:
@@ -49,7 +49,7 @@ def export_bi_encoder(model: BiEncoder, path: Path) -> dict[str, int]:
         )
     free = {name: {0: "batch", 1: "length"} for name in model.INPUTS}
     with masked_by(model, spelled_masks(config)), warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of shapes that the exporter leaves open: checked below
+        warnings.simplefilter("ignore", UserWarning)  # about shapes that the exporter leaves open: checked below
         trace(Traced(model).eval(), _example(model.vocabulary_size), path, LOGITS, free)
     graph = optimized_graph(onnx.load(str(path)), config)
     check_shapes(graph, {name: ["batch", "length"] for name in model.INPUTS}, {LOGITS: ["batch"]})
@@ -58,7 +58,7 @@ def export_bi_encoder(model: BiEncoder, path: Path) -> dict[str, int]:
 
 
 def _example(vocabulary_size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Three sequences of other lengths, two with the same query: token ids, types and mask, shape (3, 16)."""
+    """Three sequences of different lengths, two with the same query: token ids, types and mask, shape (3, 16)."""
     ids = torch.arange(2, 2 + 3 * 16).reshape(3, 16) % vocabulary_size
     ids[1, :6] = ids[0, :6]
     place, splits, ends = torch.arange(16), torch.tensor([[6], [6], [9]]), torch.tensor([[16], [12], [14]])

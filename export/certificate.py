@@ -1,6 +1,6 @@
 """The proof that a bundle's scores are the model's: the same pairs of text through transformers and through KeyBlock.
 
-Compared is the whole way from text to logit: tokenizer, packing and graph here, transformers' tokenizer and model there.
+The proof compares the whole way from text to logit: KeyBlock's tokenizer, packing and graph, and transformers' tokenizer and model.
 """
 
 import platform
@@ -20,19 +20,19 @@ from keyblock.pipeline import Pipeline
 from keyblock.scoring import Model
 
 ALLOWED = 1e-3  # largest difference of a logit in fp32
-PAIRS = 384  # at least
-FULL = 0.15  # of the pairs fill a sequence; the words of the others are drawn on a scale of logarithms, from one word up
+PAIRS = 384  # the least pairs of a certificate
+FULL = 0.15  # the share of pairs that fill a sequence; the others have a log-uniform number of words, from one up
 Pair = tuple[str, str]
 
 
 def mixed_pairs(pipeline: Pipeline, queries: Sequence[str], texts: Sequence[str], n: int) -> list[Pair]:
-    """Pairs of a query and a passage of real text, of all lengths that one sequence of the pipeline's largest budget holds.
+    """Pairs of a query and a passage of real text, of all lengths that fit one sequence of the pipeline's largest budget.
 
     Args:
-        pipeline: says what fits.
-        queries: to draw from; each fits the pipeline's query.
-        texts: whose words, one after the other and again from the start, are cut into passages.
-        n: pairs.
+        pipeline: the pipeline whose sequences the pairs must fit.
+        queries: the queries, used in turn; the pipeline must not truncate any.
+        texts: their words in order, repeated from the start, are cut into passages.
+        n: number of pairs.
     """
     rng, words = random.Random(0), " ".join(texts).split()
     longest = pipeline.config.packing.budget_range[1]
@@ -48,7 +48,7 @@ def mixed_pairs(pipeline: Pipeline, queries: Sequence[str], texts: Sequence[str]
 
 
 def _cut(pipeline: Pipeline, text: str, room: int) -> str:
-    """As much of the text as gives at most `room` tokens."""
+    """The beginning of the text that has at most `room` tokens."""
     while (n := len(pipeline.prepare_document(text).token_ids)) > room:
         words = text.split(" ")
         text = " ".join(words[: max(1, min(len(words) - 1, len(words) * room // n))])
@@ -58,7 +58,7 @@ def _cut(pipeline: Pipeline, text: str, room: int) -> str:
 
 
 def served_logits(pipeline: Pipeline, model: Model, pairs: Sequence[Pair]) -> NDArray[np.float32]:
-    """What a bundle's graphs say of pairs that fit one sequence, shape (pairs,). Raises ExportError for a pair that does not."""
+    """The logits of a bundle's graphs for pairs that fit one sequence, shape (pairs,). Raises ExportError for a longer pair."""
     longest = pipeline.config.packing.budget_range[1]
     sequences = []
     for query, text in pairs:
@@ -70,11 +70,11 @@ def served_logits(pipeline: Pipeline, model: Model, pairs: Sequence[Pair]) -> ND
 
 
 def differences(expected: NDArray[np.float32], found: NDArray[np.float32]) -> dict[str, float]:
-    """The largest and mean absolute difference, over how many pairs, and how far apart the expected logits are.
+    """The largest and mean absolute difference, the number of pairs, and the least and largest expected logit.
 
-    Raises ExportError as `check_telling` does.
+    Raises ExportError as `check_varied` does.
     """
-    check_telling(expected)
+    check_varied(expected)
     moved = np.abs(expected.astype(np.float64) - found)
     return {
         "max": float(moved.max()),
@@ -85,8 +85,8 @@ def differences(expected: NDArray[np.float32], found: NDArray[np.float32]) -> di
     }
 
 
-def check_telling(expected: NDArray[np.float32]) -> None:
-    """Raise ExportError for logits that are all the same, which prove nothing, and for some that are not finite."""
+def check_varied(expected: NDArray[np.float32]) -> None:
+    """Raise ExportError for logits that are all the same, which prove nothing, and for logits that are not finite."""
     if not np.isfinite(expected).all():
         raise ExportError("the model gives logits that are not finite: its weights are damaged, or no weights of its architecture")
     if not np.ptp(expected) > 0:
@@ -96,18 +96,18 @@ def check_telling(expected: NDArray[np.float32]) -> None:
 
 
 def certify(expected: NDArray[np.float32], pipeline: Pipeline, model: Model, pairs: Sequence[Pair]) -> dict[str, Any]:
-    """The certificate, for the bundle.
+    """The certificate for the bundle.
 
     Args:
-        expected: shape (pairs,), what transformers' tokenizer and model say of them.
-        pipeline: the bundle's.
-        model: its graphs, in fp32.
+        expected: shape (pairs,), the logits from transformers' tokenizer and model.
+        pipeline: the bundle's pipeline.
+        model: the bundle's graphs, in fp32.
         pairs: see `mixed_pairs`.
 
     Raises:
         ExportError: a logit differs by more than ALLOWED, or is not finite.
     """
-    check_telling(expected)  # before the graph does: its own words would be of its outputs
+    check_varied(expected)  # before the graph runs, whose error message would be about its outputs
     found = differences(expected, served_logits(pipeline, model, pairs))
     if not found["max"] <= ALLOWED:
         raise ExportError(
@@ -125,8 +125,8 @@ def certify(expected: NDArray[np.float32], pipeline: Pipeline, model: Model, pai
 
 
 def versions() -> dict[str, str]:
-    """Of all that has a part in a score."""
-    import onnxruntime  # whichever wheel it came in
+    """The versions of all software that takes part in a score."""
+    import onnxruntime  # from whichever wheel is installed
 
     names = ("torch", "transformers", "tokenizers", "onnx")
     return {

@@ -1,6 +1,6 @@
-"""What keyblock-import reads: a checkpoint of transformers, from the hub or a directory, its tokenizer, and the scores it gives.
+"""Reads a transformers checkpoint for keyblock-import, from the hub or a directory: its model, its tokenizer, and its scores.
 
-What is wrong with one is said in a line. A head is never invented, and code of others is run only where that was asked for.
+Errors are one line. A missing head is never invented, and a checkpoint's own code runs only if that is requested.
 """
 
 import json
@@ -28,9 +28,9 @@ from training.models.judge import Judge
 
 CLASSIFIER, GENERATOR = "ForSequenceClassification", "ForCausalLM"
 CARD = "config_sentence_transformers.json"
-TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")  # without any, transformers makes an empty one
-ROWS, TOKENS = 8, 4096  # pairs, and tokens with padding, that transformers' model reads at once: memory grows with their squares
-UNBOUNDED = 1 << 20  # what tokenizers call a model_max_length that nobody set is far more
+TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")  # without any of these, transformers makes an empty one
+ROWS, TOKENS = 8, 4096  # the most pairs, and tokens with padding, of a batch: memory grows with the square of the length
+UNBOUNDED = 1 << 20  # a tokenizer without a model_max_length reports a far larger number
 ACTIVATIONS = {"Sigmoid": "sigmoid", "Identity": "identity"}
 WHOLE = "put all of model.safetensors beside config.json (a file of a few lines is git-lfs's pointer: git lfs pull)"
 Pair = tuple[str, str]
@@ -38,13 +38,13 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A cross-encoder of others.
+    """A cross-encoder that somebody else trained.
 
     Attributes:
-        source: as it was named.
-        model: in eval mode, with eager attention, in fp32; or the repository's own graph, where it has no weights.
-        tokenizer: transformers' own, a fast one.
-        question: what a decoder is asked; none for a model that reads pairs.
+        source: the directory or name that was given.
+        model: in eval mode, with eager attention, in fp32; or the repository's own graph, if it has no weights.
+        tokenizer: transformers' fast tokenizer.
+        question: a decoder's prompt and answers; none for a model that reads pairs.
     """
 
     source: str
@@ -54,18 +54,18 @@ class Checkpoint:
 
     @property
     def config(self) -> PretrainedConfig:
-        """The model's."""
+        """The model's configuration."""
         return self.model.config if isinstance(self.model, GivenGraph) else self.model.module.config
 
     @property
     def window(self) -> int:
-        """Tokens of the longest pair that the model and its tokenizer are made for."""
+        """The most tokens of a pair that the model and its tokenizer are made for."""
         most = int(self.tokenizer.model_max_length)
         return min(self.model.max_length, most if 0 < most < UNBOUNDED else UNBOUNDED)
 
     @property
     def about(self) -> dict[str, Any]:
-        """Where it comes from, for the bundle."""
+        """The checkpoint's origin, for the bundle."""
         return {
             "model": self.source,
             "revision": getattr(self.config, "_commit_hash", None),
@@ -77,26 +77,26 @@ class Checkpoint:
         }
 
     def save_tokenizer(self, path: Path) -> None:
-        """Write the tokenizer as transformers uses it: a tokenizer.json."""
+        """Write the tokenizer in transformers' form: a tokenizer.json."""
         self.tokenizer.backend_tokenizer.save(str(path))
 
     def activation(self) -> Activation:
-        """What the card says of scores (sentence-transformers' file, or one of its older keys); by default the sigmoid, as there.
+        """The activation on the card (sentence-transformers' file, or one of its older keys); by default the sigmoid, as there.
 
         Raises ExportError for a function that KeyBlock does not have.
         """
         card = self._card() or getattr(self.config, "sentence_transformers", None) or {}
-        said = card.get("activation_fn") or getattr(self.config, "sbert_ce_default_activation_function", None)
-        if said is None:
+        function = card.get("activation_fn") or getattr(self.config, "sbert_ce_default_activation_function", None)
+        if function is None:
             return Activation()
-        name = ACTIVATIONS.get(str(said).rpartition(".")[2])
+        name = ACTIVATIONS.get(str(function).rpartition(".")[2])
         if name is None:
             known = " or ".join(ACTIVATIONS.values())
-            raise ExportError(f"{self.source}: its card's activation {said} is unknown here; give --activation {known}")
+            raise ExportError(f"{self.source}: its card's activation {function} is unknown here; give --activation {known}")
         return Activation(name=name)
 
     def _card(self) -> dict[str, Any] | None:
-        """What sentence-transformers wrote of a cross-encoder beside its config.json, since version 6; None where it names none."""
+        """The file that sentence-transformers 6 writes beside config.json; None if it does not exist or names no activation."""
         path = cached_file(
             self.source, CARD, _raise_exceptions_for_missing_entries=False, _raise_exceptions_for_connection_errors=False
         )
@@ -107,12 +107,12 @@ class Checkpoint:
             return card if card.get("activation_fn") else None
 
     def logits(self, pairs: Sequence[Pair]) -> NDArray[np.float32]:
-        """What transformers' tokenizer and model say of (query, text), shape (pairs,): the logit, of two labels the difference."""
+        """Logits from transformers' tokenizer and model for (query, text), shape (pairs,); for two labels, their difference."""
         if self.question is not None:
             return np.asarray([self._log_odds(self.question, *pair) for pair in pairs], dtype=np.float32)
         found = []
-        for some in batches([len(self.tokenizer(*pair)["input_ids"]) for pair in pairs]):
-            queries, texts = zip(*pairs[some], strict=True)
+        for batch in batches([len(self.tokenizer(*pair)["input_ids"]) for pair in pairs]):
+            queries, texts = zip(*pairs[batch], strict=True)
             logits = self._labels(self.tokenizer(list(queries), list(texts), padding=True, return_tensors="pt"))
             found.append(logits[:, 0] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0])
         return np.concatenate(found)
@@ -126,17 +126,17 @@ class Checkpoint:
         return logits
 
     def _log_odds(self, question: Question, query: str, text: str) -> float:
-        """Of a decoder's two words behind the prompt, from all of its vocabulary's logits."""
+        """The log odds of a decoder's two answers after the prompt, from the logits of its vocabulary."""
         words = [word_id(self.tokenizer, word) for word in (question.yes, question.no)]
         pieces = [self.tokenizer(piece, add_special_tokens=False)["input_ids"] for piece in question.prompt.text(query, text)]
-        assert isinstance(self.model, Judge)  # noqa: S101  # whoever has a question has one
+        assert isinstance(self.model, Judge)  # noqa: S101  # a checkpoint with a question has one
         with torch.inference_mode():
             logits = self.model.module(input_ids=torch.tensor([list(chain.from_iterable(pieces))])).logits[0, -1]
         return float(logits[words[0]] - logits[words[1]])
 
 
 def batches(lengths: Sequence[int]) -> Iterator[slice]:
-    """Pairs of so many tokens in their order, as many at once as ROWS and TOKENS allow, but one at least."""
+    """Batches of pairs with these token counts, in order, as large as ROWS and TOKENS allow, but at least one pair."""
     first, longest = 0, 0
     for number, length in enumerate(lengths):
         rows, longest = number - first + 1, max(longest, length)
@@ -147,7 +147,7 @@ def batches(lengths: Sequence[int]) -> Iterator[slice]:
 
 
 def read_checkpoint(source: str, options: ImportOptions) -> Checkpoint:
-    """Read a checkpoint: a directory, or a name on the hub. Raises ExportError for all that is no cross-encoder."""
+    """Read a checkpoint: a directory, or a name on the hub. Raises ExportError for a checkpoint that is no cross-encoder."""
     trust_remote_code = options.trust_remote_code
     config = _config(source, trust_remote_code)
     architectures = config.architectures or []
@@ -163,8 +163,8 @@ def read_checkpoint(source: str, options: ImportOptions) -> Checkpoint:
             f"{source}: is no cross-encoder: its config.json names {named}, which has no head that scores a pair (a bi-encoder, or "
             "a model to be trained on); give a checkpoint for sequence classification"
         )
-    if told := [f"--{name}" for name in ("template", "instruction", "yes", "no") if getattr(options, name) is not None]:
-        raise ExportError(f"{source}: reads pairs, and {', '.join(told)} is for decoders, which answer in words; leave it out")
+    if unused := [f"--{name}" for name in ("template", "instruction", "yes", "no") if getattr(options, name) is not None]:
+        raise ExportError(f"{source}: reads pairs, and {', '.join(unused)} is for decoders, which answer in words; leave it out")
     if config.num_labels not in (1, 2):
         raise ExportError(
             f"{source}: has {config.num_labels} labels; a reranker has one, or two of which the second is 'relevant': this "
@@ -213,7 +213,7 @@ def _answer(source: str, tokenizer: Any, word: str) -> int:
 
 
 def word_id(tokenizer: Any, word: str) -> int | None:
-    """The id of the one token that reads this word; None where there is none."""
+    """The id of the single token for this word; None if there is none."""
     ids = tokenizer(word, add_special_tokens=False)["input_ids"]
     return ids[0] if len(ids) == 1 and ids[0] != tokenizer.unk_token_id else None
 
@@ -226,7 +226,7 @@ def _classifier(source: str, trust: bool) -> Classifier:
 
 
 def _loaded(kind: Any, source: str, trust: bool) -> PreTrainedModel:
-    """The model with all of its weights, in eval mode."""
+    """The model with all its weights, in eval mode."""
     with _one_line(source, "its weights cannot be read", WHOLE):
         module, loaded = kind.from_pretrained(
             source,
@@ -234,7 +234,7 @@ def _loaded(kind: Any, source: str, trust: bool) -> PreTrainedModel:
             dtype=torch.float32,
             trust_remote_code=trust,
             output_loading_info=True,
-            ignore_mismatched_sizes=True,  # they are told of below, by their names
+            ignore_mismatched_sizes=True,  # reported below, by their names
         )
     if wrong := sorted(map(str, loaded["mismatched_keys"])):
         raise ExportError(f"{source}: weights of another shape than its config.json says: {wrong[0]}; copy both again")
@@ -248,10 +248,10 @@ def _loaded(kind: Any, source: str, trust: bool) -> PreTrainedModel:
 
 @contextmanager
 def _one_line(source: str, what: str, advice: str) -> Any:
-    """Whatever transformers raises becomes one line: what it is that fails, and what to do."""
+    """Turn any error of transformers into one line: what fails, and what to do."""
     try:
         yield
-    except Exception as error:  # OSError for the hub, ValueError for code of others, safetensors' own, ...
+    except Exception as error:  # OSError for the hub, ValueError for untrusted code, safetensors' own errors, ...
         line = " ".join(str(error).split())
         if "trust_remote_code" in line:
             message = "it runs code of its own, which is not trusted; read that code, then add --trust-remote-code"

@@ -1,4 +1,4 @@
-"""A checkpoint of others as an ONNX graph: fused as far as ONNX Runtime knows its architecture, and exact in any case."""
+"""An imported checkpoint as an ONNX graph: fused as far as ONNX Runtime knows its architecture, and exact in any case."""
 
 import gc
 import logging
@@ -26,16 +26,17 @@ log = logging.getLogger(__name__)
 
 
 def export_classifier(model: Classifier, path: Path) -> dict[str, int]:
-    """Write the fp32 graph of what the model says of sequences to `path`.
+    """Write the fp32 graph of the model's outputs for sequences to `path`.
 
-    What ONNX Runtime fuses of the architecture is fused; where a BERT encoder is fused whole, its last layer computes [CLS] alone.
+    The graph is fused as far as ONNX Runtime knows the architecture; if all of a BERT encoder is fused, its last layer computes
+    [CLS] alone.
 
     Args:
         model: loaded with ``attention="eager"``; left in eval mode.
         path: where the ONNX file goes; weights beyond 2 GiB go into a file beside it.
 
     Returns:
-        Fused nodes by operator; empty where nothing was fused.
+        Fused nodes by operator; empty if nothing was fused.
 
     Raises:
         ExportError: the architecture cannot be traced, or a dimension of the graph is frozen.
@@ -60,17 +61,17 @@ def _trace(model: Classifier, path: Path) -> None:
     free = {name: {0: "batch", 1: "length"} for name in model.graph_inputs}
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # of what an architecture's code does; parity is checked by its values
+            warnings.simplefilter("ignore", UserWarning)  # about the architecture's code; parity is checked by its values
             trace(Traced(model).eval(), given, path, LOGITS, free)
-    except Exception as error:  # whatever a module's own code and the exporter raise
+    except Exception as error:  # any error of a module's own code or the exporter
         line = " ".join(str(error).split())[:200]
         raise ExportError(f"the architecture {model.module.config.model_type} cannot be traced ({line})") from None
 
 
 def _fused(path: Path, config: PretrainedConfig) -> ModelProto:
-    """The graph there, optimized where the optimizer knows such graphs, with a narrow last layer where all are fused."""
+    """The graph in the file, optimized if the optimizer knows such graphs, with a narrow last layer if all layers are fused."""
     if spelled_masks(config).__qualname__.startswith(causal.__qualname__):
-        return onnx.load(str(path))  # attention with key and value heads of other numbers: the optimizer would break its shapes
+        return onnx.load(str(path))  # attention with fewer key and value heads: the optimizer would break its shapes
     optimized = optimized_graph(onnx.load(str(path), load_external_data=False), config, path.parent)
     if fused_nodes(optimized).get("Attention", 0) == config.num_hidden_layers:
         try:
@@ -81,7 +82,7 @@ def _fused(path: Path, config: PretrainedConfig) -> ModelProto:
 
 
 def optimized_graph(graph: ModelProto, config: PretrainedConfig, folder: Path | None = None) -> ModelProto:
-    """The graph with what ONNX Runtime fuses of it; its large weights wait outside meanwhile: see `weights_aside`."""
+    """The graph, fused by ONNX Runtime; its large weights are kept outside meanwhile: see `weights_aside`."""
     name_heads(graph, config)
     with weights_aside(graph, folder) as aside:
         optimized: ModelProto = optimize_model(
@@ -93,6 +94,6 @@ def optimized_graph(graph: ModelProto, config: PretrainedConfig, folder: Path | 
 
 
 def declare_fused(graph: ModelProto) -> None:
-    """Say in the graph that it has ONNX Runtime's own operators: it does without, other tools do not."""
+    """Declare ONNX Runtime's own operators in the graph: ONNX Runtime does not need that, other tools do."""
     if all(opset.domain != "com.microsoft" for opset in graph.opset_import):
         graph.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))

@@ -53,7 +53,7 @@ def _export(given: argparse.Namespace) -> None:
 
 
 def summary(bundle: Bundle, provider: Provider) -> str:
-    """What was written, what was measured, and how long its sessions take to load."""
+    """The bundle's path and size, its measurements, and how long its sessions take to load."""
     from keyblock.runtime.model import GraphModel
 
     started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""A training run to a bundle, step by step."""
+"""Exports a training run as a bundle, step by step."""
 
 import tempfile
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ from training.collections.collection import Collection
 from training.models.ranker_module import RankerModule
 
 SAMPLE = Path(__file__).parent / "sample"
-FIXING = 256  # sequences whose activations fix the scales of int8-static
+FIXING = 256  # sequences whose activations set the scales of int8-static
 VERSIONS = ("torch", "transformers", "onnx")
 
 
@@ -43,20 +43,20 @@ def export_run(source: Path, out: Path, options: Options) -> Bundle:
     """Write and verify a bundle.
 
     Args:
-        source: a training run, or a bundle that is to get variants or another precision.
+        source: a training run, or a bundle to write with variants or another precision.
         out: where the bundle goes.
-        options: how.
+        options: how to export.
 
     Raises:
         ExportError: the run is incomplete, does not fuse, or fails a check.
-        BundleError: the bundle cannot be written, or the one given is damaged.
-        ProviderError: the provider to serve on is not there.
+        BundleError: the bundle cannot be written, or the given bundle is damaged.
+        ProviderError: the provider to serve on is not available.
     """
     trained = load_trained(source)
     with tempfile.TemporaryDirectory(prefix="keyblock-export-") as folder:
         plain = export_graphs(trained, Path(folder) / "fp32")
         exact = plain.served(Path(folder) / "exact", WeightPrecision.FP32)
-        served = plain.served(Path(folder) / "served", options.precision).keeping(source)
+        served = plain.served(Path(folder) / "served", options.precision).reusing_files(source)
         checks = Checks(trained, exact, options)
         batches = batches_of(checks.read(), trained.pipeline.tokenizer) if VariantKind.INT8_STATIC in options.variants else []
         variants = {kind: plain.variant(kind, Path(folder) / kind, batches) for kind in options.variants}
@@ -76,12 +76,12 @@ def export_run(source: Path, out: Path, options: Options) -> Bundle:
 
 
 class Checks:
-    """What the graphs must pass, on the dev candidates of the collections, or on the sample.
+    """The checks that the graphs must pass, on the dev candidates of the collections, or on the sample.
 
     Args:
         trained: the model in PyTorch.
-        exact: the graphs that are served, in fp32; those are held to PyTorch, all others to them.
-        options: what is measured.
+        exact: the served graphs, in fp32; they are compared with PyTorch, and all other graphs with them.
+        options: what to measure.
     """
 
     def __init__(self, trained: Trained, exact: Graphs, options: Options) -> None:
@@ -91,20 +91,20 @@ class Checks:
         self._trained, self._options = trained, options
 
     def read(self) -> list[Packed]:
-        """Sequences that fix scales, of each collection as many; no judgement tells anything about them."""
+        """Sequences that set the scales, the same number from each collection; relevance judgements play no part."""
         each = FIXING // len(self._devs) or 1
         budget = self._trained.pipeline.config.packing.budget
         found = [dev.selections(self._reference, budget, each) for dev in self._devs]
-        return [one for selections, asked in found for one in (*asked, *(p for s in selections for p in s.sequences))]
+        return [one for selections, choosing in found for one in (*choosing, *(p for s in selections for p in s.sequences))]
 
     def served(self, graphs: Graphs) -> dict[str, Any]:
-        """What was measured of the graphs that the bundle serves, for the manifest. Raises ExportError when a check fails."""
+        """The measurements of the graphs that the bundle serves, for the manifest. Raises ExportError if a check fails."""
         model = graphs.open(self._trained.pipeline.tokenizer, self._options.provider)
         parity = check_parity(self._trained.reference, self._reference, self._devs[0])
         return self._compared(model) | {"parity": parity}
 
     def variant(self, kind: VariantKind, graphs: Graphs) -> dict[str, Any]:
-        """The same of a variant, on the provider that it is made for; why not, where that is not here. Raises ExportError."""
+        """The measurements of a variant on its provider, or why that is not available. Raises ExportError."""
         try:
             model = graphs.open(self._trained.pipeline.tokenizer, kind.provider, kind.value)
         except ProviderError as error:
@@ -127,7 +127,7 @@ class Checks:
 
 
 def _files(source: Path, pipeline: PipelineConfig, served: Graphs, variants: Mapping[VariantKind, Graphs]) -> dict[str, Path]:
-    """Where each file of the bundle comes from."""
+    """The source of each file of the bundle."""
     vectors = [pipeline.encoder["file"]] if pipeline.encoder else []
     files = {name: source / name for name in (TOKENIZER_FILE, FREQUENCIES_FILE, *vectors)}
     files |= {path.name: path for path in served.folder.iterdir()}
@@ -135,7 +135,7 @@ def _files(source: Path, pipeline: PipelineConfig, served: Graphs, variants: Map
 
 
 def _stored(kind: VariantKind, graphs: Graphs, served: Graphs) -> Graphs:
-    """A variant as the bundle holds it: what 8 bits leave as it is, embeddings most of all, is not there twice."""
+    """A variant as the bundle holds it: weights that int8-static does not change, mostly embeddings, are not stored twice."""
     if kind is not VariantKind.INT8_STATIC:
         return graphs
     return graphs.sharing(served, graphs.folder.with_name(f"{kind}-shared"))
@@ -183,7 +183,7 @@ def graph_entry(model: RankerModule | GivenGraph, precision: str, file: str, gra
 
 
 def software() -> dict[str, str]:
-    """The versions of what exports."""
-    import onnxruntime  # whichever wheel it came in
+    """The versions of the exporting software."""
+    import onnxruntime  # from whichever wheel is installed
 
     return {"keyblock": __version__, "onnxruntime": onnxruntime.__version__} | {name: version(name) for name in VERSIONS}

@@ -1,4 +1,4 @@
-"""How each ranker family becomes a graph. A family whose graph is like no other's adds a module to this package and a line here."""
+"""How each ranker family becomes a graph. A family with a new kind of graph adds a module to this package and a line here."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -23,12 +23,11 @@ EXPORTS: dict[str, Callable[[Any, Path], dict[str, int]]] = {
     "late_transformer": export_late,
     **dict.fromkeys(("cedr_knrm", "cedr_drmm", "cedr_pacrr", "neural_model1"), export_tokens),
 }
-"""By the family's name: writes the fp32 graph of a model's `outputs`, and gives its fused nodes by
-operator."""
+"""Exporters by the family's name: each writes the fp32 graph of a model's `outputs`, and returns its fused nodes by operator."""
 
 
 def export_ranker(model: RankerModule | GivenGraph, path: Path) -> dict[str, int]:
-    """Write the graph of what the model says of sequences. Raises ExportError for a family without one, and as its export does."""
+    """Write the graph of the model's outputs for sequences. Raises ExportError for a family without one, and as its export does."""
     family = model.family["name"]
     if family not in EXPORTS:
         raise ExportError(f"models of the family {family} cannot be exported; those of {', '.join(EXPORTS)} can")

@@ -1,4 +1,4 @@
-"""A repository's own ONNX graph, where it has no weights that PyTorch could read."""
+"""A repository's own ONNX graph, for a repository without weights that PyTorch can read."""
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -21,17 +21,17 @@ from keyblock.runtime.session import INPUTS
 
 PLACES = ("onnx/model.onnx", "model.onnx")
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
-FROM_PADDING = {"camembert", "mpnet", "roberta", "xlm-roberta"}  # architectures whose positions begin behind the padding id
+FROM_PADDING = {"camembert", "mpnet", "roberta", "xlm-roberta"}  # architectures whose positions begin after the padding id
 
 
 class GivenGraph:
-    """What an import needs to know of such a graph.
+    """The properties of such a graph that an import needs.
 
     Args:
-        path: of the ONNX file.
-        config: the checkpoint's.
+        path: the ONNX file.
+        config: the checkpoint's configuration.
 
-    Raises ExportError for a file that is no whole graph, and for one with other inputs, or another output, than a cross-encoder's.
+    Raises ExportError for a file that is no whole graph, and for a graph whose inputs or output are not a cross-encoder's.
     """
 
     family: ClassVar[Mapping[str, Any]] = {"name": "given"}
@@ -45,10 +45,10 @@ class GivenGraph:
             raise ExportError(f"{path}: has the inputs {', '.join(self.graph_inputs)}; a cross-encoder's are {', '.join(INPUTS)}")
         outputs = {output.name: output.type.tensor_type for output in graph.output}
         self.output = LOGITS if LOGITS in outputs else graph.output[0].name
-        told = outputs[self.output]
-        if told.HasField("shape") and len(told.shape.dim) != 2:
+        kind = outputs[self.output]
+        if kind.HasField("shape") and len(kind.shape.dim) != 2:
             raise ExportError(
-                f"{path}: its output {self.output} has {len(told.shape.dim)} dimensions where logits have (batch, labels): it has "
+                f"{path}: its output {self.output} has {len(kind.shape.dim)} dimensions where logits have (batch, labels): it has "
                 "no head that scores a pair (a bi-encoder?)"
             )
 
@@ -64,7 +64,7 @@ class GivenGraph:
         return int(self.config.vocab_size)
 
     def logits(self, given: Mapping[str, Any]) -> NDArray[np.float32]:
-        """What the graph says as it is, shape (batch, labels), of what transformers' tokenizer gives."""
+        """The unchanged graph's logits, shape (batch, labels), for the output of transformers' tokenizer."""
         inputs = {name: np.asarray(given[name], dtype=np.int64) for name in self.graph_inputs}
         (found,) = self._session.run([self.output], inputs)
         return np.asarray(found, dtype=np.float32).reshape(len(inputs["input_ids"]), -1)
@@ -75,27 +75,27 @@ class GivenGraph:
 
 
 def _read(path: Path) -> GraphProto:
-    """The graph without its weights, all of which are there. Raises ExportError."""
-    again = "copy it again, with all files beside it (a file of a few lines is git-lfs's pointer: git lfs pull)"
+    """The graph without its weights. Raises ExportError if the graph or a file of its weights is missing or damaged."""
+    advice = "copy it again, with all files beside it (a file of a few lines is git-lfs's pointer: git lfs pull)"
     try:
         graph = onnx.load(str(path), load_external_data=False).graph
-    except Exception as error:  # protobuf's, OSError
-        raise ExportError(f"{path}: is no whole ONNX graph ({' '.join(str(error).split())[:120]}); {again}") from None
+    except Exception as error:  # protobuf's errors, OSError
+        raise ExportError(f"{path}: is no whole ONNX graph ({' '.join(str(error).split())[:120]}); {advice}") from None
     external = {ExternalDataInfo(tensor).location for tensor in graph.initializer if uses_external_data(tensor)}
     if missing := sorted(name for name in external if not (path.parent / name).is_file()):
-        raise ExportError(f"{path}: its weights are in {missing[0]}, which is missing; {again}")
+        raise ExportError(f"{path}: its weights are in {missing[0]}, which is missing; {advice}")
     return graph
 
 
 def find_graph(source: Path) -> Path | None:
-    """The graph of a repository that has no weights; None where it has some, or no graph either."""
+    """The graph of a repository without weights; None if it has weights, or no graph either."""
     if any(next(source.glob(pattern), None) for pattern in WEIGHTS):
         return None
     return next((source / place for place in PLACES if (source / place).is_file()), None)
 
 
 def export_given(model: GivenGraph, path: Path) -> dict[str, int]:
-    """Write the graph with logits of shape (batch,), of two labels their difference; its fused nodes by operator."""
+    """Write the graph with logits of shape (batch,), for two labels their difference; returns its fused nodes by operator."""
     graph = onnx.load(str(model.path))
     _one_logit(graph, model.output, model.config.num_labels)
     save_graph(graph, path)
@@ -103,7 +103,7 @@ def export_given(model: GivenGraph, path: Path) -> dict[str, int]:
 
 
 def _one_logit(model: ModelProto, output: str, labels: int) -> None:
-    """Make the output one number a sequence, in place."""
+    """Make the output one number for each sequence, in place."""
     graph, given = model.graph, f"{LOGITS}_of_labels"
     for node in graph.node:
         for names in (node.input, node.output):

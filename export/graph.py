@@ -1,9 +1,9 @@
 """The cross-encoder as a fused ONNX graph with free batch and length.
 
-The TorchScript exporter over eager attention gives the patterns that ONNX Runtime's transformer optimizer knows; it fuses nothing
-in the newer exporter's graphs. Unfused costs half the speed, so every fusion is counted and a missing one is an error. Fused
-attention reads the mask as a length: padding must stand on the right. Inputs are int64, and cast inside to the int32 of the fused
-embedding.
+The TorchScript exporter with eager attention gives the patterns that ONNX Runtime's transformer optimizer knows; the optimizer
+fuses nothing in the newer exporter's graphs. An unfused graph has half the speed, so every fusion is counted and a missing one is
+an error. Fused attention reads the mask as a length: padding must be on the right. Inputs are int64; the graph casts them to the
+int32 of the fused embedding.
 """
 
 import warnings
@@ -29,11 +29,11 @@ from training.models.transformer_ranker import masked_by
 
 OPSET = 17
 LOGITS, OUTPUTS = "logits", "outputs"
-CLS_POSITION = "cls_position"  # an initializer: where a narrowed last layer finds [CLS]
+CLS_POSITION = "cls_position"  # the initializer with the position of [CLS], for a narrowed last layer
 
 
 class Traced(nn.Module):
-    """The model with the inputs that its graph has."""
+    """The model with the inputs of its graph."""
 
     def __init__(self, model: RankerModule) -> None:
         super().__init__()
@@ -47,12 +47,14 @@ class Traced(nn.Module):
 
 
 def output_name(model: RankerModule) -> str:
-    """What a model's graph calls its output: a logit alone, or with the state behind it that a document's logit is made of."""
+    """The name of a graph's output: LOGITS for logits alone, OUTPUTS for logits with the states that an aggregator combines."""
     return OUTPUTS if model.combines else LOGITS
 
 
 def export_graph(model: CrossEncoder, path: Path) -> dict[str, int]:
-    """Write the fused fp32 graph of what the model says of sequences to `path`; its aggregator is another (export.aggregation).
+    """Write the fused fp32 graph of the model's outputs for sequences to `path`.
+
+    The aggregator is a separate graph (export.aggregation).
 
     Args:
         model: loaded with ``attention="eager"``; left in eval mode.
@@ -62,8 +64,8 @@ def export_graph(model: CrossEncoder, path: Path) -> dict[str, int]:
         Fused nodes by operator.
 
     Raises:
-        ExportError: the encoder is none that fuses, its attention is directed by the query, a fusion is missing, or a dimension of
-            the graph is frozen.
+        ExportError: the encoder's architecture does not fuse, its attention is directed by the query, a fusion is missing, or a
+            dimension of the graph is frozen.
     """
     config = model.encoder.config
     check_exported(model)
@@ -81,7 +83,7 @@ def export_graph(model: CrossEncoder, path: Path) -> dict[str, int]:
 
 
 def check_exported(model: CrossEncoder) -> None:
-    """Raise ExportError for a model whose attention no fused graph computes."""
+    """Raise ExportError for a model whose attention no fused graph can compute."""
     kind = model.encoder.config.model_type
     if kind not in FULL:
         raise ExportError(f"a cross-encoder of the architecture {kind} does not become a fused graph; export one of BERT's")
@@ -93,12 +95,12 @@ def trace_sequences(module: nn.Module, vocabulary_size: int, path: Path, output:
     """Write the graph of a module that reads the INPUTS, each (batch, length)."""
     ids, mask = trace_example(vocabulary_size)
     free = {name: {0: "batch", 1: "length"} for name in INPUTS}
-    # the exporter restores the mode of the module it is given, and with it the model's
+    # the exporter restores the mode of its module, and with it the model's
     trace(module.eval(), (ids, torch.zeros_like(ids), mask), path, output, free)
 
 
 def fused_encoder(path: Path, config: PretrainedConfig) -> tuple[ModelProto, dict[str, int]]:
-    """The graph there, which ends in a BERT encoder, fused; and its fused nodes by operator. Raises as `check_fused` does."""
+    """The fused graph of a file that ends in a BERT encoder, and its fused nodes by operator. Raises as `check_fused` does."""
     graph = onnx.load(str(path))
     name_heads(graph, config)
     optimized = optimize_model(
@@ -108,12 +110,12 @@ def fused_encoder(path: Path, config: PretrainedConfig) -> tuple[ModelProto, dic
     check_fused(fused, config.num_hidden_layers)
     optimized.model.opset_import.append(
         onnx.helper.make_opsetid("com.microsoft", 1)
-    )  # ONNX Runtime does without, other tools do not
+    )  # ONNX Runtime does not need this, other tools do
     return optimized.model, fused
 
 
 def trace_example(vocabulary_size: int) -> tuple[Tensor, Tensor]:
-    """Token ids and their mask, shape (2, 16), of different lengths: with one row, tracing would freeze the batch at 1."""
+    """Token ids and their mask, shape (2, 16), with two lengths: with one row, tracing would freeze the batch at 1."""
     ids = torch.arange(2 * 16).reshape(2, 16) % vocabulary_size
     mask = torch.ones_like(ids)
     mask[1, 12:] = 0
@@ -125,17 +127,19 @@ def trace(module: nn.Module, example: tuple[Tensor, ...], path: Path, output: st
 
     Args:
         module: in eval mode.
-        example: what it is traced with; no free dimension may be 1 in it.
+        example: its inputs in the trace; no free dimension may be 1.
         path: where the ONNX file goes.
-        output: the name of its one output.
-        free: names of the free dimensions, by input, in the inputs' order; the output's first one is the inputs'.
+        output: the name of its only output.
+        free: names of the free dimensions, by input, in the inputs' order; the output's first dimension is the inputs' first.
     """
     first = next(iter(free.values()))[0]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # the exporter itself is deprecated; see above for why it is used
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # the exporter is deprecated; the module's docstring says why it is used
         warnings.simplefilter("ignore", TracerWarning)
-        warnings.filterwarnings("ignore", "Exporting a model to ONNX with a batch_size")  # of a GRU, which is told its first states
-        warnings.filterwarnings("ignore", "Constant folding")  # of what is folded when the graph is loaded
+        warnings.filterwarnings("ignore", "Exporting a model to ONNX with a batch_size")  # about GRUs, which get their first states
+        warnings.filterwarnings("ignore", "Constant folding")  # loading the graph folds the rest
         torch.onnx.export(
             module,
             example,
@@ -149,7 +153,7 @@ def trace(module: nn.Module, example: tuple[Tensor, ...], path: Path, output: st
 
 
 def name_heads(graph: ModelProto, config: PretrainedConfig) -> None:
-    """Write the number of heads into each reshape to (batch, length, -1, head size): the optimizer reads it there."""
+    """Write the number of heads into each reshape to (batch, length, -1, head size), where the optimizer reads it."""
     heads = config.num_attention_heads
     size = config.hidden_size // heads
     constants = {node.output[0]: node.attribute[0].t for node in graph.graph.node if node.op_type == "Constant"}
@@ -162,9 +166,9 @@ def name_heads(graph: ModelProto, config: PretrainedConfig) -> None:
 
 
 def narrow_last_layer(model: ModelProto) -> None:
-    """Let the last layer compute [CLS] alone behind its attention: the head reads nothing else. Exact, and 7 to 18% faster here.
+    """Let the last layer compute only [CLS] after its attention, since the head reads nothing else. Exact, and 7 to 18% faster.
 
-    Raises ExportError when the graph does not end in a layer of a BERT encoder.
+    Raises ExportError if the graph does not end in a layer of a BERT encoder.
     """
     graph = model.graph
     nodes = list(graph.node)
@@ -196,7 +200,7 @@ def check_fused(fused: dict[str, int], n_layers: int) -> None:
 
 
 def check_inputs(model: ModelProto, width: int | None = None) -> None:
-    """Raise ExportError unless an encoder's inputs and output are as a session wants them, with batch and length free.
+    """Raise ExportError unless an encoder's inputs and output are those that a session expects, with batch and length free.
 
     Args:
         model: the graph.
@@ -207,7 +211,7 @@ def check_inputs(model: ModelProto, width: int | None = None) -> None:
 
 
 def check_shapes(model: ModelProto, inputs: dict[str, list[str | int]], outputs: dict[str, list[str | int]]) -> None:
-    """Raise ExportError unless the graph maps these inputs, in order, to these outputs; a name stands for a free dimension."""
+    """Raise ExportError unless the graph maps these inputs, in order, to these outputs; a name means a free dimension."""
     found = [{given.name: _sizes(given) for given in part} for part in (model.graph.input, model.graph.output)]
     names = [list(part) for part in found]
     if names != [list(inputs), list(outputs)]:

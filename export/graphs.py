@@ -1,4 +1,4 @@
-"""The ONNX files of a bundle in one directory, and the other kinds that are made of them."""
+"""The ONNX files of a bundle in one directory, and the served graphs and variants made from them."""
 
 import hashlib
 import shutil
@@ -14,7 +14,7 @@ from export import ExportError
 from export.aggregation import export_aggregator
 from export.families import export_ranker
 from export.given import GivenGraph
-from export.last_attention import ask_for_cls_alone_where_narrowed
+from export.last_attention import compute_cls_alone_if_narrowed
 from export.options import VariantKind, WeightPrecision
 from export.precision import halve_weights
 from export.static_quantization import Batch
@@ -28,7 +28,7 @@ from keyblock.text.tokenizer import Tokenizer
 from training.models.ranker_module import RankerModule
 
 Change = Callable[[ModelProto], object]
-"""Something done to a graph, in place."""
+"""A function that changes a graph in place."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class Graphs:
     """The ONNX files, named as in a bundle.
 
     Attributes:
-        folder: where they are.
-        fused: of each encoder, by file: fused nodes by operator.
-        shares: of each encoder that leaves weights in the file of another, by file: that one.
+        folder: their folder.
+        fused: for each encoder's file, its fused nodes by operator.
+        shares: for each encoder's file that keeps weights in another file, that other file.
     """
 
     folder: Path
@@ -54,27 +54,27 @@ class Graphs:
             GraphFiles(self.folder / GRAPH_FILE),
             aggregator if aggregator.exists() else None,
             GraphFiles(selector) if selector.exists() else None,
-            asked=choice,
+            requested=choice,
         )
 
     def served(self, folder: Path, precision: WeightPrecision) -> "Graphs":
-        """As a bundle serves them: the encoders' last attention for [CLS] alone, weights in half of the bytes where asked for.
+        """The graphs as a bundle serves them: the encoders' last attention for [CLS] alone, weights in fp16 if requested.
 
-        Raises ExportError when a weight does not fit.
+        Raises ExportError if a weight does not fit into fp16.
         """
         stored = [halve_weights] if precision is WeightPrecision.FP16 else []
-        encoder = _in_turn(ask_for_cls_alone_where_narrowed, *stored)
+        encoder = _all_changes(compute_cls_alone_if_narrowed, *stored)
         names = [path.name for path in self.folder.glob("*.onnx")]
-        changes = {name: encoder if name in self.fused else _in_turn(*stored) for name in names}
+        changes = {name: encoder if name in self.fused else _all_changes(*stored) for name in names}
         return self._copied(folder, changes).counted()
 
     def variant(self, kind: VariantKind, folder: Path, batches: Sequence[Batch] = ()) -> "Graphs":
-        """The encoders of these fp32 graphs, made for another arithmetic. Raises ExportError, also for one beyond 2 GiB.
+        """The encoders of these fp32 graphs for another arithmetic. Raises ExportError, also for a graph beyond 2 GiB.
 
         Args:
-            kind: says which arithmetic.
-            folder: a new one.
-            batches: what the encoders are to read, for a kind whose scales are fixed beforehand.
+            kind: the arithmetic.
+            folder: a new folder.
+            batches: sample inputs of the encoders, for a kind with static scales.
         """
         made = self._copied(folder, dict.fromkeys(self.fused, partial(convert, kind, batches))).counted()
         if any(
@@ -83,27 +83,27 @@ class Graphs:
             raise ExportError(f"the {kind} graph has more than 2 GiB, which no variant may have; leave --variant {kind} out")
         return made
 
-    def keeping(self, source: Path) -> "Graphs":
-        """The same, but with the file of the source wherever that computes the same under other names.
+    def reusing_files(self, source: Path) -> "Graphs":
+        """The same, but with the source's file for each graph that differs only in its names.
 
-        A bundle that gets a variant stays what it was, byte for byte. One whose weights are in a second file is written anew.
+        So a bundle that gets a variant keeps its bytes. A graph with weights in a second file is written again.
         """
         for name in self.fused:
             given, made = source / name, self.folder / name
             whole = given.is_file() and not (self.folder / data_file(name)).exists()
-            if whole and _unnamed(given) == _unnamed(made):
+            if whole and _without_names(given) == _without_names(made):
                 shutil.copyfile(given, made)
         return self
 
     def sharing(self, served: "Graphs", folder: Path) -> "Graphs":
-        """A variant as a bundle holds it: each encoder reads in the one that is served what both have; none opens alone."""
+        """A variant as a bundle holds it: each encoder reads common weights from the served file, and cannot open without it."""
         changes: dict[str, Change] = {name: partial(share_weights, other=served.folder / name) for name in self.fused}
         hashes = {name: hashlib.sha256((served.folder / name).read_bytes()).hexdigest() for name in self.fused}
         shares = {name: SharedFile(file=name, sha256=sha256) for name, sha256 in hashes.items()}
         return replace(self._copied(folder, changes), shares=shares)
 
     def counted(self) -> "Graphs":
-        """The same, their fused nodes counted anew."""
+        """The same, with their fused nodes counted again."""
         plain = {name: onnx.load(str(self.folder / name), load_external_data=False) for name in self.fused}
         return replace(self, fused={name: fused_nodes(graph) for name, graph in plain.items()})
 
@@ -116,8 +116,8 @@ class Graphs:
         return replace(self, folder=folder)
 
 
-def _unnamed(path: Path) -> list[object]:
-    """All that a graph computes, its values called by the order in which they are met."""
+def _without_names(path: Path) -> list[object]:
+    """A graph's computation, with its values numbered in the order of their first appearance."""
     graph = onnx.load(str(path)).graph
     numbers: dict[str, int] = {}
     found: list[object] = []
@@ -131,16 +131,16 @@ def _unnamed(path: Path) -> list[object]:
     return found
 
 
-def _in_turn(*changes: Change) -> Change:
-    def all_of_them(model: ModelProto) -> None:
+def _all_changes(*changes: Change) -> Change:
+    def apply(model: ModelProto) -> None:
         for change in changes:
             change(model)
 
-    return all_of_them
+    return apply
 
 
 def export_graphs(trained: Trained, folder: Path) -> Graphs:
-    """Write the fp32 graphs of a run into a new folder. Raises ExportError when one does not come out as it must."""
+    """Write the fp32 graphs of a run into a new folder. Raises ExportError if a graph fails its checks."""
     folder.mkdir()
     fused = {GRAPH_FILE: export_ranker(trained.model, folder / GRAPH_FILE)}
     if trained.chooser is not None:

@@ -1,7 +1,7 @@
-"""The default pipeline of an imported model: passages as it was trained on.
+"""The default pipeline of an imported model: passages like those of its training.
 
-A model of others never saw glued blocks. It gets the best blocks of whole sentences, each grown to whole neighbours up to a passage
-of its habit, one sequence each, and the best score wins (MaxP, Dai and Callan 2019).
+An imported model was never trained on joined blocks. It gets the best blocks of whole sentences, each grown by whole neighbours to
+a passage of the length it is used to, one sequence each, and the best score wins (MaxP, Dai and Callan 2019).
 """
 
 from pathlib import Path
@@ -9,7 +9,7 @@ from typing import Any
 
 from export import ExportError
 from export.checkpoint import Checkpoint
-from export.languages import named_analyzer, usual_analyzer
+from export.languages import default_analyzer, named_analyzer
 from export.options import ImportOptions
 from keyblock.bundle import FREQUENCIES_FILE
 from keyblock.description import PipelineConfig
@@ -22,10 +22,10 @@ from keyblock.text.tokenizer import Tokenizer
 from training.collections.collection import Collection
 
 GENERAL = Path(__file__).parent / "general" / FREQUENCIES_FILE
-QUERY_TOKENS = 64  # of a query at most
-SENTENCES = 63  # tokens of the whole sentences that a block is made of
-LEAST_TEXT = 32  # tokens beside the longest query: one sentence
-USUAL = 512  # tokens: a longer window is used where longer passages are asked for
+QUERY_TOKENS = 64  # the most tokens of a query
+SENTENCES = 63  # the most tokens of a block of whole sentences
+LEAST_TEXT = 32  # the least tokens beside the longest query: one sentence
+DEFAULT_WINDOW = 512  # tokens: a longer window is used only for longer passages
 
 
 def import_pipeline(
@@ -35,21 +35,23 @@ def import_pipeline(
     options: ImportOptions,
     analyzer: AnalyzerConfig | None = None,
 ) -> Pipeline:
-    """What the bundle of a checkpoint does with documents.
+    """The pipeline of a checkpoint's bundle.
 
     Args:
         checkpoint: the model.
-        tokenizer: its own.
-        frequencies: of terms; where there is none, a document's own blocks say which are rare.
-        options: how much of what.
+        tokenizer: the model's tokenizer.
+        frequencies: document frequencies of terms; if empty, a document's own blocks decide which terms are rare.
+        options: how many tokens and passages.
         analyzer: finds the terms; none: the English one.
 
     Raises ExportError for a window that is too small.
     """
     window, overhead = min(checkpoint.window, LENGTHS[-1]), tokenizer.template.overhead
-    asked = 0 if tokenizer.prompt is None else overhead + len(tokenizer.prompt.head(tokenizer.backend, "", "")) + INSTRUCTION_TOKENS
-    query_tokens, wanted = min(QUERY_TOKENS, window // 4), options.passage_tokens + asked
-    least, most = query_tokens + max(overhead, asked) + LEAST_TEXT, _longest(window, max(USUAL, wanted))
+    prompt = (
+        0 if tokenizer.prompt is None else overhead + len(tokenizer.prompt.head(tokenizer.backend, "", "")) + INSTRUCTION_TOKENS
+    )
+    query_tokens, wanted = min(QUERY_TOKENS, window // 4), options.passage_tokens + prompt
+    least, most = query_tokens + max(overhead, prompt) + LEAST_TEXT, _longest(window, max(DEFAULT_WINDOW, wanted))
     if most < least:
         raise ExportError(
             f"{checkpoint.source}: its window of {window} tokens is too small for a query of {query_tokens} tokens and one "
@@ -84,14 +86,14 @@ def _choosing(analyzer: AnalyzerConfig, frequencies: DocumentFrequencies, joint:
 
 
 def _longest(window: int, wanted: int) -> int:
-    """Tokens of the longest sequence, wanted so long: padded as batches are, it fits the window. 0 where no batch does."""
+    """The most tokens of a sequence, at most `wanted`, that fits the window when padded as batches are; 0 if no batch fits."""
     longest = min(window, wanted)
     padded = min(length for length in LENGTHS if length >= longest)
     return longest if padded <= window else max((length for length in LENGTHS if length <= window), default=0)
 
 
 def import_tokenizer(checkpoint: Checkpoint, path: Path) -> Tokenizer:
-    """Write the checkpoint's tokenizer, and read it as the service does. Raises ExportError for one that is of no use."""
+    """Write the checkpoint's tokenizer, and read it as the service does. Raises ExportError for an unusable tokenizer."""
     checkpoint.save_tokenizer(path)
     try:
         tokenizer = Tokenizer(path, checkpoint.question.prompt if checkpoint.question else None)
@@ -106,15 +108,15 @@ def import_tokenizer(checkpoint: Checkpoint, path: Path) -> Tokenizer:
 
 
 def import_analyzer(name: str | None, tokenizer: Tokenizer) -> AnalyzerConfig:
-    """The analyzer of that name, see `export.languages.CHOICES`; the tokenizer's usual one for none."""
-    return named_analyzer(name) if name else usual_analyzer(tokenizer)
+    """The analyzer of that name, see `export.languages.CHOICES`; without a name, the default for the tokenizer."""
+    return named_analyzer(name) if name else default_analyzer(tokenizer)
 
 
 def import_frequencies(path: Path | None, analyzer: AnalyzerConfig | None = None) -> DocumentFrequencies:
-    """The table at the path, or that of the collection there; for none, the general one, or an empty one.
+    """The table at the path, or the counts of the collection there; without a path, the general table, or an empty one.
 
-    The general one counts stems in the English articles and meetings that the embedded model learned from: an analyzer other than
-    the English one gets an empty table. Raises ExportError when there is none at the path.
+    The general table counts stems in the English articles and meetings that the embedded model learned from: an analyzer other than
+    the English one gets an empty table. Raises ExportError if the path holds neither.
     """
     analyzer = analyzer or AnalyzerConfig()
     try:

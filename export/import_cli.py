@@ -19,19 +19,19 @@ from training.commands.command import count, make_parser, quiet_transformers, ru
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = make_parser("keyblock-import", "Make a bundle of a cross-encoder that somebody else trained, and prove its scores.")
-    usual = ImportOptions()
+    defaults = ImportOptions()
     made.add_argument("model", help="a directory with config.json, weights and tokenizer.json; or a name on the hub")
-    add_bundle_arguments(made, usual, "; int8-static is for what keyblock-train trained")
+    add_bundle_arguments(made, defaults, "; int8-static is for what keyblock-train trained")
     made.add_argument(
         "--passage-tokens",
         type=count,
-        default=usual.passage_tokens,
+        default=defaults.passage_tokens,
         help="tokens of a sequence, query included; at most the model's window (%(default)s)",
     )
     made.add_argument(
         "--passages",
         type=count,
-        default=usual.passages,
+        default=defaults.passages,
         help="passages of a document that are read, the best one's score wins; a short document is one (%(default)s)",
     )
     made.add_argument("--joint", action="store_true", help="read a document's best blocks as one sequence instead")
@@ -50,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
         help="a frequencies.tsv, or a collection to count; when left out, a general table for english, else none",
     )
     made.add_argument(
-        "--pairs", type=_pairs, default=usual.pairs, help="pairs compared with transformers, 384 or more (%(default)s)"
+        "--pairs", type=_pairs, default=defaults.pairs, help="pairs compared with transformers, 384 or more (%(default)s)"
     )
     decoders = made.add_argument_group("decoders", "For models that answer in words.")
     decoders.add_argument(
@@ -111,7 +111,7 @@ def _import(given: argparse.Namespace) -> None:
 
 
 def summary(bundle: Bundle) -> str:
-    """What was written, and the certificate in a line."""
+    """The bundle's path and size, and the certificate in one line."""
     manifest = bundle.manifest
     proof: dict[str, Any] = manifest.quality["certificate"]["logits"]
     megabytes = sum(entry.bytes for entry in manifest.files.values()) / 1e6

@@ -1,4 +1,4 @@
-"""A cross-encoder that somebody else trained to a bundle, step by step."""
+"""Imports a cross-encoder that somebody else trained as a bundle, step by step."""
 
 import json
 import re
@@ -28,13 +28,13 @@ def import_model(source: str, out: Path, options: ImportOptions) -> Bundle:
 
     Args:
         source: a directory, or a name on the hub.
-        out: where the bundle goes; nothing is left there when something fails.
-        options: how.
+        out: where the bundle goes; nothing is left there after an error.
+        options: how to import.
 
     Raises:
-        ExportError: this is no cross-encoder, or its graph's logits are not its own.
+        ExportError: the source is no cross-encoder, or its graph's logits are not the model's.
         BundleError: the bundle cannot be written.
-        ProviderError: the provider to serve on is not there.
+        ProviderError: the provider to serve on is not available.
     """
     check_target(out, options.overwrite)
     resolve(options.provider)
@@ -46,7 +46,7 @@ def import_model(source: str, out: Path, options: ImportOptions) -> Bundle:
         tokenizer = import_tokenizer(checkpoint, files[TOKENIZER_FILE])
         analyzer = import_analyzer(options.analyzer, tokenizer)
         frequencies = import_frequencies(options.frequencies, analyzer)
-        usual = "general" if len(frequencies) else "none"
+        default_table = "general" if len(frequencies) else "none"
         frequencies.write(files[FREQUENCIES_FILE])
         pipeline = import_pipeline(checkpoint, tokenizer, frequencies, options, analyzer)
         plain = export_graph_of(checkpoint.model, Path(folder) / "fp32")
@@ -60,7 +60,7 @@ def import_model(source: str, out: Path, options: ImportOptions) -> Bundle:
             pipeline=pipeline.config,
             graph=graph_entry(checkpoint.model, options.precision.value, GRAPH_FILE, served),
             variants={kind.value: _variant(checkpoint, graphs, kind, checks) for kind, graphs in variants.items()},
-            provenance={"import": checkpoint.about | {"frequencies": str(options.frequencies or usual)}},
+            provenance={"import": checkpoint.about | {"frequencies": str(options.frequencies or default_table)}},
             quality=checks.served(served),
         )
         files |= {path.name: path for path in served.folder.iterdir()}
@@ -69,13 +69,13 @@ def import_model(source: str, out: Path, options: ImportOptions) -> Bundle:
 
 
 class ImportChecks:
-    """What is compared with transformers, and measured.
+    """The comparison with transformers, and the measurements.
 
     Args:
-        checkpoint: the model that others trained.
-        pipeline: the bundle's.
-        exact: the graph as it is served, in fp32.
-        options: how many pairs, and what will be served on.
+        checkpoint: the imported model.
+        pipeline: the bundle's pipeline.
+        exact: the served graph, in fp32.
+        options: how many pairs, and the provider that will serve.
     """
 
     def __init__(self, checkpoint: Checkpoint, pipeline: Pipeline, exact: Graphs, options: ImportOptions) -> None:
@@ -86,11 +86,11 @@ class ImportChecks:
         self._certificate = certify(self._expected, pipeline, model, self._pairs)
 
     def served(self, graphs: Graphs) -> dict[str, Any]:
-        """The certificate, and what the provider that serves makes of it."""
+        """The certificate, and the measurements on the provider that will serve."""
         return {"certificate": self._certificate, "import": self._measured(graphs, self._options.provider)}
 
     def variant(self, kind: VariantKind, graphs: Graphs) -> dict[str, Any]:
-        """The same of a variant, on the provider that it is made for; why not, where that is not here."""
+        """The measurements of a variant on its provider, or why that is not available."""
         try:
             return self._measured(graphs, kind.provider, kind.value)
         except ProviderError as error:
@@ -111,7 +111,7 @@ class ImportChecks:
 
 
 def sample_pairs(pipeline: Pipeline, n: int) -> list[Pair]:
-    """Pairs of the queries and texts of the sample that comes with this package; see `mixed_pairs`."""
+    """Pairs from the queries and texts of this package's sample; see `mixed_pairs`."""
     queries, texts = (_texts(SAMPLE / f"{name}.jsonl") for name in ("queries", "corpus"))
     return mixed_pairs(pipeline, queries, texts, n)
 
@@ -126,6 +126,6 @@ def _variant(checkpoint: Checkpoint, graphs: Graphs, kind: VariantKind, checks: 
 
 
 def _name(source: str) -> str:
-    """What a model is called after its directory, or its name on the hub."""
+    """A model's name from its directory, or from its name on the hub."""
     last = Path(source).resolve().name if Path(source).is_dir() else source.rpartition("/")[2]
     return re.sub(r"[^A-Za-z0-9._-]+", "-", last)[:100] or "imported"

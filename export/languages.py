@@ -1,7 +1,7 @@
-"""Which analyzer a model of others gets: English terms, or terms of any language, by what its tokenizer was made for.
+"""Which analyzer an imported model gets: English terms, or terms of any language, by the languages of its tokenizer.
 
 Article 1 of the Universal Declaration of Human Rights says the same in all languages. A tokenizer for English needs far more tokens
-for it in any other; one for several languages needs about as many in some of them.
+for it in any other language; a multilingual tokenizer needs about the same number in some of them.
 """
 
 from keyblock.text.analyzer import AnalyzerConfig
@@ -22,19 +22,19 @@ OTHERS = (
     "يولد جميع الناس أحرارا متساوين في الكرامة والحقوق، وقد وهبوا عقلا وضميرا وعليهم أن يعامل بعضهم بعضا بروح الإخاء.",
     "すべての人間は、生れながらにして自由であり、かつ、尊厳と権利とについて平等である。人間は、理性と良心とを授けられており、互いに同胞の精神をもって行動しなければならない。",
 )
-MOST = 1.5  # times the tokens of the English text: MiniLM's English tokenizer needs 1.8 and more
+MOST = 1.5  # times the tokens of the English text: MiniLM's English tokenizer needs at least 1.8 times
 CHOICES = ("english", "universal", *LANGUAGES)
 
 
-def usual_analyzer(tokenizer: Tokenizer) -> AnalyzerConfig:
-    """English where the tokenizer is made for English alone, else universal."""
-    english, *others = tokenizer.encode([ENGLISH, *OTHERS])
+def default_analyzer(tokenizer: Tokenizer) -> AnalyzerConfig:
+    """English if the tokenizer is made for English alone, else universal."""
+    english, *translations = tokenizer.encode([ENGLISH, *OTHERS])
     unknown = {tokenizer.backend.token_to_id(name) for name in ("[UNK]", "<unk>")}
-    least = min((len(one.ids) for one in others if not unknown & set(one.ids)), default=0)
-    several = 0 < least <= MOST * len(english.ids)
-    return AnalyzerConfig(name="universal") if several else AnalyzerConfig()
+    least = min((len(one.ids) for one in translations if not unknown & set(one.ids)), default=0)
+    multilingual = 0 < least <= MOST * len(english.ids)
+    return AnalyzerConfig(name="universal") if multilingual else AnalyzerConfig()
 
 
 def named_analyzer(name: str) -> AnalyzerConfig:
-    """One of CHOICES."""
+    """The analyzer named by one of CHOICES."""
     return AnalyzerConfig.model_validate({"name": name} if name in CHOICES[:2] else {"language": name})

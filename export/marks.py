@@ -1,6 +1,6 @@
-"""The head that marks tokens, in a ranker's graph: a second output, `marks`, of shape (batch, length).
+"""The head that marks tokens in a ranker's graph: a second output, `marks`, of shape (batch, length).
 
-It is added to the fused graph by hand: the optimizer does not fuse the attention of a layer whose input somebody else reads, too.
+It is added after the graph is fused: the optimizer does not fuse the attention of a layer whose input another node also reads.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from training.models.marker import MARKER, Marker
 def add_marks(model: ModelProto, marker: Marker) -> None:
     """Let a fused encoder's graph mark tokens, in place. Raises ExportError for a graph without fused attention.
 
-    The head reads what the last layer reads. See `training.models.marker.Marker` for its arithmetic.
+    The head reads the last layer's input. See `training.models.marker.Marker` for its arithmetic.
     """
     graph = model.graph
     attention = next((node for node in reversed(graph.node) if node.op_type == "Attention"), None)
@@ -33,7 +33,7 @@ def add_marks(model: ModelProto, marker: Marker) -> None:
 
 
 def _nodes(states: str) -> Iterator[NodeProto]:
-    """From states (batch, length, hidden) to the marks."""
+    """The nodes from states (batch, length, hidden) to the marks."""
     steps = ("MatMul inner_w", "Add inner_b", "Relu", "MatMul outer_w", "Add outer_b", "Squeeze axis")
     before = states
     for number, step in enumerate(steps):

@@ -1,6 +1,6 @@
-"""Attention masks spelled out for tracing: what transformers makes of a mask of real tokens, in operators that a graph can keep.
+"""Attention masks for tracing: the masks that transformers makes from a mask of real tokens, in operators that a graph can hold.
 
-Its own way (`transformers.masking_utils`) decides by values what a mask looks like, which a trace would freeze.
+transformers' own code (`transformers.masking_utils`) branches on the mask's values, which a trace would freeze.
 """
 
 from collections.abc import Callable
@@ -17,21 +17,21 @@ LOWEST = torch.finfo(torch.float32).min
 
 
 def spelled_masks(config: PretrainedConfig) -> Spell:
-    """How a model of this configuration is told of padding in a trace: from (batch, length) to its `attention_mask`."""
+    """For a model of this configuration, the function from a mask (batch, length) to its `attention_mask` in a trace."""
     if config.model_type in MASKS:
         return MASKS[config.model_type](config)
-    return own_way
+    return unchanged
 
 
-def own_way(mask: Tensor) -> Tensor:
-    """For architectures that make their masks by arithmetic alone (MPNet, DeBERTa), and for those that nobody here knows."""
+def unchanged(mask: Tensor) -> Tensor:
+    """The mask itself: for architectures that make their masks by arithmetic alone (MPNet, DeBERTa), and for unknown ones."""
     return mask
 
 
 def padding(mask: Tensor) -> Tensor:
-    """Added to the scores: (batch, 1, length, length), 0 where both tokens are real.
+    """The summand of the attention scores, (batch, 1, length, length): 0 for real tokens, LOWEST for padding.
 
-    In the operators that ONNX Runtime's optimizer recognises.
+    It uses the operators that ONNX Runtime's optimizer recognises.
     """
     batch, length = mask.shape
     hidden = 1.0 - mask[:, None, None, :].expand(batch, 1, length, length).to(torch.float32)
@@ -39,7 +39,7 @@ def padding(mask: Tensor) -> Tensor:
 
 
 def local(config: PretrainedConfig) -> Spell:
-    """ModernBERT's: some layers see all tokens, the others those of a window."""
+    """ModernBERT's masks: some layers see all tokens, the others those of a window."""
     reach = config.local_attention // 2
 
     def spell(mask: Tensor) -> dict[str, Tensor]:
@@ -52,7 +52,7 @@ def local(config: PretrainedConfig) -> Spell:
 
 
 def causal(_: PretrainedConfig) -> Spell:
-    """A decoder's: no token sees those behind it."""
+    """A decoder's mask: no token sees later tokens."""
 
     def spell(mask: Tensor) -> dict[str, Tensor]:
         places = torch.arange(mask.shape[1])
@@ -63,7 +63,7 @@ def causal(_: PretrainedConfig) -> Spell:
 
 
 def everywhere(_: PretrainedConfig) -> Spell:
-    """An encoder's: every token sees every other."""
+    """An encoder's mask: every token sees every other."""
     return padding
 
 
@@ -72,4 +72,4 @@ MASKS: dict[str, Callable[[PretrainedConfig], Spell]] = {
     "modernbert": local,
     **dict.fromkeys(("qwen2", "qwen3"), causal),
 }
-"""By transformers' name of the architecture."""
+"""Masks by transformers' name of the architecture."""

@@ -1,4 +1,4 @@
-"""How a bundle is exported. Imports neither PyTorch nor onnx, so that --help answers at once."""
+"""The options of export and import. Imports neither PyTorch nor onnx, so that --help answers at once."""
 
 import argparse
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class VariantKind(StrEnum):
 
     @property
     def provider(self) -> Provider:
-        """Where it runs."""
+        """The provider that runs it."""
         return {
             VariantKind.INT8: Provider.CPU,
             VariantKind.INT8_STATIC: Provider.OPENVINO,
@@ -40,13 +40,13 @@ class Options:
     """How to export.
 
     Attributes:
-        precision: of the stored weights.
-        provider: what the bundle will be served on; the ranking is checked there.
-        collections: dev measurements are taken on these; none: the small sample in this package, without a ranking check.
-        queries: of each collection's dev split.
-        depth: candidates a query.
-        variants: graphs for another arithmetic that the bundle gets as well.
-        name: the model's; its run's or bundle's when empty.
+        precision: precision of the stored weights.
+        provider: the provider that will serve the bundle; the ranking is checked on it.
+        collections: collections for dev measurements; none: the small sample in this package, without a ranking check.
+        queries: number of queries from each collection's dev split.
+        depth: candidates for each query.
+        variants: additional graphs for other arithmetics.
+        name: the model's name; if empty, that of its run or bundle.
         overwrite: replace the bundle at the target.
     """
 
@@ -62,25 +62,25 @@ class Options:
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """How to import a model of others.
+    """How to import a model that somebody else trained.
 
     Attributes:
-        passage_tokens: of a sequence at most, query included.
-        passages: of a document that are read; the best one's score is the document's.
-        joint: the best blocks in one sequence instead, as KeyBlock's own models read them.
-        activation: from logit to score; none: what the model's card says.
-        analyzer: finds the terms that select passages, see export.languages; none: by what the tokenizer was made for.
+        passage_tokens: the most tokens of a sequence, query included.
+        passages: how many passages of a document are read; the best one's score is the document's.
+        joint: read the best blocks as one sequence instead, as KeyBlock's own models do.
+        activation: maps the logit to the score; none: the activation on the model's card.
+        analyzer: finds the terms that select passages, see export.languages; none: the default for the tokenizer.
         frequencies: a table, or a collection whose documents are counted; none: a general table for English, and for any other
-            analyzer what the blocks of a document say.
-        precision: of the stored weights.
-        provider: what the bundle will be served on: scores are compared there too, and the pace is measured.
-        variants: graphs for another arithmetic that the bundle gets as well.
-        template: what a decoder is asked, a name or a file; none: by its architecture. See export.prompts.
-        instruction: what a decoder is told to do where a request says nothing; none: the template's.
+            analyzer the frequencies in a document's own blocks.
+        precision: precision of the stored weights.
+        provider: the provider that will serve the bundle: scores are also compared on it, and the pace is measured.
+        variants: additional graphs for other arithmetics.
+        template: a decoder's prompt, a name or a file; none: by its architecture. See export.prompts.
+        instruction: a decoder's instruction if a request gives none; none: the template's.
         yes, no: the words that a decoder answers with; none: the template's.
-        pairs: that are compared with transformers.
-        name: the model's; the checkpoint's when empty.
-        trust_remote_code: run code that the checkpoint brings along.
+        pairs: number of pairs that are compared with transformers.
+        name: the model's name; if empty, the checkpoint's.
+        trust_remote_code: run the checkpoint's own code.
         overwrite: replace the bundle at the target.
     """
 
@@ -103,20 +103,22 @@ class ImportOptions:
     overwrite: bool = False
 
 
-def add_bundle_arguments(parser: argparse.ArgumentParser, usual: Options | ImportOptions, variants: str = "") -> None:
-    """What whoever writes a bundle is asked, whatever it is made of.
+def add_bundle_arguments(parser: argparse.ArgumentParser, defaults: Options | ImportOptions, variants: str = "") -> None:
+    """Add the arguments that all commands share that write a bundle.
 
     Args:
         parser: gets the arguments.
-        usual: their defaults.
-        variants: says more of --variant.
+        defaults: their defaults.
+        variants: appended to the help of --variant.
     """
     parser.add_argument("--out", type=Path, required=True, help="the bundle's directory: new, empty, or see --overwrite")
     parser.add_argument("--overwrite", action="store_true", help="replace the bundle at --out")
     parser.add_argument(
-        "--precision", type=WeightPrecision, choices=list(WeightPrecision), default=usual.precision, help="weights (%(default)s)"
+        "--precision", type=WeightPrecision, choices=list(WeightPrecision), default=defaults.precision, help="weights (%(default)s)"
     )
-    parser.add_argument("--provider", type=Provider, choices=list(Provider), default=usual.provider, help="where it will be served")
+    parser.add_argument(
+        "--provider", type=Provider, choices=list(Provider), default=defaults.provider, help="where it will be served"
+    )
     parser.add_argument(
         "--variant",
         type=VariantKind,

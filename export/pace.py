@@ -10,12 +10,12 @@ from keyblock.packing import Packed
 from keyblock.runtime.batching import TOKEN_CAP, bucket
 from keyblock.runtime.model import GraphModel
 
-RUNS = 3  # the best one counts: a busy machine is slower by chance
-MOST_ROWS = 8  # more are no faster for each token on a CPU
+RUNS = 3  # the best run counts: a busy machine is sometimes slower
+MOST_ROWS = 8  # on a CPU, more rows are no faster for each token
 
 
 def measured_pace(model: GraphModel, length: int) -> dict[str, Any]:
-    """Sequences of `length` tokens that the graphs score in a second, in batches of the largest shape up to MOST_ROWS rows."""
+    """How many sequences of `length` tokens the graphs score in a second, in batches of the largest shape up to MOST_ROWS rows."""
     rows = max(1, min(MOST_ROWS, TOKEN_CAP // bucket(length)))
     ids = np.arange(length, dtype=np.int32) % model.tokenizer.vocabulary_size
     sequences = [Packed(ids, 1, np.zeros(1, np.intp))] * rows

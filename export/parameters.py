@@ -1,7 +1,7 @@
-"""Where a graph keeps a checkpoint's weights, so that a bundle of somebody else's model can be trained on.
+"""Records where a graph keeps a checkpoint's weights, so that an imported model can be trained further.
 
-A graph's optimizer transposes matrices, joins three into one, and renames all. Its values stay: each weight is found by them, and
-the graph carries the table. `training.models.starting` reads it.
+The optimizer transposes matrices, joins three into one, and renames all of them. It keeps the values, by which each weight is
+found. The graph holds the resulting table; `training.models.starting` reads it.
 """
 
 import hashlib
@@ -20,9 +20,10 @@ JOINED = 3  # query, key and value of a fused attention
 
 
 def note_parameters(model: ModelProto, weights: Mapping[str, Tensor]) -> list[str]:
-    """Write into a graph where each of these weights stands; gives the names of those that are nowhere in it.
+    """Write into a graph where each of these weights is; returns the names of weights that are not in it.
 
-    A place is the name of an initializer, whether it is transposed there, and which of how many parts along its last axis it is.
+    A place is the name of an initializer, whether the weight is transposed there, and its part number and the number of parts along
+    the last axis.
     """
     places: dict[Key, tuple[str, int, int]] = {}
     for tensor in model.graph.initializer:
@@ -41,7 +42,7 @@ def note_parameters(model: ModelProto, weights: Mapping[str, Tensor]) -> list[st
 
 
 def _parts(values: NDArray[np.float32]) -> Iterator[tuple[Key, int, int]]:
-    """An initializer whole, and in three along its last axis: the number of each part, and of how many."""
+    """The keys of a whole initializer and of its three parts along the last axis, each with its part number and number of parts."""
     yield _key(values), 0, 1
     if values.ndim and values.shape[-1] % JOINED == 0 and values.size > JOINED:
         for part, piece in enumerate(np.split(values, JOINED, axis=-1)):

@@ -1,4 +1,4 @@
-"""A model as the graph that PyTorch traces: for families without a pattern that ONNX Runtime's optimizer knows."""
+"""A model as PyTorch traces it, without fusion: for families without a pattern that ONNX Runtime's optimizer knows."""
 
 import warnings
 from pathlib import Path
@@ -18,7 +18,7 @@ from training.models.transformer_ranker import masked_by
 
 
 class Outputs(nn.Module):
-    """What a served graph computes of the model."""
+    """The part of the model that a served graph computes."""
 
     def __init__(self, model: RankerModule) -> None:
         super().__init__()
@@ -27,31 +27,31 @@ class Outputs(nn.Module):
     def forward(self, *inputs: Tensor) -> Tensor:
         """See RankerModule.outputs."""
         outputs = self.model.outputs(*inputs)
-        return outputs.reshape(inputs[0].shape[0], 1 + self.model.hidden_size) if self.model.combines else outputs  # says its width
+        return outputs.reshape(inputs[0].shape[0], 1 + self.model.hidden_size) if self.model.combines else outputs  # sets the width
 
 
 def export_plain(model: RankerModule, path: Path) -> dict[str, int]:
-    """Write the fp32 graph of what the model says of sequences to `path`; there are no fused nodes to count.
+    """Write the fp32 graph of the model's outputs for sequences to `path`; it has no fused nodes.
 
     Args:
         model: of a family that reads ids, types and mask; left in eval mode.
         path: where the ONNX file goes.
 
-    Raises ExportError when a dimension of the graph is frozen.
+    Raises ExportError if a dimension of the graph is frozen.
     """
     ids, mask = trace_example(model.vocabulary_size)
     types = torch.zeros_like(ids)
-    types[0, 6:], types[1, 9:12] = 1, 1  # queries of two lengths, or tracing could keep one of them
+    types[0, 6:], types[1, 9:12] = 1, 1  # queries of two lengths, since tracing might freeze a single one
     free = {name: {0: "batch", 1: "length"} for name in model.INPUTS}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of shapes that the exporter leaves open: checked below
+        warnings.simplefilter("ignore", UserWarning)  # about shapes that the exporter leaves open: checked below
         trace(Outputs(model).eval(), (ids, types, mask), path, output_name(model), free)
     check_inputs(onnx.load(str(path)), 1 + model.hidden_size if model.combines else None)
     return {}
 
 
 def export_late(model: LateTransformer, path: Path) -> dict[str, int]:
-    """The same for late interaction, whose encoder is fused as far as ONNX Runtime knows it: it reads query and passage apart.
+    """The same for late interaction, which encodes query and passage separately; ONNX Runtime fuses the encoder as far as it can.
 
     Args:
         model: loaded with ``attention="eager"``; left in eval mode.

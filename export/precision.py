@@ -1,8 +1,8 @@
 """Storing a graph's weights in half of the bytes.
 
-Matrices become float16 with a Cast to float32 behind each: activations stay float32 in the graph, so the same file runs in
-bf16 through OpenVINO and in fp32 on a plain CPU, and ONNX Runtime folds the casts away when it loads. Vectors (biases, layer
-norms) are small and stay float32.
+Matrices become float16, each with a Cast to float32 after it: activations stay float32 in the graph, so the same file runs in
+bf16 through OpenVINO and in fp32 on a plain CPU, and ONNX Runtime removes the casts by constant folding when it loads the graph.
+Vectors (biases, layer norms) are small and stay float32.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ def halve_weights(model: ModelProto) -> int:
     """Turn every float32 matrix among the initializers into float16 and a Cast, in place.
 
     Returns:
-        How many were turned.
+        How many were converted.
 
     Raises:
         ExportError: a weight is not finite or too large for float16 (65,504).

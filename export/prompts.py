@@ -11,11 +11,11 @@ from keyblock.text.prompt import Prompt
 
 
 class Question(NamedTuple):
-    """What a decoder is asked.
+    """A decoder's prompt and answers.
 
     Attributes:
-        prompt: around query and document.
-        yes, no: the words that it answers with.
+        prompt: the prompt around query and document.
+        yes, no: the words that the decoder answers with.
     """
 
     prompt: Prompt
@@ -60,12 +60,12 @@ BY_ARCHITECTURE = {"qwen3": "qwen3-reranker", "qwen2": "mxbai-rerank-v2"}
 
 
 def question_of(template: str | None, model_type: str, yes: str | None = None, no: str | None = None) -> Question:
-    """What a checkpoint is asked.
+    """The question of a checkpoint.
 
     Args:
         template: a name of QUESTIONS, or a JSON file with `pieces` and perhaps `instruction`; none: by the architecture.
-        model_type: transformers' name of it.
-        yes, no: the words, where they are others.
+        model_type: transformers' name of the architecture.
+        yes, no: the answers, if they differ from the template's.
 
     Raises:
         ExportError: there is no such template, or the file holds none.

@@ -1,4 +1,4 @@
-"""Products of 8 bits, activations quantised as they come: for CPUs that multiply no bfloat16."""
+"""8-bit products with dynamically quantised activations: for CPUs without bfloat16 products."""
 
 import logging
 import tempfile
@@ -12,11 +12,11 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 
 
 def quantize(model: ModelProto) -> None:
-    """Turn an fp32 graph into one of 8-bit products, in place.
+    """Convert an fp32 graph to 8-bit products, in place.
 
-    Weights are signed and have a scale for each column: one scale for a matrix moves the logits of a MiniLM by 8, these by 0.4
-    to 0.5 in the mean. They are of 7 bits, -64 to 64: x86 CPUs without VNNI add two products in 16 bits, which 255 x 64 + 255 x 64
-    does not fill and weights of 8 bits overflow.
+    Weights are signed and have a scale for each column: one scale for a whole matrix moves the logits of a MiniLM by 8 on average,
+    a scale for each column by 0.4 to 0.5. Weights have 7 bits, -64 to 64: x86 CPUs without VNNI add two products in 16 bits, which
+    255 x 64 + 255 x 64 fits and 8-bit weights overflow.
     """
     with tempfile.TemporaryDirectory(prefix="keyblock-quantize-") as folder:
         before, after = Path(folder) / "fp32.onnx", Path(folder) / "int8.onnx"
@@ -35,7 +35,7 @@ def quantize(model: ModelProto) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """It advises on the root logger to run an optimisation that the graph has behind it."""
+    """Silence the root logger, on which the quantizer advises an optimisation that was already done."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

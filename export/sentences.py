@@ -1,4 +1,4 @@
-"""A sentence encoder of others as the graph that makes a bundle's vectors, checked against the model."""
+"""A sentence encoder as the graph that makes a bundle's vectors, checked against the model."""
 
 import shutil
 from collections.abc import Mapping
@@ -28,19 +28,19 @@ from training.models.checkpoints import chosen
 from training.models.ranker_module import FAMILY_FILE
 from training.models.sentence_encoder import SentenceEncoder
 
-LARGEST_DIFFERENCE = 0.02  # of a vector of length 1 whose weights were halved: less than a step of the 8 bits that are kept
+LARGEST_DIFFERENCE = 0.02  # of a number in a vector of length 1, with fp16 weights: 2.5 steps of the stored 8 bits
 WITHOUT_GRAPHS: dict[str, Any] = {
     "graph": None,
     "aggregator": None,
     "selector_graph": None,
     "variants": {},
     "quality": {},
-}  # of a manifest
+}  # fields of a manifest
 HYBRID = {"name": "hybrid", "terms": 1.0, "vectors": 4.0, "exact": 5.0, "rare": 0.01, "exact_blocks": 1}
 
 
 class Traced(nn.Module):
-    """The encoder with its mask spelled out; its vectors are the means of the states of real tokens."""
+    """The encoder with an explicit mask; its vectors are the means of the states of real tokens."""
 
     def __init__(self, encoder: SentenceEncoder) -> None:
         super().__init__()
@@ -56,16 +56,17 @@ class Traced(nn.Module):
 def write_encoder_bundle(
     bundle: Bundle, model: str, out: Path, selector: Mapping[str, Any] | str | None = None, scale: float | None = None
 ) -> Bundle:
-    """A copy of the bundle whose selector compares vectors of a sentence encoder.
+    """Write a copy of the bundle whose selector compares vectors of a sentence encoder.
 
     Args:
-        bundle: whose tokenizer the encoder must share.
+        bundle: the bundle; the encoder must have its vocabulary.
         model: a run of the family bi_encoder, a folder of sentence-transformers or transformers, or a hub name.
         out: a new or empty directory.
-        selector: when left out HYBRID, and `vectors` where they score, too.
-        scale: of the cosines that are the scores of blocks, too: the copy has no other ranker; none: the bundle's own scores.
+        selector: the selector; none: HYBRID, or `vectors` with a scale.
+        scale: the factor that turns cosines into the blocks' scores, in which case the copy has no other ranker; none: the bundle's
+            ranker scores.
 
-    Raises ExportError or ValueError for an encoder of another vocabulary, one that pools otherwise, or one that cannot be traced.
+    Raises ExportError or ValueError for an encoder with another vocabulary or another pooling, or that cannot be traced.
     """
     check_target(out, overwrite=False)
     with TemporaryDirectory(prefix="keyblock-encoder-") as folder:
@@ -90,9 +91,9 @@ def write_encoder_bundle(
 
 
 def scored_by_vectors(config: PipelineConfig, scale: float) -> dict[str, Any]:
-    """What is other in a pipeline that scores by vectors: all that was learned with the ranker is dropped.
+    """The changed parts of a pipeline that scores by vectors: everything learned with the ranker is dropped.
 
-    An aggregator that no vectors can do with gives way to the best block's score.
+    An aggregator that does not work with vectors is replaced by the best block's score.
     """
     aggregator = AGGREGATORS.create(config.aggregator)
     learned = {"fusion": Fusion().model_dump(), "activation": Activation(), "min_score": None, "spans": None}
@@ -103,7 +104,7 @@ def scored_by_vectors(config: PipelineConfig, scale: float) -> dict[str, Any]:
 
 
 def _of_run(run: Path, folder: Path) -> str | None:
-    """A run's encoder and tokenizer in `folder`, as transformers reads them; None for what is no run. Raises ExportError."""
+    """Copy a run's encoder and tokenizer to `folder` for transformers; None if the path is no run. Raises ExportError."""
     if not (run / "pipeline.json").exists():
         return None
     try:
@@ -119,7 +120,7 @@ def _of_run(run: Path, folder: Path) -> str | None:
 
 
 def export_sentences(encoder: SentenceEncoder, vocabulary_size: int, path: Path) -> None:
-    """Write the graph, with halved weights, and compare it with the model. Raises ExportError where they differ."""
+    """Write the graph, with fp16 weights, and compare it with the model. Raises ExportError if they differ."""
     graph = optimized_graph(_traced(encoder, path), encoder.model.config)
     halve_weights(graph)
     first, *_, last = encoder.tokenizer.encode("a").ids
@@ -134,14 +135,14 @@ def _traced(encoder: SentenceEncoder, path: Path) -> ModelProto:
     free = {name: {0: "batch", 1: "length"} for name in ("input_ids", "attention_mask")}
     try:
         trace(Traced(encoder).eval(), example, path, "vectors", free)
-    except Exception as error:  # whatever a module's own code and the exporter raise
+    except Exception as error:  # any error of a module's own code or the exporter
         line = " ".join(str(error).split())[:200]
         raise ExportError(f"{encoder.name}: the architecture {encoder.model.config.model_type} cannot be traced ({line})") from None
     return onnx.load(str(path))
 
 
 def _compare(encoder: SentenceEncoder, graph: SentenceGraph) -> None:
-    """Vectors of texts of mixed lengths. Raises ExportError."""
+    """Compare the vectors of texts of mixed lengths. Raises ExportError if they differ."""
     rng = np.random.default_rng(0)
     texts = [rng.integers(0, encoder.model.config.vocab_size, length) for length in (1, 2, 5, 17, 60, 100)]
     first, *_, last = encoder.tokenizer.encode("a").ids

@@ -1,8 +1,8 @@
-"""Products of 8 bits with scales that are fixed beforehand: for CPUs with VNNI, through OpenVINO.
+"""8-bit products with static scales: for CPUs with VNNI, through OpenVINO.
 
-Weights have a scale for each column, activations one for each product, from what sample sequences reach. A few channels of a
-transformer's activations are far larger than the others and would leave them few of the 255 steps, so each channel is divided by
-what its size asks for, and the weights' row is multiplied by it (SmoothQuant, Xiao et al., ICML 2023, equation 4).
+Weights have a scale for each column, activations one for each product, from their range in sample sequences. A few channels of a
+transformer's activations are far larger than the rest and would leave the rest few of the 255 steps. So each channel is divided by
+a factor that depends on its size, and the weights' row is multiplied by it (SmoothQuant, Xiao et al., ICML 2023, equation 4).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,8 +25,8 @@ from training.models.marker import MARKER
 STRENGTH = 0.8
 """The paper's alpha: how much of an activation's unevenness goes to the weights. Tried: .4 to 1; see docs/smaller.md."""
 STEPS = 255  # between the least and the largest value of unsigned 8 bits
-TOP = 127  # of signed 8 bits
-SMALLEST = 1e-4  # a channel that is never anything else is not divided by nothing
+TOP = 127  # the largest value of signed 8 bits
+SMALLEST = 1e-4  # a lower bound on sizes, so that a channel that is always 0 causes no division by 0
 
 Batch = Mapping[str, NDArray[np.int64]]
 """The graph's inputs by name, each of shape (batch, length)."""
@@ -34,39 +34,39 @@ Batch = Mapping[str, NDArray[np.int64]]
 
 @dataclass(frozen=True)
 class Reach:
-    """How far a product's activations go, channel by channel: two vectors of shape (channels,)."""
+    """The range of a product's activations in each channel: two vectors of shape (channels,)."""
 
     least: NDArray[np.float32]
     largest: NDArray[np.float32]
 
     def divided(self, by: NDArray[np.float32]) -> "Reach":
-        """That of the activations divided by one positive number a channel."""
+        """The range of the activations divided by one positive number for each channel."""
         return Reach(self.least / by, self.largest / by)
 
     @property
     def size(self) -> NDArray[np.float32]:
-        """Of each channel the largest absolute value."""
+        """The largest absolute value of each channel."""
         return np.maximum(np.maximum(np.abs(self.least), np.abs(self.largest)), SMALLEST)
 
     @property
     def scale(self) -> tuple[np.float32, np.uint8]:
-        """What a step of 8 bits is worth, and which step is 0, so that all channels fit."""
+        """The size of a step of 8 bits, and the step of the value 0, so that all channels fit."""
         least, largest = min(self.least.min(), 0.0), max(self.largest.max(), 0.0)
         step = np.float32(max(largest - least, SMALLEST) / STEPS)
         return step, np.uint8(np.clip(np.rint(-least / step), 0, STEPS))
 
 
 def quantize_static(model: ModelProto, batches: Sequence[Batch]) -> int:
-    """Turn an encoder's fused fp32 graph into one whose layers multiply 8 bits, in place.
+    """Convert an encoder's fused fp32 graph to 8-bit products in its layers, in place.
 
-    A marker, the head and what the last layer does with [CLS] alone stay as they are: a row of a sequence's costs next to no time.
+    A marker, the head and the last layer's products for [CLS] alone do not change: one row of each sequence takes hardly any time.
 
     Args:
-        model: as it is served, but with weights of fp32.
-        batches: what it is to read; what they reach fixes the scales.
+        model: the served graph, but with fp32 weights.
+        batches: sample inputs; the range of their activations sets the scales.
 
     Returns:
-        How many products were turned.
+        How many products were converted.
 
     Raises ExportError for a graph without such products.
     """
@@ -78,7 +78,7 @@ def quantize_static(model: ModelProto, batches: Sequence[Batch]) -> int:
     nodes: list[NodeProto] = []
     for node in model.graph.node:
         if node.output[0] in products:
-            nodes += _in_steps(model, node, reached[node.input[0]], numpy_helper.to_array(weights[node.input[1]]))
+            nodes += _quantized_inputs(model, node, reached[node.input[0]], numpy_helper.to_array(weights[node.input[1]]))
         nodes.append(node)
     used = {name for node in nodes for name in node.input}
     kept = [tensor for tensor in model.graph.initializer if tensor.name in used]
@@ -89,18 +89,18 @@ def quantize_static(model: ModelProto, batches: Sequence[Batch]) -> int:
 
 
 def batches_of(packed: Sequence[Packed], tokenizer: Tokenizer) -> list[Batch]:
-    """Sequences as a graph reads them."""
-    how = tokenizer.pad_id, tokenizer.template.document_type
-    return [dict(zip(INPUTS, fill(batch, packed, *how), strict=True)) for batch in plan([len(one.ids) for one in packed])]
+    """The sequences as inputs of a graph."""
+    settings = tokenizer.pad_id, tokenizer.template.document_type
+    return [dict(zip(INPUTS, fill(batch, packed, *settings), strict=True)) for batch in plan([len(one.ids) for one in packed])]
 
 
 def observe(model: ModelProto, batches: Sequence[Batch]) -> dict[str, Reach]:
-    """What the activations of each product reach; those of padding do not count."""
+    """The range of each product's activations, without those of padding."""
     names = sorted({node.input[0] for node in _products(model)})
-    shown = ModelProto()
-    shown.CopyFrom(model)
-    shown.graph.output.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names)
-    session = onnxruntime.InferenceSession(shown.SerializeToString(), providers=["CPUExecutionProvider"])
+    observed = ModelProto()
+    observed.CopyFrom(model)
+    observed.graph.output.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names)
+    session = onnxruntime.InferenceSession(observed.SerializeToString(), providers=["CPUExecutionProvider"])
     inputs = [given.name for given in session.get_inputs()]
     reached: dict[str, Reach] = {}
     for batch in batches:
@@ -112,17 +112,17 @@ def observe(model: ModelProto, batches: Sequence[Batch]) -> dict[str, Reach]:
     return reached
 
 
-def evening(reach: Reach, weight: NDArray[np.float32]) -> NDArray[np.float32]:
-    """By what each channel is divided: as large as its activations are large and its row of the weights is small."""
+def smoothing_factors(reach: Reach, weight: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The divisor of each channel: larger for large activations, smaller for a large row of weights."""
     rows = np.maximum(np.abs(weight).max(axis=1), SMALLEST)
     factors: NDArray[np.float32] = (reach.size**STRENGTH / rows ** (1 - STRENGTH)).astype(np.float32)
     return factors
 
 
 def _products(model: ModelProto) -> Iterator[NodeProto]:
-    """The nodes that multiply each token's activations with a matrix of weights, but for a marker's."""
+    """The nodes that multiply each token's activations with a matrix of weights, except a marker's."""
     matrices = {t.name for t in model.graph.initializer if t.data_type == TensorProto.FLOAT and len(t.dims) == 2}
-    of_cls = {CLS_POSITION}  # and what is computed from there
+    of_cls = {CLS_POSITION}  # and all values computed from it
     for node in model.graph.node:
         if of_cls.intersection(node.input):
             of_cls.update(node.output)
@@ -130,9 +130,9 @@ def _products(model: ModelProto) -> Iterator[NodeProto]:
             yield node
 
 
-def _in_steps(model: ModelProto, node: NodeProto, reach: Reach, weight: NDArray[np.float32]) -> list[NodeProto]:
-    """The nodes in front of a product, which then reads what 8 bits keep of its activations and weights."""
-    factors, name = evening(reach, weight), node.output[0]
+def _quantized_inputs(model: ModelProto, node: NodeProto, reach: Reach, weight: NDArray[np.float32]) -> list[NodeProto]:
+    """The nodes before a product, which make it read its activations and weights as rounded to 8 bits."""
+    factors, name = smoothing_factors(reach, weight), node.output[0]
     step, zero = reach.divided(factors).scale
     evened = weight * factors[:, None]
     steps = (np.maximum(np.abs(evened).max(axis=0), SMALLEST) / TOP).astype(np.float32)

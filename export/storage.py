@@ -1,6 +1,6 @@
-"""Graphs on disk: in one file, or, beyond what such a file holds, with their weights in a second one beside it.
+"""Graphs on disk: in one file, or, if they are too large for that, with their weights in a second file beside it.
 
-A graph that is made of another may leave in that one's file what both have: ONNX calls it external data.
+A graph made from another may read their common weights from the other's file: ONNX calls this external data.
 """
 
 from pathlib import Path
@@ -9,14 +9,14 @@ import onnx
 from onnx import ModelProto
 from onnx.external_data_helper import set_external_data
 
-LARGEST = (1 << 31) - (1 << 20)  # bytes of a protobuf message, and some room for the nodes
-SMALL = 1024  # bytes of an initializer that stays in the graph's own file
+LARGEST = (1 << 31) - (1 << 20)  # the most bytes of weights in a protobuf message, with some room for the nodes
+SMALL = 1024  # smaller initializers, in bytes, stay in the graph's own file
 
 
 def save_graph(model: ModelProto, path: Path) -> None:
-    """Write a graph; its weights go into ``<name>.data`` beside it where they are more than LARGEST bytes."""
+    """Write a graph; its weights go into ``<name>.data`` beside it if they have more than LARGEST bytes."""
     data = path.with_name(data_file(path.name))
-    data.unlink(missing_ok=True)  # it would be appended to
+    data.unlink(missing_ok=True)  # onnx would append to it
     if sum(len(tensor.raw_data) for tensor in model.graph.initializer) <= LARGEST:
         onnx.save(model, str(path))
         return
@@ -31,14 +31,14 @@ def save_graph(model: ModelProto, path: Path) -> None:
 
 
 def share_weights(model: ModelProto, other: Path) -> int:
-    """Let a graph read in the file of another what both have, in place: initializers of the same SMALL bytes or more.
+    """Let a graph read equal initializers of at least SMALL bytes from the file of another graph, in place.
 
     Args:
-        model: is to stand beside the other file.
-        other: an ONNX file with all of its weights inside; one with a ``.data`` beside it shares nothing.
+        model: the graph, which will be stored beside the other file.
+        other: an ONNX file with all its weights inside; a file with a ``.data`` beside it shares nothing.
 
     Returns:
-        How many bytes the graph no longer has.
+        How many bytes were removed from the graph.
     """
     content = other.read_bytes()
     places: dict[bytes, int] = {}
@@ -56,7 +56,7 @@ def share_weights(model: ModelProto, other: Path) -> int:
 
 
 def data_file(graph: str) -> str:
-    """What the file with a graph's weights is called.
+    """The name of the file with a graph's weights.
 
     >>> data_file("model.onnx")
     'model.onnx.data'

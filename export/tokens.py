@@ -1,7 +1,7 @@
-"""A ranker that compares tokens, as one graph: the fused encoder, and behind it what reads the states of all its layers.
+"""A ranker that compares tokens, as one graph: the fused encoder, followed by the part that reads the states of all its layers.
 
-They are traced apart and joined, because the optimizer does not fuse a layer whose states somebody else reads, too. The tokens that
-the last layer computes are read, so it is not narrowed to [CLS].
+They are traced separately and joined, because the optimizer does not fuse a layer whose states another node also reads. The second
+part reads all tokens of the last layer, so that is not narrowed to [CLS].
 """
 
 from pathlib import Path
@@ -16,12 +16,12 @@ from export.masks import padding
 from keyblock.runtime.session import INPUTS
 from training.models.token_ranker import TokenRanker
 
-STATES = "states_{}"  # of a layer, between the two graphs
-PREFIX = "features/"  # of all names of the second one
+STATES = "states_{}"  # the name of a layer's states between the two graphs
+PREFIX = "features/"  # the prefix of all names in the second graph
 
 
 class Encoder(nn.Module):
-    """The encoder with its attention mask spelled out."""
+    """The encoder with an explicit attention mask."""
 
     def __init__(self, model: TokenRanker) -> None:
         super().__init__()
@@ -35,21 +35,23 @@ class Encoder(nn.Module):
 
 
 class Features(nn.Module):
-    """What reads the layers' states."""
+    """The part that reads the layers' states."""
 
     def __init__(self, model: TokenRanker) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, *given: Tensor) -> Tensor:
-        """See RankerModule.outputs; the INPUTS, and (batch, length, hidden) of each layer, the embeddings first."""
+        """See RankerModule.outputs; reads the INPUTS, then each layer's states (batch, length, hidden), the embeddings first."""
         inputs, layers = given[: len(INPUTS)], given[len(INPUTS) :]
         outputs = self.model.with_logits(self.model.of_layers(layers, *inputs))
-        return outputs.reshape(given[0].shape[0], 1 + self.model.hidden_size)  # tells the graph its width
+        return outputs.reshape(given[0].shape[0], 1 + self.model.hidden_size)  # sets the graph's width
 
 
 def export_tokens(model: TokenRanker, path: Path) -> dict[str, int]:
-    """Write the fp32 graph of what the model says of sequences to `path`; what combines passages is another (export.aggregation).
+    """Write the fp32 graph of the model's outputs for sequences to `path`.
+
+    The aggregator that combines passages is a separate graph (export.aggregation).
 
     Args:
         model: loaded with ``attention="eager"``; left in eval mode.
@@ -59,7 +61,7 @@ def export_tokens(model: TokenRanker, path: Path) -> dict[str, int]:
         Fused nodes by operator.
 
     Raises:
-        ExportError: the encoder is none that fuses (of BERT's architecture), or a dimension of the graph is frozen.
+        ExportError: the encoder does not fuse (it is not of BERT's architecture), or a dimension of the graph is frozen.
     """
     trace_sequences(Encoder(model), model.vocabulary_size, path, "states")
     graph, fused = fused_encoder(path, model.encoder.config)
@@ -78,7 +80,7 @@ def _trace_features(model: TokenRanker, path: Path) -> None:
 
 
 def _join(encoder: ModelProto, features: ModelProto) -> None:
-    """Put the second graph behind the first, in place: its states are what the fused layers read and the last one says."""
+    """Append the second graph to the first, in place: its states are the inputs of the fused layers and the last one's output."""
     graph = encoder.graph
     layers = [node.input[0] for node in graph.node if node.op_type == "Attention"] + [graph.output[0].name]
     read = onnx.compose.add_prefix(features, PREFIX, rename_inputs=False, rename_outputs=False).graph

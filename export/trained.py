@@ -1,4 +1,4 @@
-"""What is exported: a training run's model and pipeline, or those of a bundle that is to be written anew."""
+"""Loads what is exported: a training run's model and pipeline, or those of a bundle that is written again."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,15 +22,15 @@ from training.recipe import backbone_path
 
 @dataclass(frozen=True)
 class Trained:
-    """What a run or a bundle gives.
+    """The parts of a run or a bundle.
 
     Attributes:
-        name: what the model is called, unless a name is given.
-        pipeline: the run's.
+        name: the model's default name.
+        pipeline: the run's pipeline.
         model: the ranker, with the aggregator that its pipeline may need.
-        chooser: the model that selects blocks, where it is another (BinB2).
-        provenance: where it comes from, for the manifest.
-        quality: what was measured of it, for the manifest.
+        chooser: the model that selects blocks, if that is another model (BinB2).
+        provenance: the model's origin, for the manifest.
+        quality: the model's measurements, for the manifest.
     """
 
     name: str
@@ -42,12 +42,12 @@ class Trained:
 
     @property
     def reference(self) -> TorchModel:
-        """PyTorch in fp32: what the graphs are held to."""
+        """The model in PyTorch in fp32, with which the graphs are compared."""
         return TorchModel(self.model, self.pipeline.tokenizer, bf16=False, chooser=self.chooser)
 
 
 def load_trained(source: Path) -> Trained:
-    """Read a training run, or a bundle. Raises ExportError when it is incomplete, and BundleError for a damaged bundle."""
+    """Read a training run, or a bundle. Raises ExportError if it is incomplete, and BundleError for a damaged bundle."""
     trained = _load_bundle(source) if (source / MANIFEST_FILE).exists() else _load_run(source)
     if trained.pipeline.aggregator.learned != trained.model.combines:
         has = "has an aggregator" if trained.model.combines else "has no aggregator"
@@ -90,24 +90,24 @@ def _load_run(run: Path) -> Trained:
     try:
         pipeline = load_run_pipeline(run)
         model = load_ranker(checkpoint, attention="eager")
-        selects = pipeline.asks_model and (run / CHOOSER).is_dir()  # one that selected in training alone is not served
+        selects = pipeline.asks_model and (run / CHOOSER).is_dir()  # a chooser that selected only in training is not served
         chooser = load_ranker(run / CHOOSER, attention="eager") if selects else None
     except (ValueError, OSError, RuntimeError) as error:
         raise ExportError(f"{run}: cannot be read ({_line(error)}); train it again, or copy it again") from None
     if pipeline.asks_model and chooser is None and (due := _selector_run(run)):
         raise ExportError(f"{run}: has no {CHOOSER}, the model that selects its blocks ({due}); copy the run again")
-    provenance, quality = (_written(run / f"{name}.json") for name in ("provenance", "quality"))
+    provenance, quality = (_read_optional(run / f"{name}.json") for name in ("provenance", "quality"))
     return Trained(run.resolve().name, pipeline, model, chooser, provenance, quality)
 
 
 def _selector_run(run: Path) -> str | None:
-    """The run or bundle whose model selects for this one, as its recipe names it."""
-    selector: str | None = _recipe(_written(run / "provenance.json")).get("selector_run")
+    """The run or bundle whose model selects blocks for this run, as its recipe names it."""
+    selector: str | None = _recipe(_read_optional(run / "provenance.json")).get("selector_run")
     return selector
 
 
 def _recipe(provenance: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The recipe in a provenance, which is free in form."""
+    """The recipe in a provenance, which has no fixed form; empty if there is none."""
     recipe = provenance.get("recipe")
     return recipe if isinstance(recipe, dict) else {}
 
@@ -121,8 +121,8 @@ def _check_positions(run: Path, pipeline: Pipeline, model: RankerModule) -> None
         )
 
 
-def _written(path: Path) -> dict[str, Any]:
-    """What a file of the run says; nothing where it was not written."""
+def _read_optional(path: Path) -> dict[str, Any]:
+    """The contents of a JSON file of the run; empty if the file does not exist."""
     if not path.exists():
         return {}
     try:

@@ -1,9 +1,9 @@
 """An encoder's graph in fp16 that computes no padding: for CUDA, whose kernels take the tokens of a batch as one long row.
 
-The padded (batch, length) input loses its padding behind the embeddings; attention knows where each sequence begins, all else works
-on (tokens, hidden). [CLS] is the first token of each sequence, so padding is put back nowhere but in the marks of tokens, a number
-each. Works like ONNX Runtime's ``convert_to_packing_mode``, which puts it back before the head, and does not know of
-`narrow_last_layer`.
+The padding of the (batch, length) input is removed after the embeddings; attention knows where each sequence begins, and all other
+nodes work on (tokens, hidden). [CLS] is the first token of each sequence, so padding is restored only in the marks of tokens, one
+number each. This works like ONNX Runtime's ``convert_to_packing_mode``, which restores padding before the head, and does not
+support `narrow_last_layer`.
 """
 
 from collections.abc import Sequence
@@ -18,20 +18,20 @@ TOKENS, OFFSETS, STARTS, LONGEST, FIRST = "tokens", "token_offsets", "sequence_s
 
 
 def unpad(model: ModelProto) -> None:
-    """Turn a fused fp32 graph, its last layer narrowed, into this kind, in place. Raises ExportError for one of another form."""
+    """Convert a fused fp32 graph with a narrowed last layer, in place. Raises ExportError for a graph of another form."""
     remove_padding(model)
-    # the head stays fp32: near a logit of 12, fp16 knows steps of 0.008 only, and equal scores would order by chance
+    # the head stays fp32: near a logit of 12, fp16 has steps of 0.008, and equal scores would be ordered by chance
     in_fp16(model, fp32=("Gemm",))
 
 
 def in_fp16(model: ModelProto, fp32: Sequence[str] = ()) -> None:
-    """Let a fp32 graph compute in fp16, in place: inputs and outputs stay what they are, and so do these operators."""
+    """Let a fp32 graph compute in fp16, in place, except inputs, outputs and the operators in `fp32`."""
     kept = [*DEFAULT_OP_BLOCK_LIST, *fp32]
     model.CopyFrom(convert_float_to_float16(model, keep_io_types=True, disable_shape_infer=True, op_block_list=kept))
 
 
 def remove_padding(model: ModelProto) -> None:
-    """The same in fp32, in place: only where the tokens stand changes. Raises ExportError for a graph of another form."""
+    """Remove the padding of a fp32 graph, in place; values do not change. Raises ExportError for a graph of another form."""
     graph = model.graph
     embedding = [node for node in graph.node if node.op_type == "EmbedLayerNormalization"]
     narrowed = [node for node in graph.node if node.op_type == "Gather" and "cls_position" in node.input]
@@ -55,7 +55,7 @@ def remove_padding(model: ModelProto) -> None:
 
 
 def _unpadding(states: str, n_tokens: str) -> list[NodeProto]:
-    """From (batch, length, hidden) to (tokens, hidden), and where each sequence's [CLS] is then: (batch, 1)."""
+    """The nodes from (batch, length, hidden) to (tokens, hidden), and to the row of each sequence's [CLS], (batch, 1)."""
     return [
         helper.make_node(
             "RemovePadding", [states, n_tokens], [TOKENS, OFFSETS, STARTS, LONGEST], "remove_padding", domain="com.microsoft"
@@ -66,14 +66,14 @@ def _unpadding(states: str, n_tokens: str) -> list[NodeProto]:
 
 
 def _padding_again(squeeze: NodeProto) -> NodeProto:
-    """From marks as the head gives them, (tokens, 1), to (batch, length, 1), which the node that drops the last axis then reads."""
+    """The node from the head's marks (tokens, 1) to (batch, length, 1), which `squeeze`, the node after it, then reads."""
     marks = squeeze.input[0]
     squeeze.input[0] = f"{marks}_padded"
     return helper.make_node("RestorePadding", [marks, OFFSETS], [squeeze.input[0]], "restore_padding", domain="com.microsoft")
 
 
 def _packed(node: NodeProto, states: str) -> NodeProto:
-    """A node as it reads tokens without padding."""
+    """The node for tokens without padding."""
     inputs = [TOKENS if name == states else name for name in node.input]
     if node.op_type == "Attention":
         attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute if a.name in ("num_heads", "scale")}

@@ -1,11 +1,11 @@
-"""The kinds of graphs that a bundle may hold beside its own, each for one arithmetic on one provider."""
+"""The variants of a bundle's graphs, each for one arithmetic on one provider."""
 
 from collections import Counter
 from collections.abc import Sequence
 
 from onnx import ModelProto
 
-from export.last_attention import ask_for_cls_alone_where_narrowed
+from export.last_attention import compute_cls_alone_if_narrowed
 from export.options import VariantKind
 from export.precision import halve_weights
 from export.quantization import quantize
@@ -16,11 +16,11 @@ FUSED_DOMAIN = "com.microsoft"
 
 
 def convert(kind: VariantKind, batches: Sequence[Batch], model: ModelProto) -> None:
-    """Make a variant of an encoder's fused fp32 graph, in place; the batches fix scales. Raises ExportError."""
+    """Make a variant of an encoder's fused fp32 graph, in place; the batches set static scales. Raises ExportError."""
     if kind is VariantKind.INT8_STATIC:
-        ask_for_cls_alone_where_narrowed(model)
+        compute_cls_alone_if_narrowed(model)
         quantize_static(model, batches)
-        halve_weights(model)  # those that are left: embeddings, most of all
+        halve_weights(model)  # the remaining fp32 weights, mostly embeddings
     else:
         {VariantKind.INT8: quantize, VariantKind.FP16: unpad}[kind](model)
 
@@ -31,7 +31,7 @@ def fused_nodes(model: ModelProto) -> dict[str, int]:
 
 
 def variant_name(file: str, kind: VariantKind) -> str:
-    """What a graph's variant is called in a bundle.
+    """The file name of a graph's variant in a bundle.
 
     >>> variant_name("model.onnx", VariantKind.INT8)
     'model.int8.onnx'

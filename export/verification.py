@@ -1,4 +1,4 @@
-"""What exported graphs must pass: fp32 parity with PyTorch on real packed inputs, and their ranking at the served precision."""
+"""The checks of exported graphs: fp32 parity with PyTorch on real packed inputs, and their ranking at the served precision."""
 
 import random
 from collections.abc import Sequence
@@ -24,9 +24,9 @@ from training.evaluation.measures import DEFAULT_MEASURES, means, per_query
 from training.evaluation.ranking import LocalRanker
 from training.examples.preparation import Preparation
 
-PARITY = 1e-3  # largest difference of a logit, fp32 graph against fp32 PyTorch
-RANKING_LOSS = 0.002  # of nDCG@10 on dev, served precision against fp32
-PARITY_SEQUENCES = 128  # a budget
+PARITY = 1e-3  # the largest allowed difference of a logit between fp32 graph and fp32 PyTorch
+RANKING_LOSS = 0.002  # the largest allowed loss of nDCG@10 on dev at the served precision, against fp32
+PARITY_SEQUENCES = 128  # sequences for each budget
 
 
 @dataclass
@@ -38,31 +38,31 @@ class Dev:
 
     @classmethod
     def build(cls, collection: Collection, pipeline: Pipeline, queries: int, depth: int) -> "Dev":
-        """A fixed sample of the dev queries that have candidates, and the first `depth` of these."""
+        """A fixed sample of the dev queries that have candidates, each with its first `depth` candidates."""
         run = first_stage_run(collection, "dev", depth)
         chosen = sample(sorted(run), queries)
         return cls(Preparation(collection, pipeline), {q: dict(list(run[q].items())[:depth]) for q in chosen})
 
     def selections(self, model: Model, budget: int, sequences: int) -> tuple[list[Selection], list[Packed]]:
-        """Pairs in a fixed random order, until so many sequences are reached.
+        """Select blocks of pairs in a fixed random order, until there are at least `sequences` sequences.
 
         Returns:
-            What was selected of each, and what a learned selector asked the model for it.
+            The selection of each pair, and the sequences that the model scored for a learned selector.
         """
         pairs = [(q, d) for q, documents in self.candidates.items() for d in documents]
         selections: list[Selection] = []
-        asked: list[Packed] = []
+        choosing: list[Packed] = []
 
         def choose(given: Sequence[Packed]) -> NDArray[np.float32]:
-            asked.extend(given)
+            choosing.extend(given)
             return model.choose(given)
 
         for query_id, doc_id in random.Random(0).sample(pairs, len(pairs)):
             query, document = self.preparation.query(query_id), self.preparation.document(doc_id)
             selections += select_documents(self.preparation.pipeline, query, [document], choose, budget)
-            if len(asked) + sum(len(selection.sequences) for selection in selections) >= sequences:
+            if len(choosing) + sum(len(selection.sequences) for selection in selections) >= sequences:
                 break
-        return selections, asked
+        return selections, choosing
 
 
 @dataclass
@@ -72,7 +72,7 @@ class RecordingRanker(LocalRanker):
     logits: list[NDArray[np.float32]] = field(default_factory=list)
 
     def score(self, query_id: str, candidates: Sequence[str], budget: int | None = None, results: int | None = None) -> Scored:
-        """See LocalRanker; a cascade spares nothing here, for each logit is compared."""
+        """See LocalRanker; without a cascade, since each logit is compared."""
         scored = super().score(query_id, candidates, budget)
         self.logits.append(scored.logits)
         return scored
@@ -81,8 +81,8 @@ class RecordingRanker(LocalRanker):
 def check_parity(reference: Model, graphs: Model, dev: Dev) -> dict[str, float]:
     """The largest and mean difference of a logit between the fp32 graphs and PyTorch, over the pipeline's budgets.
 
-    Compared are the logits of documents, of each sequence alone, and those that a learned selector goes by; both sides score the
-    blocks that PyTorch chose. `pairs` counts what was compared.
+    The check compares the logits of documents, of single sequences, and those for a learned selector; both sides score the blocks
+    that PyTorch chose. `pairs` counts the compared logits.
 
     Raises ExportError beyond PARITY.
     """
@@ -91,11 +91,11 @@ def check_parity(reference: Model, graphs: Model, dev: Dev) -> dict[str, float]:
     found: list[NDArray[np.float32]] = []
     marks: list[float] = []
     for budget in sorted({*packing.budget_range, packing.budget}):
-        selections, asked = dev.selections(reference, budget, PARITY_SEQUENCES)
+        selections, choosing = dev.selections(reference, budget, PARITY_SEQUENCES)
         for model, logits in ((reference, expected), (graphs, found)):
-            logits.append(_every_logit(dev.preparation.pipeline, model, selections, asked))
-        if (apart := _largest_difference(reference, graphs, selections)) is not None:
-            marks.append(apart)
+            logits.append(_every_logit(dev.preparation.pipeline, model, selections, choosing))
+        if (difference := _largest_mark_difference(reference, graphs, selections)) is not None:
+            marks.append(difference)
     every = np.abs(np.concatenate(expected) - np.concatenate(found))
     if not max(every.max(initial=0.0), *marks, 0.0) <= PARITY:
         raise ExportError(
@@ -106,8 +106,8 @@ def check_parity(reference: Model, graphs: Model, dev: Dev) -> dict[str, float]:
     return {"max": float(every.max()), "mean": float(every.mean()), "pairs": len(every), **of_marks}
 
 
-def _largest_difference(reference: Model, graphs: Model, selections: Sequence[Selection]) -> float | None:
-    """The largest difference of a token's mark; None where the model marks none. Raises ExportError where one side does."""
+def _largest_mark_difference(reference: Model, graphs: Model, selections: Sequence[Selection]) -> float | None:
+    """The largest difference of a token's mark; None if neither marks tokens. Raises ExportError if only one side does."""
     packed = [packed for selection in selections for packed in selection.sequences]
     sides = [model.mark(packed).marks if isinstance(model, Marking) else None for model in (reference, graphs)]
     if sides[0] is None and sides[1] is None:
@@ -117,18 +117,20 @@ def _largest_difference(reference: Model, graphs: Model, selections: Sequence[Se
     return max(float(np.abs(one - other).max()) for one, other in zip(*sides, strict=True))
 
 
-def _every_logit(pipeline: Pipeline, model: Model, selections: Sequence[Selection], asked: Sequence[Packed]) -> NDArray[np.float32]:
-    """Logits of the documents that have blocks, of their sequences where these are others, and of what a selector asked."""
+def _every_logit(
+    pipeline: Pipeline, model: Model, selections: Sequence[Selection], choosing: Sequence[Packed]
+) -> NDArray[np.float32]:
+    """Logits of the documents that have blocks, of their sequences if those differ, and of the sequences for a selector."""
     packed = [packed for selection in selections for packed in selection.sequences]
     outputs = model.outputs(packed)
     counts = np.asarray([len(selection.sequences) for selection in selections])
-    alone = outputs if outputs.ndim == 1 else outputs[:, 0]
+    single = outputs if outputs.ndim == 1 else outputs[:, 0]
     documents = aggregate(pipeline.aggregator, outputs, counts, model.combine, weights_of(packed)).logits[counts > 0]
-    return np.concatenate([documents, alone[:0] if pipeline.aggregator.joint else alone, model.choose(asked)])
+    return np.concatenate([documents, single[:0] if pipeline.aggregator.joint else single, model.choose(choosing)])
 
 
 def compare(reference: GraphModel, served: GraphModel, dev: Dev) -> dict[str, Any]:
-    """How far the served graphs move documents' logits and dev measures away from the fp32 ones, at the default budget."""
+    """How far documents' logits and dev measures of the served graphs differ from the fp32 graphs', at the default budget."""
     before, before_logits = _rank(reference, dev, "fp32")
     after, after_logits = _rank(served, dev, f"{served.session.choice.provider} {served.session.choice.precision}")
     collection, queries = dev.preparation.collection, list(dev.candidates)
@@ -149,7 +151,7 @@ def _rank(model: Model, dev: Dev, name: str) -> tuple[Run, list[NDArray[np.float
 
 
 def logit_differences(before: Sequence[NDArray[np.float32]], after: Sequence[NDArray[np.float32]]) -> dict[str, float]:
-    """Mean, 99th percentile and maximum of the absolute differences; the arrays' shapes agree pair by pair.
+    """Mean, 99th percentile and maximum of the absolute differences; the arrays of each pair have the same shape.
 
     A document without blocks has no logit (-inf) and is left out.
     """
@@ -160,7 +162,7 @@ def logit_differences(before: Sequence[NDArray[np.float32]], after: Sequence[NDA
 
 
 def check_ranking(compared: dict[str, dict[str, Any]], where: str) -> float:
-    """What nDCG@10 loses against fp32, as the mean over the collections; negative for a gain.
+    """The loss of nDCG@10 against fp32, as the mean over the collections; negative for a gain.
 
     Args:
         compared: from `compare`, by collection.

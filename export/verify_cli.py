@@ -11,8 +11,8 @@ from keyblock.client import Client, KeyBlockError
 from training.commands.command import count, make_parser, quiet_transformers, run
 
 API_KEY = "KEYBLOCK_API_KEY"
-LEAST_PAIRS = 2  # whose scores may differ
-SECONDS = 600.0  # that a request may take: models of half a billion weights on few cores
+LEAST_PAIRS = 2  # with fewer, scores cannot differ from each other
+SECONDS = 600.0  # the timeout of a request: for models of half a billion weights on few cores
 
 
 def parser() -> argparse.ArgumentParser:

@@ -1,4 +1,4 @@
-"""The certificate through HTTP: what a running service answers beside what transformers says of the same texts."""
+"""The certificate through HTTP: compares a running service's answers with transformers' scores of the same texts."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -16,26 +16,26 @@ from export.options import ImportOptions
 from keyblock.bundle import Bundle, load_bundle
 from keyblock.evidence import Fusion
 
-TEXTS = 8  # of a request: a large model's answer comes in time
+TEXTS = 8  # the most texts of a request, so that a large model answers in time
 Ask = Callable[[str, Sequence[str], int], Sequence[float]]
-"""The service's raw scores of texts for a query, in the order given, with so many tokens a sequence."""
+"""The service's raw scores of texts for a query, in the order given; the last argument is the most tokens of a sequence."""
 
 
 def verify(bundle_path: Path, source: str, ask: Ask, options: ImportOptions) -> dict[str, Any]:
     """Compare a service with a checkpoint.
 
     Args:
-        bundle_path: what the service serves.
-        source: the checkpoint that it was made of.
-        ask: the service.
-        options: how many pairs, and how a decoder is asked where the bundle does not say.
+        bundle_path: the bundle that the service serves.
+        source: the checkpoint that the bundle was made of.
+        ask: sends requests to the service.
+        options: how many pairs, and a decoder's prompt if the bundle has none.
 
     Returns:
         Largest and mean difference of a logit, how many pairs, and versions.
 
     Raises:
         ExportError: a logit differs by more than ALLOWED, or the bundle's scores are not the model's alone.
-        BundleError: this is no bundle.
+        BundleError: the path is no bundle.
     """
     bundle = load_bundle(bundle_path)
     if bundle.pipeline.config.fusion != Fusion():
@@ -44,11 +44,11 @@ def verify(bundle_path: Path, source: str, ask: Ask, options: ImportOptions) -> 
         )
     pairs = sample_pairs(bundle.pipeline, options.pairs)
     longest = bundle.pipeline.config.packing.budget_range[1]
-    _answers(pairs[:1], ask, longest)  # a service that is not there is told of before the checkpoint is read
-    checkpoint = _asked_alike(read_checkpoint(source, options), bundle)
+    _answers(pairs[:1], ask, longest)  # fails early if the service is not available, before the checkpoint is read
+    checkpoint = _with_bundle_prompt(read_checkpoint(source, options), bundle)
     try:
         expected = checkpoint.logits(pairs)
-    except (IndexError, RuntimeError) as error:  # PyTorch's, of more tokens than its window
+    except (IndexError, RuntimeError) as error:  # PyTorch's errors for more tokens than the model's window
         raise ExportError(
             f"{source}: cannot read what the bundle reads ({' '.join(str(error).split())[:120]}): the bundle was made of another "
             "checkpoint"
@@ -62,8 +62,8 @@ def verify(bundle_path: Path, source: str, ask: Ask, options: ImportOptions) -> 
     return found | {"versions": versions()}
 
 
-def _asked_alike(checkpoint: Checkpoint, bundle: Bundle) -> Checkpoint:
-    """A decoder's checkpoint with the prompt that the bundle has."""
+def _with_bundle_prompt(checkpoint: Checkpoint, bundle: Bundle) -> Checkpoint:
+    """A decoder's checkpoint with the bundle's prompt."""
     prompt = bundle.pipeline.config.prompt
     if checkpoint.question is None or prompt is None:
         return checkpoint
@@ -71,11 +71,11 @@ def _asked_alike(checkpoint: Checkpoint, bundle: Bundle) -> Checkpoint:
 
 
 def _answers(pairs: Sequence[Pair], ask: Ask, longest: int) -> NDArray[np.float32]:
-    """The service's logits, shape (pairs,); the pairs of a query, so many at once."""
+    """The service's logits, shape (pairs,); a request has at most TEXTS pairs of one query."""
     found = np.zeros(len(pairs), dtype=np.float32)
     for query in dict.fromkeys(query for query, _ in pairs):
         numbers = [number for number, pair in enumerate(pairs) if pair[0] == query]
         for first in range(0, len(numbers), TEXTS):
-            some = numbers[first : first + TEXTS]
-            found[some] = ask(query, [pairs[number][1] for number in some], longest)
+            batch = numbers[first : first + TEXTS]
+            found[batch] = ask(query, [pairs[number][1] for number in batch], longest)
     return found

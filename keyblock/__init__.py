@@ -1,7 +1,7 @@
-"""KeyBlock's ranking core: text, blocks, selection, packing, fusion and the bundle; and `Ranker`, a bundle in the process.
+"""KeyBlock's ranking core: text, blocks, selection, packing, fusion and the bundle; and `Ranker`, which runs a bundle in-process.
 
-Training and serving build the same pipeline from the same description, so a model is fed online exactly what it was
-trained on. Nothing here imports torch, transformers or fastapi; ONNX Runtime is imported in `keyblock.runtime` only.
+Training and serving build the same pipeline from the same description, so the online model reads exactly what it was trained
+on. Nothing here imports torch, transformers or fastapi; only `keyblock.runtime` imports ONNX Runtime.
 """
 
 from importlib import import_module
@@ -15,7 +15,7 @@ __all__ = ["Ranker", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    """`Ranker` is imported when it is asked for: the client needs none of what it needs."""
+    """Import `Ranker` on first use, so that the client does not load its dependencies."""
     if name == "Ranker":
         return import_module("keyblock.ranker").Ranker
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

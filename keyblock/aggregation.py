@@ -1,8 +1,8 @@
-"""From what the model says of a document's sequences to one score of the document.
+"""From the model's outputs for a document's sequences to one score of the document.
 
-``joint`` reads all chosen blocks as one sequence (KeyB(vBERT)). The others read each chosen block for itself and combine the scores
-(``max``: MaxP and BeST, ``mean``: AvgP, ``sum``: SumP, ``term_weighted``: a mean by the query's terms in each), or, through a
-learned module, the [CLS] states (``states``: PARADE).
+``joint`` reads all chosen blocks as one sequence (KeyB(vBERT)). The other aggregators read each chosen block separately and combine
+the scores (``max``: MaxP and BeST, ``mean``: AvgP, ``sum``: SumP, ``term_weighted``: a mean weighted by query terms), or combine
+the [CLS] states by a learned module (``states``: PARADE).
 """
 
 from collections.abc import Callable
@@ -15,11 +15,11 @@ from pydantic import Field
 from keyblock.registry import Component, Registry
 
 Combine = Callable[[NDArray[np.float32], NDArray[np.bool_]], NDArray[np.float32]]
-"""A learned module: states of shape (documents, passages, hidden) and a mask of the real ones to logits of shape (documents,)."""
+"""A learned module: from states (documents, passages, hidden) and a mask of the real passages to logits (documents,)."""
 
 
 class Aggregated(NamedTuple):
-    """What the model says of documents.
+    """The model's scores of documents.
 
     Attributes:
         logits: shape (documents,); -inf for a document without a sequence.
@@ -35,12 +35,12 @@ class Aggregator(Component):
 
     joint: ClassVar[bool] = False
     learned: ClassVar[bool] = False
-    weighted: ClassVar[bool] = False  # whether `combine` is given the sequences' weights, 0 for padding, as the mask
+    weighted: ClassVar[bool] = False  # whether `combine` gets the sequences' weights, 0 for padding, as the mask
 
     def combine(self, logits: Any, mask: Any, of: Any = np) -> Any:
-        """Document logits of shape (documents,) from those of its sequences and a mask of the real ones, (documents, passages).
+        """Document logits (documents,) from the logits of their sequences and a mask of the real ones, both (documents, passages).
 
-        Every document has a sequence. The arrays are those of the module `of`: NumPy's in serving, torch's in training.
+        Every document has a sequence. The arrays belong to the module `of`: NumPy in serving, torch in training.
         """
         raise TypeError(f"{type(self).__name__} does not combine scores")
 
@@ -55,14 +55,14 @@ class Joint(Aggregator):
     joint: ClassVar[bool] = True
 
     def combine(self, logits: Any, mask: Any, of: Any = np) -> Any:
-        """The one sequence's logit."""
+        """The logit of the only sequence."""
         return logits[:, 0]
 
 
 class PassageAggregator(Aggregator):
-    """Each chosen block is a sequence of its own."""
+    """Each chosen block is a separate sequence."""
 
-    passages: int = Field(0, ge=0, description="blocks of a document that are read, the best ones; 0 for all of them")
+    passages: int = Field(0, ge=0, description="how many of a document's best blocks are read; 0 for all")
 
 
 @AGGREGATORS.register("max")
@@ -94,18 +94,18 @@ class Sum(PassageAggregator):
 
 @AGGREGATORS.register("term_weighted")
 class TermWeighted(PassageAggregator):
-    """The mean of the sequences' scores by the query terms that each holds (Santos, section 3.3, equation 7)."""
+    """The mean of the sequences' scores, weighted by the query terms in each (Santos, section 3.3, equation 7)."""
 
     weighted: ClassVar[bool] = True
 
     def combine(self, logits: Any, mask: Any, of: Any = np) -> Any:
-        """See Aggregator; of a mask of truth values the plain mean."""
+        """See Aggregator; with a boolean mask it is the plain mean."""
         return (of.where(mask > 0, logits, 0.0) * mask).sum(1) / mask.sum(1)
 
 
 @AGGREGATORS.register("states")
 class States(PassageAggregator):
-    """A learned module over the sequences' [CLS] states (PARADE); the module travels with the model."""
+    """A learned module over the sequences' [CLS] states (PARADE); the module is part of the model."""
 
     learned: ClassVar[bool] = True
 
@@ -120,34 +120,34 @@ def aggregate(
     """Combine the sequences of each document.
 
     Args:
-        aggregator: says how.
-        outputs: the model's, document by document: logits of shape (sequences,), or (sequences, 1 + hidden), the logit of the
-            sequence alone in front of its [CLS] state.
+        aggregator: how to combine them.
+        outputs: the model's outputs, document by document: logits of shape (sequences,), or (sequences, 1 + hidden), where the
+            sequence's logit precedes its [CLS] state.
         counts: shape (documents,), sequences of each; a document without any gets -inf.
         combine: the learned module, for ``states``.
-        weights: shape (sequences,), above 0: see `keyblock.packing.weights_of`; for an aggregator that weighs them.
+        weights: shape (sequences,), above 0: see `keyblock.packing.weights_of`; for an aggregator that weighs sequences.
 
-    Raises ValueError where the aggregator needs a learned module, or weights, and there are none.
+    Raises ValueError if the aggregator needs a learned module, or weights, and they are missing.
     """
     logits = np.full(len(counts), -np.inf, dtype=np.float32)
     passages = outputs if outputs.ndim == 1 else outputs[:, 0]
-    some = np.flatnonzero(counts)
-    if not len(some):
+    present = np.flatnonzero(counts)
+    if not len(present):
         return Aggregated(logits, passages)
-    mask = np.arange(counts.max()) < counts[some, None]
+    mask = np.arange(counts.max()) < counts[present, None]
     if not aggregator.learned:
-        logits[some] = aggregator.combine(_padded(passages, mask), _weighted(aggregator, mask, weights))
+        logits[present] = aggregator.combine(_padded(passages, mask), _weighted(aggregator, mask, weights))
     elif combine is None or outputs.ndim < 2:
         raise ValueError("the aggregator combines [CLS] states, but the model has no module for it")
     else:
         states = outputs[:, 1:]
-        logits[some] = combine(_padded(states, mask), mask)
+        logits[present] = combine(_padded(states, mask), mask)
         passages = combine(states[:, None], np.ones((len(states), 1), dtype=np.bool_))
     return Aggregated(logits, passages)
 
 
 def _weighted(aggregator: Aggregator, mask: NDArray[np.bool_], weights: NDArray[np.float32] | None) -> NDArray[Any]:
-    """The mask that the aggregator reads: the weights in its places where it weighs."""
+    """The mask for the aggregator; if it weighs sequences, with their weights in place of True."""
     if not aggregator.weighted:
         return mask
     if weights is None:
@@ -156,7 +156,7 @@ def _weighted(aggregator: Aggregator, mask: NDArray[np.bool_], weights: NDArray[
 
 
 def _padded(values: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """Values of shape (sequences, ...), dealt out to the mask's places row by row; zeros elsewhere."""
+    """Values of shape (sequences, ...), placed row by row where the mask is True; zeros elsewhere."""
     padded = np.zeros((*mask.shape, *values.shape[1:]), dtype=np.float32)
     padded[mask] = values
     return padded

@@ -1,4 +1,4 @@
-"""What an answer holds beside its order: the spans that answer, what is passed on of each document, what falls below a score."""
+"""The parts of an answer in addition to its order: answering spans, pruned contexts, and the cut at a minimum score."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -20,17 +20,17 @@ from keyblock.spans import THRESHOLD, Span, scored_sentences, spans
 AUTO = "auto"
 
 
-class Asked(NamedTuple):
-    """What a call asks for beside the order.
+class AnswerOptions(NamedTuple):
+    """What a call requests in addition to the order.
 
     Attributes:
         spans: whether results name the spans that answer.
         threshold: the probability that a span must reach.
-        most: spans of a document at most; none: all.
+        most: the most spans of one document; none: no limit.
         min_score: the probability that a result must reach; AUTO for what the bundle recommends, none for no bound.
         prune: whether results have a context.
-        tokens: of all contexts together at most; none: no bound.
-        top_n: results at most, of those that `min_score` leaves; 0 for all.
+        tokens: the most tokens of all contexts together; none: no limit.
+        top_n: the most results, after `min_score` is applied; 0 for all.
     """
 
     spans: bool = False
@@ -47,9 +47,10 @@ class Asked(NamedTuple):
         return self.spans or self.prune
 
     def results(self, first_stage: FirstStage, config: PipelineConfig) -> int | None:
-        """Results that the call is about, RESULTS where it does not say; None where the model has to judge each document.
+        """How many results the call is about, RESULTS if it does not say; None if the model has to judge each document.
 
-        It has to where answers depend on its score alone, and where a fusion with the first stage may lift what promises little.
+        The model has to if answers depend on its score alone, or if a fusion with the first stage may lift documents that promise
+        little.
         """
         if first_stage.fusion(config.first_stage) is not None:
             return None
@@ -61,8 +62,8 @@ class Saved(NamedTuple):
     """What pruning saves.
 
     Attributes:
-        tokens: of all contexts.
-        of_documents: tokens that the answered documents have.
+        tokens: tokens of all contexts.
+        of_documents: tokens of the documents in the answer.
     """
 
     tokens: int
@@ -70,7 +71,7 @@ class Saved(NamedTuple):
 
     @property
     def saved(self) -> int:
-        """The difference."""
+        """Tokens of the documents that no context passes on."""
         return self.of_documents - self.tokens
 
 
@@ -79,13 +80,13 @@ class Answered:
     """An answer.
 
     Attributes:
-        ranking: with the results that reach `min_score`.
-        spans: of the results, by document number, best first.
-        contexts: the same where pruning was asked for.
-        saved: by pruning.
-        below: documents that were left out for their score, those that the model was spared not counted; none where no bound was
-            asked for.
-        warnings: what was asked for and not done.
+        ranking: the ranking, cut to the results that reach `min_score`.
+        spans: each result's spans, best first, by document number.
+        contexts: each result's context, by document number; empty unless the call asked for pruning.
+        saved: what pruning saved; none without pruning.
+        below: how many documents their score left out, not counting those that the cascade spared the model; none without a
+            bound.
+        warnings: requests that were not honoured.
     """
 
     ranking: Ranking
@@ -100,60 +101,61 @@ class Documents(NamedTuple):
     """The documents of a call, in the order given.
 
     Attributes:
-        candidates: with their blocks.
-        texts: theirs; "" for one whose text is not there.
-        marks: of each sequence of each document its tokens' logits, sequence after sequence; none of a model that marks none.
+        candidates: the documents with their blocks.
+        texts: their texts; "" for a document whose text is not at hand.
+        marks: token logits of each sequence, document after document; none for a model without a marker.
     """
 
     candidates: Sequence[Candidate]
     texts: Sequence[str]
     marks: Sequence[NDArray[np.float32]] | None = None
 
-    def marks_of(self) -> list[Sequence[NDArray[np.float32]] | None]:
-        """Of each document, of each of its sequences."""
+    def marks_by_document(self) -> list[Sequence[NDArray[np.float32]] | None]:
+        """For each document the marks of its sequences; None for a model without a marker."""
         if self.marks is None:
             return [None] * len(self.candidates)
         ends = np.cumsum([len(one.sequences) for one in self.candidates]).tolist()
         return [self.marks[end - len(one.sequences) : end] for end, one in zip(ends, self.candidates, strict=True)]
 
 
-def answered(pipeline: Pipeline, query: PreparedQuery, documents: Documents, ranking: Ranking, asked: Asked) -> Answered:
-    """Complete a ranking of all documents with what was asked for beside the order, and cut it to `Asked.top_n`."""
+def answered(pipeline: Pipeline, query: PreparedQuery, documents: Documents, ranking: Ranking, options: AnswerOptions) -> Answered:
+    """Add to a ranking of all documents what the call requests in addition to the order, and cut it to `AnswerOptions.top_n`."""
     warnings: list[str] = []
-    if asked.tokens is not None and not asked.prune:
+    if options.tokens is not None and not options.prune:
         warnings.append("max_context_tokens: bounds the contexts that prune gives, which was not asked for")
-    reaching, below = _reaching(pipeline, documents.candidates, ranking, asked, warnings)
-    order = reaching[: asked.top_n or None]
+    reaching, below = _reaching(pipeline, documents.candidates, ranking, options, warnings)
+    order = reaching[: options.top_n or None]
     kept = replace(ranking, order=order)
-    if not asked.reads_texts:
+    if not options.reads_texts:
         return Answered(kept, below=below, warnings=warnings)
     found: dict[int, list[Span]] = {}
-    marks = documents.marks_of()
+    marks = documents.marks_by_document()
     for number in order:
         text = documents.texts[number]
         if text:
             scored = scored_sentences(pipeline, query, documents.candidates[number], ranking, number, text, marks[number])
-            found[number] = spans(text, scored, asked.threshold, asked.most)
+            found[number] = spans(text, scored, options.threshold, options.most)
     contexts: dict[int, Context] = {}
     saved = None
-    if asked.prune:
+    if options.prune:
         texts = {number: documents.texts[number] for number in order}
-        contexts = Pruner(texts, lambda text: len(pipeline.tokenizer.ids(text)), asked.tokens).prune(found)
+        contexts = Pruner(texts, lambda text: len(pipeline.tokenizer.ids(text)), options.tokens).prune(found)
         whole = sum(documents.candidates[number].tokens for number in order)
         saved = Saved(sum(context.tokens for context in contexts.values()), whole)
-    return Answered(kept, found if asked.spans else {}, contexts, saved, below, warnings)
+    return Answered(kept, found if options.spans else {}, contexts, saved, below, warnings)
 
 
 def _reaching(
-    pipeline: Pipeline, candidates: Sequence[Candidate], ranking: Ranking, asked: Asked, warnings: list[str]
+    pipeline: Pipeline, candidates: Sequence[Candidate], ranking: Ranking, options: AnswerOptions, warnings: list[str]
 ) -> tuple[list[int], int | None]:
-    """The results that reach the score, and how many do not; none where there is no bound.
+    """The results that reach the score, and how many do not; the count is None without a bound.
 
-    The model's results are judged. Of those that it could not score nothing is known, so they stay, unless they have no text. Those
-    that it was spared are no results, since what it has judged promises more, and are not among those that do not reach the score.
+    Only documents that the model scored are judged. A document that it could not score stays, since nothing is known of it, unless
+    the document has no text. Documents that the cascade spared the model are no results, since the judged ones promise more; the
+    count leaves them out too.
     """
-    least = pipeline.config.min_score if asked.min_score == AUTO else asked.min_score
-    if least is None and asked.min_score == AUTO:
+    least = pipeline.config.min_score if options.min_score == AUTO else options.min_score
+    if least is None and options.min_score == AUTO:
         warnings.append("min_score: this model's bundle recommends no threshold, so nothing is left out; give a number")
     if least is None or isinstance(least, str):
         return ranking.order, None

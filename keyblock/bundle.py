@@ -16,9 +16,10 @@ import re
 import shutil
 import uuid
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, BinaryIO, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import from_json
@@ -38,6 +39,7 @@ MANIFEST_FILE, TOKENIZER_FILE, GRAPH_FILE, FREQUENCIES_FILE = "bundle.json", "to
 AGGREGATOR_FILE, SELECTOR_FILE = "aggregator.onnx", "selector.onnx"
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # no folder, no "..", nothing hidden
 _LONGEST_MANIFEST = 16 << 20
+_PIECE = 4 << 20  # bytes
 _AGAIN = "copy the bundle again, or make it again with keyblock-export"
 
 
@@ -174,9 +176,13 @@ class Manifest(BaseModel):
     @property
     def needed(self) -> list[str]:
         """The files without which the bundle is none."""
-        graphs = [entry.file for entry in (*self.encoders, self.aggregator) if entry is not None]
         vectors = [self.pipeline.encoder["file"]] if self.pipeline.encoder else []
-        return [TOKENIZER_FILE, FREQUENCIES_FILE, *vectors, *graphs]
+        return [TOKENIZER_FILE, FREQUENCIES_FILE, *vectors, *self.graph_files]
+
+    @property
+    def graph_files(self) -> list[str]:
+        """The ONNX files."""
+        return [entry.file for entry in (*self.encoders, self.aggregator) if entry is not None]
 
 
 class GraphFiles(NamedTuple):
@@ -237,8 +243,7 @@ class Bundle:
 
     def check_files(self) -> None:
         """Raise BundleError unless every file still is what the manifest says: what was read since was of this bundle."""
-        for name, entry in self.manifest.files.items():
-            _verify(self.path / name, entry)
+        _verify_all(self.path, self.manifest.files)
 
 
 def load_bundle(path: str | Path) -> Bundle:
@@ -256,9 +261,13 @@ def load_bundle(path: str | Path) -> Bundle:
         if name not in manifest.files:
             raise BundleError(f"{path / MANIFEST_FILE}: 'files' does not list {name}, which this bundle needs; {_AGAIN}")
     _check_shared(path, manifest)
-    for name, entry in manifest.files.items():
-        _verify(path / name, entry)
-    return _build(path, manifest)
+    graphs = {name: entry for name, entry in manifest.files.items() if name in manifest.graph_files}
+    with ThreadPoolExecutor(1) as aside:  # nothing reads the graphs here: they are verified while the rest is built
+        verified = aside.submit(_verify_all, path, graphs)
+        _verify_all(path, {name: entry for name, entry in manifest.files.items() if name not in graphs})
+        bundle = _build(path, manifest)
+        verified.result()
+    return bundle
 
 
 def _read_manifest(file: Path) -> Manifest:
@@ -310,17 +319,30 @@ def _check_shared(path: Path, manifest: Manifest) -> None:
             )
 
 
+def _verify_all(path: Path, files: Mapping[str, FileEntry]) -> None:
+    for name, entry in files.items():
+        _verify(path / name, entry)
+
+
 def _verify(file: Path, entry: FileEntry) -> None:
     try:
         with file.open("rb") as stream:
             size = os.fstat(stream.fileno()).st_size
             if size != entry.bytes:
                 raise BundleError(f"{file}: has {size} bytes where bundle.json says {entry.bytes}; {_AGAIN}")
-            found = hashlib.file_digest(stream, "sha256").hexdigest()
+            found = _sha256(stream)
     except OSError as error:
         raise _unreadable(file, error) from None
     if found != entry.sha256:
         raise BundleError(f"{file}: was altered: its sha256 is {found[:12]}..., bundle.json says {entry.sha256[:12]}...; {_AGAIN}")
+
+
+def _sha256(stream: BinaryIO) -> str:
+    """The digest of what is left of a stream; in pieces so large that a thread seldom waits for the interpreter lock."""
+    digest = hashlib.sha256()
+    while piece := stream.read(_PIECE):
+        digest.update(piece)
+    return digest.hexdigest()
 
 
 def _build(path: Path, manifest: Manifest) -> Bundle:

@@ -1,7 +1,7 @@
-"""The cascade: documents that promise too little are spared the model, which reads the others.
+"""The cascade: the model does not read documents that promise too little.
 
-What a document promises is what its blocks say of the query without the model; see `Promise`. The idea is that of ranking in
-stages, each dearer than the one before and with fewer candidates (Wang, Lin and Metzler, SIGIR 2011).
+A document's promise is computed from its blocks without the model; see `Promise`. The idea is ranking in stages, each more
+expensive than the one before and with fewer candidates (Wang, Lin and Metzler, SIGIR 2011).
 """
 
 import math
@@ -11,25 +11,25 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-RESULTS = 10  # that a request is about which does not say: the depth of the measures
+RESULTS = 10  # the results of a request that does not say how many: the depth of the measures
 PROMISING = ("best_block", "top_blocks", "coverage", "nearness", "rare_here")
 
 
 class Promise(BaseModel):
-    """What a document promises: the sum of weight * feature. It compares documents of one request, and no others.
+    """A document's promise: the sum of weight * feature. It compares documents of one request only.
 
-    The weights are learned for standing alone (`keyblock-promise`): a fusion's have a logit beside them.
+    `keyblock-promise` learns these weights without the logit; a fusion's weights are learned beside it.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)  # an order by NaN is none
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)  # NaN gives no order
     best_block: float = Field(0.0, description="weight of the best block's lexical score, as in the fusion")
     top_blocks: float = Field(0.0, description="weight of the mean lexical score of the three best blocks")
     coverage: float = Field(0.0, description="weight of the share of the query's idf mass that occurs in the document")
     nearness: float = Field(0.0, description="weight of how near the best block's tokens are to the query's, 0 to 1")
     rare_here: float = Field(
         0.0,
-        description="weight of the best block's lexical score where a term counts the more, the fewer of the request's own blocks "
-        "have it; 0 for all where the pipeline does not say what it was trained_on, and so keeps no terms",
+        description="weight of the best block's lexical score, in which a term counts more if fewer blocks of the request have it; "
+        "the score is 0 for all documents if the pipeline has no trained_on, and so keeps no terms",
     )
 
     @classmethod
@@ -51,7 +51,7 @@ def in_turns(*promises: NDArray[np.float64]) -> NDArray[np.intp]:
     """Document numbers, shape (n_documents,): the best by each of the promises, then the next by each, and so on.
 
     Args:
-        promises: each of shape (n_documents,); of two documents in the same place by different ones, that by the first comes first.
+        promises: each of shape (n_documents,); if two promises give two documents the same place, the first promise decides.
     """
     places = np.stack([np.argsort(np.argsort(-promise, kind="stable")) for promise in promises])
     return np.lexsort((places.argmin(axis=0), places.min(axis=0)))
@@ -61,33 +61,39 @@ class Cascade(BaseModel):
     """Which documents of a request the model reads."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    share: float = Field(0.25, gt=0, le=1, description="of a request's documents, those that promise most; 1: all of them")
+    share: float = Field(0.25, gt=0, le=1, description="share of a request's documents that are read, the most promising; 1: all")
     per_result: float = Field(2.0, ge=1, le=1000, description="documents that the model reads for each result, if that is more")
-    least: int = Field(20, ge=1, description="documents that it reads in any case: a request of no more is not cut")
+    least: int = Field(20, ge=1, description="documents that the model always reads, if that is more")
     margin: float = Field(
         0.0,
         ge=0,
         le=1000,
-        description="how far below the last result's a document's promise must lie before it is spared, on that promise's scale",
+        description="how far a document's promise must lie below the last result's before it is spared, on the promise's scale",
     )
     promise: Promise | None = Field(
         None,
-        description="a second promise, as keyblock-promise learns it: what is below the bar by both is spared; none: the fusion's",
+        description="a second promise, learned by keyblock-promise: documents below the bar by both are spared; none: the fusion's "
+        "alone decides",
     )
 
     def reads(self, documents: int, results: int = RESULTS) -> int:
-        """How many documents the model reads of so many, those left aside that promise as much as the last of them."""
+        """How many of a request's documents the model reads, not counting ties with the last of them.
+
+        Args:
+            documents: number of documents in the request.
+            results: how many results the request is about.
+        """
         return min(max(math.ceil(self.share * documents), math.ceil(self.per_result * results), self.least), documents)
 
     def below_the_bar(self, promise: NDArray[np.float64], results: int = RESULTS) -> NDArray[np.bool_]:
         """Which documents promise too little for the model to read them.
 
-        Copies of a document share one fate, as do all that promise as much as the last one read. Only where nobody promises less,
-        as among documents that share nothing with the query, the order given decides.
+        Documents that promise as much as the last one read, as copies of it do, are all read. Only if no document promises less, as
+        among documents that share nothing with the query, does the order given decide.
 
         Args:
             promise: shape (n_documents,), in the order given.
-            results: that the request is about, at least 1.
+            results: how many results the request is about, at least 1.
 
         Returns:
             Shape (n_documents,).

@@ -1,4 +1,4 @@
-"""What a user should know about a ranking, in words: `meta.warnings` of the service, `warnings` of a Ranker in the process."""
+"""Warnings about a ranking, in words: `meta.warnings` of the service, `warnings` of an in-process Ranker."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from keyblock.text.tokenizer import Tokenizer
 
 MOST_EMPTY = 10  # documents without text that a warning names
 BY_POSITION = "their first blocks were chosen, by position alone"
-BY_LITTLE = "their blocks were chosen by so little that it is no evidence"  # words or vectors that are hardly alike
+BY_LITTLE = "their blocks were chosen by so little that it is no evidence"  # by words or vectors that hardly match
 
 
 def first_few(items: Sequence[str], at_most: int = 5) -> str:
@@ -25,18 +25,18 @@ def first_few(items: Sequence[str], at_most: int = 5) -> str:
     return f"{shown} and {len(items) - at_most} more" if len(items) > at_most else shown
 
 
-def about_budget(asked: float | None, packing: PackingConfig) -> list[str]:
+def about_budget(requested: float | None, packing: PackingConfig) -> list[str]:
     """Whether `max_tokens_per_doc` lies outside the range that the model was measured at."""
     low, high = packing.budget_range
-    if asked is not None and asked > high:
+    if requested is not None and requested > high:
         return [f"max_tokens_per_doc: lowered to {high}, the most this model was measured at"]
-    if asked is not None and asked < low:
+    if requested is not None and requested < low:
         return [f"max_tokens_per_doc: raised to {low}, the least this model was measured at"]
     return []
 
 
 def about_query(query: PreparedQuery) -> list[str]:
-    """Whether the model reads all of the query, and anything of it."""
+    """Whether the model reads only a part of the query, or none of it."""
     found = []
     if query.truncated:
         found.append(f"query: the model reads {query.reads}; up to {QUERY_TERMS} different words of it select blocks")
@@ -46,7 +46,7 @@ def about_query(query: PreparedQuery) -> list[str]:
 
 
 def about_instruction(instruction: str | None, tokenizer: Tokenizer) -> list[str]:
-    """Whether the model reads what it is told to do, and all of it."""
+    """Whether the model does not read the instruction, or only a part of it."""
     if not instruction:
         return []
     if tokenizer.prompt is None or not tokenizer.prompt.instructed:
@@ -55,19 +55,19 @@ def about_instruction(instruction: str | None, tokenizer: Tokenizer) -> list[str
     return [] if read == instruction else [f"instruction: the model reads its first {INSTRUCTION_TOKENS} tokens"]
 
 
-def about_escalation(asked: int | None, config: PipelineConfig) -> list[str]:
-    """Whether tokens were granted for a question that this bundle never asks its model, and what it does instead."""
-    if not asked or config.escalation is not None:
+def about_escalation(tokens: int | None, config: PipelineConfig) -> list[str]:
+    """Whether a call grants tokens for escalation although the bundle has none, and what the bundle does instead."""
+    if not tokens or config.escalation is not None:
         return []
-    so = "the model chooses blocks of every document" if config.asks_model else "the model is not asked to choose blocks"
-    return [f"escalation_tokens: this bundle describes no escalation: {so}"]
+    instead = "the model chooses blocks of every document" if config.asks_model else "the model is not asked to choose blocks"
+    return [f"escalation_tokens: this bundle describes no escalation: {instead}"]
 
 
-def about_first_stage(asked: FirstStage, config: PipelineConfig, *, fused: bool) -> list[str]:
-    """Whether what was said of the first stage changed nothing: no fusion was named, or the model has scored nothing to fuse."""
-    if asked.fusion(config.first_stage) is not None:
+def about_first_stage(first_stage: FirstStage, config: PipelineConfig, *, fused: bool) -> list[str]:
+    """Whether the first stage changed nothing: neither call nor bundle names a fusion, or the model has scored nothing to fuse."""
+    if first_stage.fusion(config.first_stage) is not None:
         return [] if fused else ["fusion: the model has scored no document, so the first stage changes nothing"]
-    if asked.scores is None:
+    if first_stage.scores is None:
         return []
     return ["first_stage_scores: not used, since this model's bundle names no fusion; name one in `fusion`"]
 
@@ -80,29 +80,31 @@ def about_empty(documents: Sequence[int]) -> list[str]:
 
 
 def about_scripts(foreign: int, documents: int, config: PipelineConfig, *, without_model: bool) -> list[str]:
-    """Whether documents, or the query, are in a script that the model has not learned, and what was done about it."""
+    """Whether documents, or the query, are in a script that the model has not learned, and what that means for the order."""
     if config.trained_on is None or not foreign:
         return []
     learned = ", ".join(config.trained_on.scripts)
-    said = f"model: it has learned texts in {learned} script, and {foreign} of {documents} documents, or the query, are in another"
+    found = f"model: it has learned texts in {learned} script, and {foreign} of {documents} documents, or the query, are in another"
     if without_model:
         return [
-            f"{said}: it has no say, and the order is made of the order given and the words that the blocks share with the query"
+            f"{found}: it has no say, and the order is made of the order given and the words that the blocks share with the query"
         ]
-    return [f"{said}: their scores mean little"]
+    return [f"{found}: their scores mean little"]
 
 
 def about_languages(unknown: int, documents: int, config: PipelineConfig) -> list[str]:
-    """Whether most documents are in a learned script, but in another language, and what was done about it."""
+    """Whether most documents are in a learned script, but in an unlearned language, and what that means for the scores."""
     if config.trained_on is None or 2 * unknown <= documents:
         return []
     learned = ", ".join(config.trained_on.languages)
-    said = f"model: it has learned {learned}, and most words of {unknown} of {documents} documents are of no language that it knows"
-    return [f"{said}: what is rare is counted in this request, and scores compare within this answer alone"]
+    found = (
+        f"model: it has learned {learned}, and most words of {unknown} of {documents} documents are of no language that it knows"
+    )
+    return [f"{found}: what is rare is counted in this request, and scores compare within this answer alone"]
 
 
 def about_position(selected_by: Sequence[SelectedBy | None], config: PipelineConfig) -> list[str]:
-    """In how many documents nothing told the blocks apart, where the selector is one that could."""
+    """In how many documents no evidence told the blocks apart, if the selector uses evidence."""
     blind = selected_by.count(SelectedBy.POSITION)
     if not blind:
         return []

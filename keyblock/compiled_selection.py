@@ -1,6 +1,6 @@
-"""Selection by `keyblock_native`: what `keyblock.pipeline` makes, of many documents at once, without the interpreter's lock.
+"""Selection by `keyblock_native`: the same result as `keyblock.pipeline`, for many documents at once, without the GIL.
 
-The pipeline's own code is what it is held to: each score is the same sum in the same order, so that the same blocks tie.
+The pipeline's Python code is the reference: each score is the same sum in the same order, so that the same blocks tie.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,18 +17,18 @@ from keyblock.meeting import PRODUCT, WeighedQuery, similar_tokens, whole_number
 from keyblock.packing import Packed, room_in
 from keyblock.pooled import FEWEST, KEPT, KNOWN, LOOKED_UP, TERMS_BY, Shared
 from keyblock.prepared import PreparedDocument, PreparedQuery
-from keyblock.selection import Selection, alone
+from keyblock.selection import Selection, single_reach
 from keyblock.selectors import Bm25, Hybrid, SelectedBy, Selector
 from keyblock.text.alphabets import CLEARLY, Alphabets
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import PairTemplate
 
-BY = (None, SelectedBy.EVIDENCE, SelectedBy.POSITION)  # as it numbers them
+BY = (None, SelectedBy.EVIDENCE, SelectedBy.POSITION)  # in the order of keyblock_native's numbers
 NO_VECTOR = np.zeros(0)
 
 
 def is_compiled(config: PipelineConfig, selector: Selector, evidence: Selector, aggregator: Aggregator) -> bool:
-    """Whether the compiled part does all that such a pipeline does when it selects; it is not asked where there is none."""
+    """Whether the compiled part is installed and supports everything that such a pipeline does when it selects."""
     lexical = evidence, selector.terms_by
     one_by_one = isinstance(aggregator, PassageAggregator)
     return (
@@ -42,15 +42,15 @@ def is_compiled(config: PipelineConfig, selector: Selector, evidence: Selector, 
 
 
 class CompiledSelection:
-    """Selects blocks of documents, several at once. Safe to use from several threads, which do not wait for each other.
+    """Selects blocks of several documents at once. Safe to use from several threads, which do not wait for each other.
 
     Args:
-        selector: BM25, or a hybrid by that.
+        selector: BM25, or a hybrid with BM25.
         evidence: BM25.
-        aggregator: says whether the chosen blocks share a sequence.
+        aggregator: decides whether the chosen blocks share a sequence.
         template: the special tokens.
-        frequencies: of terms in documents.
-        alphabets: what the model has learned to read; None where nothing says it.
+        frequencies: document frequencies of terms.
+        alphabets: the scripts that the model has learned; None if the bundle does not name them.
     """
 
     def __init__(
@@ -74,18 +74,18 @@ class CompiledSelection:
         )
 
     def select(self, weighed: WeighedQuery, documents: Sequence[PreparedDocument], budget: int) -> list[Selection]:
-        """What the pipeline selects of each document.
+        """The pipeline's selection of each document.
 
         Args:
             weighed: the query.
-            documents: that this pipeline has prepared.
+            documents: documents that this pipeline has prepared.
             budget: tokens that a sequence may have.
 
         Raises ValueError for a budget without room beside the query, and for arrays that this pipeline cannot have made.
         """
         query, template, hybrid = weighed.query, self._template, self._hybrid
         head = [*template.before, *query.token_ids.tolist(), *template.between]
-        asked = native.core.Query(
+        native_query = native.core.Query(
             weighed.query.terms,
             weighed.idf,
             weighed.idf if hybrid is None else hybrid.rare_weights(weighed),
@@ -98,7 +98,7 @@ class CompiledSelection:
             room_in(query, template, budget),
             PRODUCT,
         )
-        return list(_selections(self._rules.select(asked, list(documents)), documents, len(head)))
+        return list(_selections(self._rules.select(native_query, list(documents)), documents, len(head)))
 
 
 def _bm25(selector: Any) -> Any:
@@ -106,7 +106,7 @@ def _bm25(selector: Any) -> Any:
 
 
 def _near(query: PreparedQuery, *, needed: bool) -> Any:
-    """How near tokens are to the query's. Raises ValueError where it was prepared without."""
+    """How near tokens are to the query's. Raises ValueError if they are needed and the query was prepared without."""
     return None if query.similar is None and not needed else similar_tokens(query).compiled
 
 
@@ -121,12 +121,12 @@ def _shared_rules(frequencies: DocumentFrequencies, alphabets: Alphabets) -> Any
 
 
 def _selections(found: dict[str, NDArray[Any]], documents: Sequence[PreparedDocument], split: int) -> Iterator[Selection]:
-    """Each document's, out of arrays that hold those of all."""
+    """Each document's selection, from arrays that hold the selections of all documents."""
     sequences = _sequences(found, split)
     shared = _shared(found, documents)
     scores = pairwise(accumulate((one.n_blocks for one in documents), initial=0))
     taken = pairwise(accumulate(found["n_taken"].tolist(), initial=0))
-    reach, counts, by = alone(found["taken"]), found["sequences"].tolist(), found["by"].tolist()
+    reach, counts, by = single_reach(found["taken"]), found["sequences"].tolist(), found["by"].tolist()
     for number, (first, end) in enumerate(taken):
         yield Selection(
             [next(sequences) for _ in range(counts[number])],
@@ -149,11 +149,11 @@ def _sequences(found: dict[str, NDArray[Any]], split: int) -> Iterator[Packed]:
 
 
 def _shared(found: dict[str, NDArray[Any]], documents: Sequence[PreparedDocument]) -> Iterator[Shared]:
-    """What each document shares with the query; nothing where the pipeline does not say what the model has learned."""
-    start, having = 0, found["having"].reshape(len(found["kept"]) or 1, -1)
+    """The query's terms in each document; nothing if the pipeline does not say what the model has learned."""
+    start, block_counts = 0, found["having"].reshape(len(found["kept"]) or 1, -1)
     flags = zip(*(found[name].tolist() for name in ("kept", "foreign", "unknown")), strict=True)
     for number, (kept, foreign, unknown) in enumerate(flags):
-        end = start + having.shape[1] * kept
-        counts = found["counts"][start:end].reshape(having.shape[1], kept)
-        yield Shared(counts, having[number], documents[number].n_blocks, bool(foreign), bool(unknown))
+        end = start + block_counts.shape[1] * kept
+        counts = found["counts"][start:end].reshape(block_counts.shape[1], kept)
+        yield Shared(counts, block_counts[number], documents[number].n_blocks, bool(foreign), bool(unknown))
         start = end

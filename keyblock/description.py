@@ -1,4 +1,4 @@
-"""The description of a pipeline: which part does what, how much of what a sequence holds, and how a score is made."""
+"""The description of a pipeline: its components, how many tokens of each kind a sequence holds, and how a score is made."""
 
 from collections.abc import Mapping
 from typing import Any, Self
@@ -6,7 +6,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 import keyblock.sentence_selectors
-import keyblock.sentence_vectors  # noqa: F401, both register what they define
+import keyblock.sentence_vectors  # noqa: F401, both register their components
 from keyblock.adaptive import ADAPTIVE
 from keyblock.aggregation import AGGREGATORS
 from keyblock.cascade import Cascade
@@ -24,22 +24,22 @@ from keyblock.text.prompt import Prompt
 
 
 class PackingConfig(BaseModel):
-    """How much of what a sequence holds."""
+    """How many tokens of the query, the title and the blocks a sequence holds."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    query_tokens: int = Field(48, ge=1, le=256, description="tokens of the query that are kept at most")
+    query_tokens: int = Field(48, ge=1, le=256, description="the most tokens of the query that are kept")
     long_query: LongQuery | None = Field(
-        None, description="of a query of more tokens its key sentences are kept, where this says so; none: its first tokens"
+        None, description="how to choose the key sentences of a query with more tokens; none: its first tokens are kept"
     )
-    title_tokens: int = Field(16, ge=0, le=128, description="tokens of the title in front of the blocks; 0 leaves it out")
-    budget: int = Field(128, ge=16, description="tokens of a sequence by default, specials included")
-    budget_range: tuple[int, int] = Field((64, 256), description="budgets the model was measured at: never fed outside")
+    title_tokens: int = Field(16, ge=0, le=128, description="the most tokens of the title before the blocks; 0 leaves it out")
+    budget: int = Field(128, ge=16, description="the most tokens of a sequence by default, specials included")
+    budget_range: tuple[int, int] = Field((64, 256), description="budgets the model was measured at: no sequence is outside it")
     grow: bool = Field(
         False,
-        description="where each chosen block is a sequence of its own: it takes in whole neighbours as far as the budget goes",
+        description="if each chosen block is a separate sequence: it takes in whole neighbours as far as the budget allows",
     )
     adaptive: dict[str, Any] | None = Field(
-        None, description="the rule that says how many of a document's best blocks are enough; none: as many as the budget holds"
+        None, description="the rule for how many of a document's best blocks are read; none: as many as the budget holds"
     )
 
     @field_validator("adaptive")
@@ -58,13 +58,13 @@ class PackingConfig(BaseModel):
 
     @property
     def longest_query(self) -> int:
-        """Tokens of a query that are kept at most, however long it is."""
+        """The most tokens that are kept of any query."""
         return max(self.query_tokens, self.long_query.tokens if self.long_query else 0)
 
-    def kept_inside(self, asked: float | None) -> int:
-        """The tokens a sequence may have: what was asked for, kept inside `budget_range`; `budget` where nothing was."""
+    def kept_inside(self, requested: float | None) -> int:
+        """The tokens a sequence may have: the requested number, clipped to `budget_range`; `budget` if none is requested."""
         low, high = self.budget_range
-        return self.budget if asked is None else int(min(max(asked, low), high))
+        return self.budget if requested is None else int(min(max(requested, low), high))
 
 
 class PipelineConfig(BaseModel):
@@ -74,20 +74,20 @@ class PipelineConfig(BaseModel):
     analyzer: AnalyzerConfig = AnalyzerConfig()
     segmenter: dict[str, Any] = {"name": "cogltx"}
     selector: dict[str, Any] = {"name": "bm25"}
-    encoder: dict[str, Any] | None = Field(None, description="makes the vectors that a selector compares; none: there are none")
+    encoder: dict[str, Any] | None = Field(None, description="makes the vectors that a selector compares; none: no vectors")
     cosine_scale: float | None = Field(
         None,
         gt=0,
-        description="a block's logit is the cosine of its vector and the query's, times this: the ranker is a bi-encoder whose "
-        "vectors are stored, and no graph reads tokens to score; none: a graph does",
+        description="a block's logit is the cosine of its vector and the query's, times this: the ranker is a bi-encoder with "
+        "stored vectors, and no graph reads tokens to score; none: a graph scores",
     )
     packing: PackingConfig = PackingConfig()
     aggregator: dict[str, Any] = {"name": "joint"}
     evidence: dict[str, Any] = Field(
         {"name": "bm25"},
-        description="the lexical selector whose scores fusion adds and deadlines order by; left out, it is the selector itself "
-        "where that is lexical (of one that asks the model, the cheap one in front; of a hybrid, its own), else BM25, and the "
-        "fusion's weights of block scores are dropped: they were learned on places in the document",
+        description="the lexical selector whose scores fusion adds and deadlines order by. If left out, it is the selector itself "
+        "if that is lexical (for a learned selector the cheap one before it, for a hybrid its lexical one). Else it is BM25, and "
+        "the fusion's weights of block scores are dropped, since they were learned on positions in the document",
     )
     fusion: Fusion = Fusion()
     activation: Activation = Activation()
@@ -96,25 +96,24 @@ class PipelineConfig(BaseModel):
         None,
         ge=0,
         le=1,
-        description="the relevance score below which nothing answers: what a request's min_score `auto` means; none: not measured",
+        description="the relevance score below which nothing answers, used for a request's min_score `auto`; none: not measured",
     )
-    spans: SpanScores | None = Field(None, description="how likely a sentence answers; none: it was not fitted")
+    spans: SpanScores | None = Field(None, description="how likely a sentence answers; none: not fitted")
     first_stage: dict[str, Any] | None = Field(
         None,
-        description="the fusion with the first stage that orders documents where a request sends first_stage_scores; none: the "
-        "model alone does",
+        description="the fusion with the first stage that orders documents if a request sends first_stage_scores; none: the model "
+        "alone orders them",
     )
     trained_on: TrainedOn | None = Field(
         None,
-        description="what the model has learned to read: texts that are clearly in another script are not ordered by it; none: not "
-        "said",
+        description="what the model has learned to read: it does not order texts that are clearly in another script; none: unknown",
     )
     escalation: Escalation | None = Field(
         None,
-        description="when the model is asked to choose blocks, of documents where the selector's evidence is weak; none: never",
+        description="when the model chooses the blocks of documents for which the selector's evidence is weak; none: never",
     )
     cascade: Cascade | None = Field(
-        None, description="which documents of a request promise too little for the model to read them; none: it reads all"
+        None, description="which documents of a request promise too little for the model to read them; none: the model reads all"
     )
 
     @model_validator(mode="after")
@@ -149,7 +148,7 @@ class PipelineConfig(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _evidence_left_out(cls, description: Any) -> Any:
-        """What descriptions from before evidence was declared mean: see `evidence`."""
+        """Fill in the evidence of old descriptions, which do not declare it: see `evidence`."""
         if not isinstance(description, Mapping) or "evidence" in description:
             return description
         try:
@@ -235,5 +234,5 @@ class PipelineConfig(BaseModel):
 
     @property
     def asks_model(self) -> bool:
-        """Whether the model is asked about single blocks before the selection."""
+        """Whether the model scores single blocks before the selection."""
         return Need.LOGITS in SELECTORS.create(self.selector).needs

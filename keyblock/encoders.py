@@ -1,7 +1,7 @@
-"""How texts become vectors, so that a block can be found by what it means where it shares no word with the query.
+"""How texts become vectors, so that a block can be found by its meaning even if it shares no word with the query.
 
-Each encoder is one member of a registry. Its description travels with the pipeline; `open` reads the file that it needs, which
-a training run and a bundle carry under the encoder's own name for it.
+Each encoder is one member of a registry. Its description is part of the pipeline's; `open` reads the file that it needs, which a
+training run and a bundle hold under the encoder's own file name.
 """
 
 import functools
@@ -23,13 +23,13 @@ from keyblock.prepared import QUANTUM, PreparedDocument, Similar
 from keyblock.registry import Component, Registry
 from keyblock.text.tokenizer import Tokenizer
 
-LARGEST_SCALE = 1e6  # of a token: sums of thousands of them stay finite
-SIMILAR_TOKENS = 32  # of a query: a pasted page must not cost its words times the vocabulary
-UNREADABLE = (  # what numpy and zipfile raise for files that are no archives of arrays, or damaged ones
+LARGEST_SCALE = 1e6  # of a token: sums over thousands of tokens stay finite
+SIMILAR_TOKENS = 32  # the most tokens of a query that are compared: limits the work that a pasted page makes
+UNREADABLE = (  # the errors that numpy and zipfile raise for damaged files and files that are no archives of arrays
     *(OSError, ValueError, EOFError, KeyError, BadZipFile, zlib.error),
-    *(RuntimeError, MemoryError),  # parts that are encrypted, packed in ways that nothing here unpacks, or larger than memory
+    *(RuntimeError, MemoryError),  # parts that are encrypted, compressed in an unknown way, or larger than memory
 )
-BLOCKS_AT_ONCE = 64  # whose tokens are looked up together: a book needs no more memory than a page
+BLOCKS_AT_ONCE = 64  # blocks whose tokens are looked up together: a book needs no more memory than a page
 
 
 class Texts(NamedTuple):
@@ -45,12 +45,12 @@ class Texts(NamedTuple):
 
 
 class Encoder(ABC):
-    """An encoder at work. Safe to use from several threads.
+    """An opened encoder. Safe to use from several threads.
 
     Attributes:
-        dimensions: of a vector.
-        vocabulary_size: token ids that it knows are below it.
-        fingerprint: of all that decides its vectors.
+        dimensions: length of a vector.
+        vocabulary_size: token ids must be below it.
+        fingerprint: a digest of everything that decides its vectors.
     """
 
     dimensions: int
@@ -59,24 +59,24 @@ class Encoder(ABC):
 
     @abstractmethod
     def encode(self, several: Sequence[Texts], pause: Callable[[int], object] = int) -> list[NDArray[np.float32]]:
-        """Vectors of length 1, or 0 for a text that holds nothing known, shape (n, dimensions) for each of `several`.
+        """Vectors of length 1, or 0 for a text without a known token, shape (n, dimensions) for each of `several`.
 
         Args:
             several: texts.
-            pause: is called with 0 between steps of bounded length; may raise, so that the work ends.
+            pause: is called with 0 between steps of bounded length; may raise to end the work.
         """
 
     def quantized(self, several: Sequence[Texts], pause: Callable[[int], object] = int) -> list[NDArray[np.int8]]:
-        """What `encode` gives, as documents keep it; see `quantized`."""
+        """The vectors of `encode` in the form that documents keep; see `quantized`."""
         return [quantized(vectors) for vectors in self.encode(several, pause)]
 
     def similar(self, token_ids: NDArray[np.int32]) -> Similar:
-        """How near a query's tokens are to any token: cosines, 0 at least, times the token's share of the query's weight.
+        """How near any token is to a query's tokens: cosines, none below 0, times the query token's share of the query's weight.
 
-        There is a column for each of the query's distinct tokens that has a vector, SIMILAR_TOKENS at most, the weightiest.
+        There is a column for each distinct query token with a vector, but only for the SIMILAR_TOKENS heaviest.
 
         Args:
-            token_ids: shape (n_tokens,), of the query.
+            token_ids: shape (n_tokens,), the query's tokens.
 
         Raises ValueError for an encoder whose vectors are of whole texts.
         """
@@ -88,14 +88,14 @@ class TextEncoder(Component):
 
     carried_as: ClassVar[str] = ""
     of_tokens: ClassVar[bool] = False  # whether single tokens have vectors: see `Encoder.similar`
-    file: str = Field(description="what it reads; in a recipe a path, in a run and a bundle a file of theirs")
+    file: str = Field(description="the encoder's file; in a recipe a path, in a run or a bundle the name of a file in it")
 
     def open(self, path: Path) -> Encoder:
-        """Read the encoder from its file. Raises ValueError, in one line that names the file, where it holds none."""
+        """Read the encoder from its file. Raises ValueError, in one line that names the file, if it holds no encoder."""
         raise TypeError(f"{type(self).__name__} does not say how it is read")
 
     def carried(self) -> Self:
-        """The same, as a run or a bundle describes it: with its file under the encoder's own name for it."""
+        """The description for a run or a bundle, which holds the file under the encoder's own file name."""
         return self.model_copy(update={"file": self.carried_as})
 
 
@@ -103,9 +103,9 @@ ENCODERS: Registry[TextEncoder] = Registry("encoder")
 
 
 def open_encoder(description: Mapping[str, Any] | None, folder: Path, tokenizer: Tokenizer) -> Encoder | None:
-    """The encoder that a description names, None for none; its file is looked for in `folder`.
+    """The encoder that a description names, with its file in `folder`; None for no description.
 
-    Raises ValueError when the file holds no encoder, or one of another tokenizer.
+    Raises ValueError if the file holds no encoder, or one of another tokenizer.
     """
     if description is None:
         return None
@@ -125,7 +125,7 @@ def with_vectors(
 ) -> list[PreparedDocument]:
     """The documents with the vectors of their blocks; see `Encoder.encode` for `pause`."""
     vectors = encoder.quantized([Texts(document.token_ids, document.bounds) for document in documents], pause)
-    return [document.having(own) for document, own in zip(documents, vectors, strict=True)]
+    return [document.with_vectors(own) for document, own in zip(documents, vectors, strict=True)]
 
 
 def vector_of(token_ids: NDArray[np.int32], encoder: Encoder) -> NDArray[np.float32]:
@@ -135,27 +135,29 @@ def vector_of(token_ids: NDArray[np.int32], encoder: Encoder) -> NDArray[np.floa
 
 
 def quantized(vectors: NDArray[np.float32]) -> NDArray[np.int8]:
-    """Vectors of length 1 at most as whole numbers from -QUANTUM to QUANTUM, the same shape."""
+    """Vectors of at most length 1 as integers from -QUANTUM to QUANTUM, in the same shape."""
     return np.rint(vectors * QUANTUM).astype(np.int8)
 
 
 def unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The vectors, shape (n, dimensions), each at length 1; a 0 stays 0."""
+    """The vectors, shape (n, dimensions), scaled to length 1; a zero vector stays 0."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.asarray(np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > np.finfo(np.float32).tiny))
 
 
 @ENCODERS.register("static")
 class Static(TextEncoder):
-    """A table of token vectors: a text is the sum of its tokens', whatever their order (model2vec and its like).
+    """A table of token vectors: a text's vector is the sum of its tokens' vectors, in any order (as in model2vec).
 
-    The file is a numpy archive: `table`, int8 of shape (vocabulary, dimensions), and `scales`, float32 of shape (vocabulary,), with
-    which each row is multiplied; they hold the token's weight as well, so that words that say little count little.
+    The file is a numpy archive: `table`, int8 of shape (vocabulary, dimensions), and `scales`, float32 of shape (vocabulary,), the
+    factors of the rows; they include the token's weight, so that words of little meaning count little.
     """
 
     carried_as: ClassVar[str] = "token_vectors.npz"
     of_tokens: ClassVar[bool] = True
-    file: str = Field("token_vectors.npz", description="the table; in a recipe a path, in a run and a bundle a file of theirs")
+    file: str = Field(
+        "token_vectors.npz", description="the table; in a recipe a path, in a run or a bundle the name of a file in it"
+    )
 
     def open(self, path: Path) -> "TokenTable":
         """See TextEncoder."""
@@ -167,7 +169,7 @@ class TokenTable(Encoder):
 
     Args:
         table: shape (vocabulary, dimensions).
-        scales: shape (vocabulary,), with which the rows are multiplied.
+        scales: shape (vocabulary,), the factors of the rows.
     """
 
     def __init__(self, table: NDArray[np.int8], scales: NDArray[np.float32]) -> None:
@@ -177,7 +179,7 @@ class TokenTable(Encoder):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a table. Raises ValueError, in one line, when it is none."""
+        """Read a table. Raises ValueError, in one line, if the file holds none."""
         try:
             with path.open("rb") as stream:
                 archive = np.load(stream, allow_pickle=False)
@@ -197,7 +199,7 @@ class TokenTable(Encoder):
         return cls(table, scales)
 
     def write(self, path: Path) -> None:
-        """Write the table to `path`, which ends in ``.npz``."""
+        """Write the table to `path`, which must end in ``.npz``."""
         np.savez_compressed(path, table=self.table, scales=self.scales)
 
     def encode(self, several: Sequence[Texts], pause: Callable[[int], object] = int) -> list[NDArray[np.float32]]:
@@ -209,7 +211,7 @@ class TokenTable(Encoder):
         return found
 
     def quantized(self, several: Sequence[Texts], pause: Callable[[int], object] = int) -> list[NDArray[np.int8]]:
-        """See Encoder; compiled, a number may differ by 1 where it lies between two whole ones."""
+        """See Encoder; the compiled part may round differently, by 1."""
         if self._compiled is None:
             return super().quantized(several, pause)
         found = []
@@ -220,7 +222,7 @@ class TokenTable(Encoder):
 
     @functools.cached_property
     def _compiled(self) -> Any:
-        """The table as `keyblock_native` takes it; None without that."""
+        """The table for `keyblock_native`; None without that."""
         return native.core and native.core.Encoder(self.table, self.scales, self._to_length_1)
 
     def similar(self, token_ids: NDArray[np.int32]) -> Similar:
@@ -235,7 +237,7 @@ class TokenTable(Encoder):
 
     @functools.cached_property
     def _to_length_1(self) -> NDArray[np.float32]:
-        """What makes each row a vector of length 1, as it points in a text; 0 where it counts nothing. Shape (vocabulary,)."""
+        """Factors that scale each row to length 1, with the sign of its scale; 0 for rows without weight. Shape (vocabulary,)."""
         lengths = np.linalg.norm(self.table.astype(np.float32), axis=1)
         return np.asarray(np.divide(np.sign(self.scales), lengths, out=np.zeros_like(lengths), where=lengths > 0))
 
@@ -252,16 +254,16 @@ class TokenTable(Encoder):
 
 
 class SimilarTokens:
-    """See `Similar`: what a table says, found for a token when it is first asked for.
+    """See `Similar`: similarities from a table, computed for a token on first use.
 
-    Products of rows are sums of whole numbers, exact in any order, so that the compiled part gets the same bits.
+    Products of rows are sums of integers, exact in any order, so that the compiled part gets the same bits.
 
     Args:
         table: shape (vocabulary, dimensions).
-        to_length_1: shape (vocabulary,), what makes its rows vectors of length 1.
+        to_length_1: shape (vocabulary,), the factors that scale its rows to length 1.
         ids: shape (n,), the query's tokens.
-        weights: shape (n,), of these, times what makes their rows vectors of length 1.
-        encoder: the table as `keyblock_native` takes it; None without that.
+        weights: shape (n,), their weights times the factors that scale their rows to length 1.
+        encoder: the table for `keyblock_native`; None without that.
     """
 
     def __init__(
@@ -281,7 +283,7 @@ class SimilarTokens:
         new = np.unique(token_ids[~known[token_ids]])
         products = self._table[new].astype(np.float64) @ self._query
         rows[new] = np.maximum(products.astype(np.float32) * self._to_length_1[new, None] * self._weights, 0)
-        known[new] = True  # after its row is there: other threads ask as well
+        known[new] = True  # only once the row is there: other threads read it
         return np.asarray(rows[token_ids])
 
     @functools.cached_property
@@ -291,10 +293,10 @@ class SimilarTokens:
 
     @functools.cached_property
     def _query(self) -> NDArray[np.float64]:
-        """The rows of its tokens, shape (dimensions, n)."""
+        """The rows of the query's tokens, shape (dimensions, n)."""
         return self._table[self._ids].T.astype(np.float64)
 
     @functools.cached_property
     def _rows(self) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """What is known so far: shape (vocabulary, n), and of which tokens, shape (vocabulary,)."""
+        """The rows computed so far, shape (vocabulary, n), and which tokens have one, shape (vocabulary,)."""
         return np.zeros((len(self._table), len(self._ids)), np.float32), np.zeros(len(self._table), np.bool_)

@@ -1,9 +1,9 @@
 """From the model's logit to a relevance score: a linear fusion with lexical evidence, calibrated on held-out queries.
 
-The best block's lexical score ranks far better than a document's BM25 and adds to the model; where tokens are compared, so does how
-near the best block's are to the query's, which counts kindred words too. Features depend on one query and one document only, never
-on the other candidates, so a score does not change with what else is sent. What it means across queries is measured where a bundle
-is calibrated (training.evaluation.answers).
+The best block's lexical score ranks far better than a document's BM25 and adds to the model. If the selector compares tokens, so
+does how near the best block's tokens are to the query's, which also counts related words. Features depend on one query and one
+document only, never on the other candidates, so a score does not depend on the rest of the request. The calibration of a bundle
+measures how far scores of different queries compare (training.evaluation.answers).
 """
 
 from typing import Literal, Self
@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 FEATURES = ("logit", "best_block", "top_blocks", "coverage", "nearness", "mass")
-LEXICAL, NEARNESS = slice(0, 3), 3  # among those that need no model: what goes by shared terms, and what does not
-NEAR_TOKENS = 0.38  # nearness of the best block from which it speaks for a document: on dev it parts those with the answer best
+LEXICAL, NEARNESS = slice(0, 3), 3  # among the features that need no model: those of shared terms, and the nearness of tokens
+NEAR_TOKENS = 0.38  # nearness of the best block that counts as evidence: the best threshold on dev for documents with the answer
 
 
 class Fusion(BaseModel):
     """``fused = bias + sum of weight * feature``; the relevance score is its sigmoid."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)  # an order by NaN is none
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)  # NaN gives no order
     bias: float = Field(0.0, description="added once; set so that the sigmoid averages to the share of relevant candidates on dev")
     logit: float = Field(1.0, description="weight of the model's logit")
     best_block: float = Field(0.0, description="weight of the best block's lexical score: see PipelineConfig.evidence")
@@ -28,12 +28,12 @@ class Fusion(BaseModel):
     coverage: float = Field(0.0, description="weight of the share of the query's idf mass that occurs in the document")
     nearness: float = Field(
         0.0,
-        description="weight of how near the best block's tokens are to the query's, 0 to 1; it is 0 where none are compared",
+        description="weight of how near the best block's tokens are to the query's, 0 to 1; 0 if tokens are not compared",
     )
     mass: float = Field(
         0.0,
-        description="weight of the query's idf mass. The mass is one number for all documents, so it orders none: long queries "
-        "find more in any document, and short ones less in the right one",
+        description="weight of the query's idf mass. The mass is the same for all documents, so it does not order them: long "
+        "queries find more in any document, and short queries less in the right one",
     )
 
     @classmethod
@@ -50,8 +50,8 @@ class Fusion(BaseModel):
         """Fused scores.
 
         Args:
-            logits: shape (n_documents,), the model's.
-            evidence: shape (n_documents, n_features - 1), the features of each document that need no model (see `evidence_of`).
+            logits: shape (n_documents,), the model's logits.
+            evidence: shape (n_documents, n_features - 1), each document's features that need no model (see `evidence_of`).
 
         Returns:
             Shape (n_documents,), on the logit scale.
@@ -59,24 +59,24 @@ class Fusion(BaseModel):
         return np.asarray(self.bias + self.logit * logits.astype(np.float64) + evidence @ self.weights[1:])
 
     def promise(self, evidence: NDArray[np.float64]) -> NDArray[np.float64]:
-        """How documents compare by their blocks alone, shape (n_documents,): as the fusion weighs them, else by the best block.
+        """How documents compare by their blocks alone, shape (n_documents,): by the fusion's weights if any, else the best block.
 
         Args:
             evidence: as for `fuse`.
         """
-        weights = self.weights[1:-1]  # the query's mass, which is last, is no document's
+        weights = self.weights[1:-1]  # without the last feature, the query's mass, which is the same for all documents
         return np.asarray(evidence[:, :-1] @ weights if weights.any() else evidence[:, 0])
 
 
 class Activation(BaseModel):
-    """From the fused logit to the score of an answer; it grows with the logit, so it changes no order."""
+    """Maps the fused logit to a document's score; it grows with the logit, so it does not change the order."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     name: Literal["sigmoid", "identity"] = Field("sigmoid", description="sigmoid: scores from 0 to 1; identity: logits")
     scale: float = Field(1.0, gt=0, le=1e6, allow_inf_nan=False, description="multiplies the logit first")
 
     def scores(self, logits: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Scores of the logits' shape."""
+        """Scores, in the shape of the logits."""
         scaled = self.scale * logits
         return sigmoid(scaled) if self.name == "sigmoid" else scaled
 
@@ -90,7 +90,7 @@ def evidence_of(
         lexical: shape (n_blocks,), the scores of a lexical selector.
         term_found: shape (n_query_terms,), whether the document has the term.
         idf: shape (n_query_terms,).
-        near: shape (n_blocks,), see `keyblock.selectors.nearest_tokens`; none: tokens are not compared.
+        near: shape (n_blocks,), see `keyblock.meeting.nearest_tokens`; none: tokens are not compared.
 
     Returns:
         Shape (5,): best_block, top_blocks, coverage, nearness, mass; zeros for a document without blocks.
@@ -102,8 +102,8 @@ def evidence_of(
     return np.asarray([top[-1], top.sum() / 3, coverage, 0.0 if near is None else near.max(), mass])
 
 
-def speaks(evidence: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Whether a document's blocks say anything of the query: a term that they share, or tokens that are near enough.
+def has_evidence(evidence: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Whether a document's blocks share a term with the query, or have tokens that are near enough; shape (n_documents,).
 
     Args:
         evidence: shape (n_documents, 5), see `evidence_of`.
@@ -112,6 +112,6 @@ def speaks(evidence: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 
 def sigmoid(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The logistic function, without overflow at either end, and with all its digits near 0, where a long query's are."""
+    """The logistic function, without overflow at either end, and precise near 0, where the values of long queries are."""
     small = np.exp(-np.abs(values))
     return np.asarray(np.where(values < 0, small, 1.0) / (1 + small))

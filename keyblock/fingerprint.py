@@ -1,4 +1,4 @@
-"""What decides how a document is prepared, as one short name: prepared documents that are kept carry it."""
+"""A fingerprint of everything that decides how a document is prepared; stored documents carry it."""
 
 import hashlib
 import json
@@ -17,18 +17,18 @@ CODE = (
     "prepared.py",
     "segmenters.py",
     "sentence_vectors.py",
-)  # files and folders of this package: what prepares a document
+)  # the files and folders of this package that prepare a document
 LIBRARIES = ("tokenizers", "PyStemmer", "stopwordsiso")
 
 
 def preparation_fingerprint(of: Pipeline, tokenizer_file: Path) -> str:
-    """32 hexadecimal digits for all that decides how a document is prepared, the code and its libraries included.
+    """32 hexadecimal digits for everything that decides how a document is prepared, including the code and its libraries.
 
-    The model's weights, the selector and the frequencies play no part: they come after.
+    The model's weights, the selector and the frequencies play no part: they come later.
 
     Args:
         of: the pipeline.
-        tokenizer_file: the file that its tokenizer was read from.
+        tokenizer_file: the file of its tokenizer.
     """
     description = {
         "analyzer": of.config.analyzer.model_dump(mode="json"),

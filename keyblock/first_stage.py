@@ -1,8 +1,7 @@
-"""Fusion with the first stage: one order from what the model says of the candidates and what the search in front of it said.
+"""Fusion with the first stage: one order from the model's scores of the candidates and those of the search before it.
 
-A fusion compares the candidates of one query with each other, so a fused score orders them and means nothing beside that: it is no
-probability, and changes with what else is sent. Equal scores share the better rank, so that a first stage that tells no document
-from another changes no order.
+A fusion compares the candidates of one query with each other, so a fused score only orders them: it is no probability, and depends
+on the other candidates. Equal scores share the better rank, so a first stage that scores all documents the same changes no order.
 """
 
 from abc import ABC, abstractmethod
@@ -24,20 +23,21 @@ class FirstStageFusion(Component, ABC):
 
     model_config = ConfigDict(strict=True)  # requests carry these parameters
     first_stage: Literal["scores", "order"] = Field(
-        "scores", description="what is known of the first stage: the scores that are sent, or the order of the documents alone"
+        "scores",
+        description="what the fusion reads of the first stage: the scores that are sent, or only the order of the documents",
     )
 
     def fuse(self, logits: NDArray[np.floating], first: NDArray[np.floating]) -> Scores:
         """Fused scores of one query's candidates.
 
         Args:
-            logits: shape (documents,), what the model says (with the lexical evidence fused in).
-            first: shape (documents,), the first stage's scores, higher is better; see `scores_of_order` for an order alone.
+            logits: shape (documents,), the model's logits (with the lexical evidence fused in).
+            first: shape (documents,), the first stage's scores, higher is better; `scores_of_order` makes them from an order.
 
         Returns:
             Shape (documents,), higher is better.
 
-        Raises ValueError for scores that are not finite, and for as many of the one as there are not of the other.
+        Raises ValueError for scores that are not finite, and for two different shapes.
         """
         of_model, of_first = np.asarray(logits, dtype=np.float64), np.asarray(first, dtype=np.float64)
         if of_model.shape != of_first.shape or of_model.ndim != 1:
@@ -71,7 +71,7 @@ class MapFuse(FirstStageFusion):
 class Linear(FirstStageFusion):
     """``weight * z(first stage) + (1 - weight) * z(model)``, with the z-scores of the query's candidates (`z_scores`)."""
 
-    weight: float = Field(0.5, ge=0, le=1, description="of the first stage; the model has the rest")
+    weight: float = Field(0.5, ge=0, le=1, description="weight of the first stage; the model has the rest")
 
     def _fused(self, logits: Scores, first: Scores) -> Scores:
         return self.weight * z_scores(first) + (1 - self.weight) * z_scores(logits)
@@ -81,24 +81,24 @@ class Linear(FirstStageFusion):
 class ReciprocalRank(FirstStageFusion):
     """``first_stage_weight / (k + rank in the first stage) + model_weight / (k + rank by the model)``.
 
-    Reciprocal rank fusion (Cormack, Clarke and Buettcher 2009, section 2), which weighs both alike.
+    Reciprocal rank fusion (Cormack, Clarke and Buettcher 2009, section 2), which gives both the same weight.
     """
 
     k: float = Field(60.0, ge=0, le=1e6, description="added to each rank: the larger, the less the first places stand out")
-    first_stage_weight: float = Field(1.0, ge=0, le=1e6, description="of the first stage")
-    model_weight: float = Field(1.0, ge=0, le=1e6, description="of the model")
+    first_stage_weight: float = Field(1.0, ge=0, le=1e6, description="weight of the first stage")
+    model_weight: float = Field(1.0, ge=0, le=1e6, description="weight of the model")
 
     def _fused(self, logits: Scores, first: Scores) -> Scores:
         return self.first_stage_weight / (self.k + ranks(first)) + self.model_weight / (self.k + ranks(logits))
 
 
 def ranks(scores: Scores) -> Scores:
-    """The rank of each score, from 1 for the best; equals share the better rank. Shapes (documents,)."""
+    """The rank of each score, from 1 for the best; equal scores share the better rank. Shapes (documents,)."""
     return np.asarray(1 + np.searchsorted(np.sort(-scores), -scores), dtype=np.float64)
 
 
 def z_scores(scores: Scores) -> Scores:
-    """Standard deviations above the mean of the candidates; zeros where all are equal. Shapes (documents,)."""
+    """Standard deviations above the mean of the candidates; zeros if all are equal. Shapes (documents,)."""
     if not len(scores) or scores.min() == scores.max():
         return np.zeros(len(scores))
     scaled = scores / np.abs(scores).max()  # squares of very large or very small scores would be inf or 0
@@ -107,15 +107,16 @@ def z_scores(scores: Scores) -> Scores:
 
 
 def scores_of_order(n_documents: int) -> Scores:
-    """Scores that stand for the order given, shape (n_documents,): the last has 1, each other one more than the next."""
+    """Scores that represent the order given, shape (n_documents,): n_documents for the first, 1 for the last."""
     return np.arange(n_documents, 0, -1, dtype=np.float64)
 
 
 class FirstStageError(ValueError):
-    """What a call says of the first stage and cannot be meant.
+    """A call's field about the first stage is wrong.
 
     Attributes:
-        field: that says it: ``first_stage_scores`` or ``fusion``.
+        field: the wrong field: ``first_stage_scores`` or ``fusion``.
+        problem: what is wrong with it.
     """
 
     def __init__(self, field: str, problem: str) -> None:
@@ -126,19 +127,19 @@ class FirstStageError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class FirstStage:
-    """What a call says of the first stage.
+    """A call's fields about the first stage.
 
     Attributes:
-        scores: shape (documents,), finite; none where it sends none.
-        asked: the fusion that it asks for, with those parameters that it names; none: the bundle's.
+        scores: shape (documents,), finite; none if the call sends none.
+        requested: the fusion that the call requests, with the parameters that it names; none: the bundle's.
     """
 
     scores: Scores | None = None
-    asked: Mapping[str, Any] | None = None
+    requested: Mapping[str, Any] | None = None
 
     @classmethod
     def read(cls, scores: Sequence[float] | None, fusion: Mapping[str, Any] | str | None, n_documents: int) -> Self:
-        """Check what a call says. Raises FirstStageError."""
+        """Check a call's fields. Raises FirstStageError."""
         known = None if scores is None else _read_scores(scores, n_documents)
         if fusion is None:
             return cls(known)
@@ -153,19 +154,19 @@ class FirstStage:
             raise FirstStageError("fusion", problem)
         return cls(known, {"name": fusion} if isinstance(fusion, str) else dict(fusion))
 
-    def fusion(self, own: Mapping[str, Any] | None) -> FirstStageFusion | None:
-        """The fusion that is meant; none: the order is the model's.
+    def fusion(self, described: Mapping[str, Any] | None) -> FirstStageFusion | None:
+        """The fusion to use; none: the order is the model's.
 
         Args:
-            own: the bundle's. It is meant where scores come without a fusion, and has the parameters that a call leaves out.
+            described: the bundle's fusion. It is used if scores come without a fusion, and fills in parameters that a call omits.
         """
-        if self.asked is None:
-            return None if own is None or self.scores is None else FIRST_STAGE_FUSIONS.create(own)
-        learned = own if own is not None and own["name"] == self.asked["name"] else {}
-        return FIRST_STAGE_FUSIONS.create({**learned, **self.asked})
+        if self.requested is None:
+            return None if described is None or self.scores is None else FIRST_STAGE_FUSIONS.create(described)
+        learned = described if described is not None and described["name"] == self.requested["name"] else {}
+        return FIRST_STAGE_FUSIONS.create({**learned, **self.requested})
 
     def evidence(self, fusion: FirstStageFusion, n_documents: int) -> Scores:
-        """What the fusion reads of the first stage, shape (n_documents,)."""
+        """The first-stage scores that the fusion reads, shape (n_documents,)."""
         return scores_of_order(n_documents) if self.scores is None or fusion.first_stage == "order" else self.scores
 
 

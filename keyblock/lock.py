@@ -1,4 +1,4 @@
-"""A directory that one process at a time writes into."""
+"""A lock on a directory: one process at a time writes into it."""
 
 import fcntl
 import os
@@ -8,10 +8,10 @@ from pathlib import Path
 
 
 @contextmanager
-def alone_in(directory: Path, held: Exception) -> Iterator[None]:
-    """Hold a directory, made where it is not there; the kernel lets go of it however the process ends.
+def locked(directory: Path, held: Exception) -> Iterator[None]:
+    """Lock a directory, creating it if needed; the kernel releases the lock however the process ends.
 
-    A file system that cannot lock a directory is trusted. Raises `held` where another process holds it.
+    On a file system that cannot lock directories, nothing is locked. Raises `held` if another process holds the lock.
     """
     directory.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(directory, os.O_RDONLY)
@@ -25,5 +25,5 @@ def alone_in(directory: Path, held: Exception) -> Iterator[None]:
         yield
     finally:
         with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing alone does not let go where a process was forked meanwhile
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing does not release the lock if a process was forked meanwhile
         os.close(descriptor)

@@ -1,6 +1,6 @@
 """A query meets a document: which terms they share, and how near their tokens and vectors are.
 
-Each of these is found once, when it is first asked for, however many ask: selector, evidence, adaptive rule, what is told of it.
+Each value is computed once, on first use, and then shared by selector, evidence, adaptive rule and answer.
 """
 
 from functools import cached_property
@@ -12,22 +12,22 @@ from numpy.typing import NDArray
 from keyblock.prepared import QUANTUM, PreparedDocument, PreparedQuery, Similar
 from keyblock.text.frequencies import DocumentFrequencies
 
-BLOCKS_AT_ONCE = 64  # whose tokens are compared together: a book needs no more memory than a page
-FRACTION = 2.0**30  # parts of 1 that a number of the query's vector is rounded to
-PRODUCT = FRACTION * QUANTUM  # of two vectors of length 1 that are alike, in whole numbers
+BLOCKS_AT_ONCE = 64  # blocks whose tokens are compared together: a book needs no more memory than a page
+FRACTION = 2.0**30  # the query's vector is rounded to multiples of 1 / FRACTION
+PRODUCT = FRACTION * QUANTUM  # the product of two equal vectors of length 1, in integers
 NO_VECTORS = "vectors are compared that were not made: the pipeline that prepares needs an encoder"
 
 
 class WeighedQuery:
-    """A query and what a table says of its terms: the same for every document that it meets.
+    """A query with the frequencies of its terms: the same for every document that it meets.
 
     Args:
         query: the query.
-        frequencies: the table.
+        frequencies: the document frequencies.
 
     Attributes:
         query: as given.
-        n_documents: that the table was counted in.
+        n_documents: number of documents in which the frequencies were counted.
         in_documents: shape (n_query_terms,), in how many of them each term occurs.
         idf: shape (n_query_terms,), see `idf_of`.
     """
@@ -39,7 +39,7 @@ class WeighedQuery:
 
 
 class Meeting:
-    """One query and one document. What it says is not to be written to.
+    """One query and one document. Do not write to its arrays.
 
     Args:
         weighed: the query.
@@ -69,17 +69,17 @@ class Meeting:
 
     @property
     def found(self) -> NDArray[np.bool_]:
-        """Whether some block has each term, shape (n_query_terms,)."""
+        """Whether any block has each term, shape (n_query_terms,)."""
         return np.asarray(self.held.any(axis=1))
 
     @cached_property
     def near(self) -> NDArray[np.float64]:
-        """See `nearest_tokens`. Raises ValueError where the query was prepared without similarities."""
+        """See `nearest_tokens`. Raises ValueError if the query was prepared without similarities."""
         return nearest_tokens(self.query, self.document)
 
     @cached_property
     def cosines(self) -> NDArray[np.float64]:
-        """See `similarities`. Raises ValueError where query or document were prepared without vectors."""
+        """See `similarities`. Raises ValueError if query or document were prepared without vectors."""
         return similarities(self.query, self.document)
 
 
@@ -108,14 +108,14 @@ def _idf(in_documents: NDArray[np.float64], n_documents: int) -> NDArray[np.floa
 
 
 def weighted_sum(weights: NDArray[np.float64], values: NDArray[Any]) -> NDArray[np.float64]:
-    """``weights @ values`` of shapes (n,) and (n, m); equal columns get equal sums, which BLAS does not promise."""
+    """``weights @ values`` of shapes (n,) and (n, m); equal columns get equal sums, which BLAS does not guarantee."""
     return np.asarray((weights[:, None] * values).sum(axis=0))
 
 
 def nearest_tokens(query: PreparedQuery, document: PreparedDocument) -> NDArray[np.float64]:
-    """For each block the sum over the query's tokens of the nearest one in the block, shape (n_blocks,), from 0 to 1.
+    """For each block the sum over the query's tokens of the similarity of the block's nearest token, shape (n_blocks,), 0 to 1.
 
-    Raises ValueError where the query was prepared without similarities.
+    Raises ValueError if the query was prepared without similarities.
     """
     similar = similar_tokens(query)
     if not document.n_blocks:
@@ -125,23 +125,23 @@ def nearest_tokens(query: PreparedQuery, document: PreparedDocument) -> NDArray[
         part = document.bounds[first : first + BLOCKS_AT_ONCE]
         start, end = int(part[0, 0]), int(part[:, 1].max())
         near = similar.of(document.token_ids[start:end])
-        near = np.append(near, near[:1], axis=0)  # one more, so that a block may end with the text
-        best.append(np.maximum.reduceat(near, (part - start).ravel(), axis=0)[::2])  # between two blocks lies what is not asked for
-    by_token = np.ascontiguousarray(np.concatenate(best).T)  # so that each block's sum is made token by token, in their order
+        near = np.append(near, near[:1], axis=0)  # one more row, so that a block may end with the text
+        best.append(np.maximum.reduceat(near, (part - start).ravel(), axis=0)[::2])  # every second range lies between two blocks
+    by_token = np.ascontiguousarray(np.concatenate(best).T)  # so that each block's sum adds the tokens in their order
     return np.asarray(by_token.sum(axis=0), dtype=np.float64)
 
 
 def similar_tokens(query: PreparedQuery) -> Similar:
-    """The query's `similar`. Raises ValueError where it was prepared without."""
+    """The query's `similar`. Raises ValueError if it was prepared without."""
     if query.similar is None:
         raise ValueError("tokens are compared whose similarities were not made: the pipeline that prepares needs the same selector")
     return query.similar
 
 
 def similarities(query: PreparedQuery, document: PreparedDocument) -> NDArray[np.float64]:
-    """The cosine of the query and each block, shape (n_blocks,); equal blocks have equal ones.
+    """The cosine of the query and each block, shape (n_blocks,); equal blocks have equal cosines.
 
-    Raises ValueError where they were prepared without vectors.
+    Raises ValueError if they were prepared without vectors.
     """
     if document.vectors is None:
         raise ValueError(NO_VECTORS)
@@ -149,9 +149,9 @@ def similarities(query: PreparedQuery, document: PreparedDocument) -> NDArray[np
 
 
 def whole_numbers(query: PreparedQuery) -> NDArray[np.float64]:
-    """The query's vector in parts of FRACTION, shape (dimensions,): sums of whole numbers are exact, in whatever order BLAS adds.
+    """The query's vector times FRACTION, in integers, shape (dimensions,): their sums are exact in whatever order BLAS adds.
 
-    Raises ValueError where it was prepared without one.
+    Raises ValueError if the query was prepared without a vector.
     """
     if query.vector is None:
         raise ValueError(NO_VECTORS)

@@ -1,10 +1,10 @@
-"""The compiled part, `keyblock_native`, where it is installed: asked for here alone. Without it all works, and takes longer."""
+"""The compiled part, `keyblock_native`, if it is installed. Only this module imports it; without it all works, but slower."""
 
 from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-INTERFACE = 5  # of keyblock_native, as it is used here
+INTERFACE = 5  # the version of keyblock_native's interface that this package uses
 
 
 def _installed() -> ModuleType | None:
@@ -16,11 +16,11 @@ def _installed() -> ModuleType | None:
 
 
 core: Any = _installed()
-"""The compiled module; None where it is not installed, or is not of this version."""
+"""The compiled module; None if it is not installed, or has another interface version."""
 
 
-def absent() -> str:
-    """Why documents are prepared in Python, in one line; empty where they are not."""
+def why_not_compiled() -> str:
+    """Why documents are prepared in Python, in one line; empty if the compiled part prepares them."""
     if core is not None:
         return ""
     return "keyblock_native is not installed in this version: documents are prepared in Python, which takes longer (docs/native.md)"

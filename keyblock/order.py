@@ -11,23 +11,23 @@ from numpy.typing import NDArray
 from keyblock.cascade import PROMISING, RESULTS, in_turns
 from keyblock.description import PipelineConfig
 from keyblock.escalation import Escalated
-from keyblock.evidence import FEATURES, LEXICAL, Activation, Fusion, speaks
+from keyblock.evidence import FEATURES, LEXICAL, Activation, Fusion, has_evidence
 from keyblock.first_stage import FirstStage
 from keyblock.packing import Packed
-from keyblock.pooled import Shared, beside_the_order, pooled_evidence, rare_here
+from keyblock.pooled import Shared, fused_with_order, pooled_evidence, rare_here
 from keyblock.prepared import PreparedDocument
 from keyblock.selection import Selection
 from keyblock.selectors import SelectedBy
 
-UNSCORED_LOGIT = -5.0  # a document that the model has not scored stays below it: nothing is known of its relevance
-LOWEST = -100.0  # the logit of a document without a block, whose score as a probability is 0
+UNSCORED_LOGIT = -5.0  # documents that the model has not scored stay below it: nothing is known of their relevance
+LOWEST = -100.0  # the logit of a document without a block; its score as a probability is 0
 
 
 SIGMOID = Activation()
 
 
 class Block(NamedTuple):
-    """A selected block: offsets into the document's text in code points; scored by the model as a passage, else by the selector."""
+    """A selected block: offsets in the text, in code points; the model's score if it scored the passage, else the selector's."""
 
     start: int
     end: int
@@ -35,22 +35,22 @@ class Block(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """What is kept of a document once it has met the query.
+    """The data kept of a document after it has met the query.
 
     Attributes:
-        sequences: the model's inputs; none for a document without a block. Where there are several, each is of one block, in
-            document order.
-        evidence: shape (4,), see `keyblock.evidence.evidence_of`.
+        sequences: the model's inputs; none for a document without a block. If there are several, each holds one block, in document
+            order.
+        evidence: shape (5,), see `keyblock.evidence.evidence_of`.
         blocks: the blocks in `sequences`, best first.
-        selection_tokens: that a learned selector was fed beside.
-        read: False where there was no time for it.
-        considered: blocks that the document has.
-        selected_by: what chose the blocks; None where all are read, or there is none.
+        selection_tokens: tokens that a learned selector read to choose them.
+        read: False if there was no time to prepare the document.
+        considered: number of blocks of the document.
+        selected_by: what chose the blocks; None if all are read, or there is none.
         shared: the query's terms in its blocks, and whether the model has learned such texts; see `Selection.shared`.
         lengths: tokens of each of `blocks`.
-        title: tokens that its title has.
-        tokens: that its text has.
-        spared: whether it has blocks that the model does not read, since they promise too little: `sequences` is empty then.
+        title: tokens of its title.
+        tokens: tokens of its text.
+        spared: whether the model does not read its blocks because they promise too little; `sequences` is then empty.
     """
 
     sequences: list[Packed]
@@ -68,7 +68,7 @@ class Candidate(NamedTuple):
 
     @property
     def has_blocks(self) -> bool:
-        """Whether there is something to order it by; without a block there is not."""
+        """Whether the document has blocks, by which it can be ordered."""
         return bool(self.sequences) or self.spared
 
 
@@ -76,7 +76,7 @@ UNREAD = Candidate([], np.zeros(len(FEATURES) - 1), [], read=False)
 
 
 def candidate(document: PreparedDocument, selection: Selection) -> Candidate:
-    """Keep what scoring and answering need; the prepared document itself is large."""
+    """Keep only what scoring and answering need; the prepared document itself is large."""
     if not document.n_blocks:
         return Candidate([], selection.evidence, [])
     first, last = selection.reach[:, 0], selection.reach[:, 1] - 1
@@ -86,7 +86,7 @@ def candidate(document: PreparedDocument, selection: Selection) -> Candidate:
         selection.sequences,
         selection.evidence,
         blocks,
-        selection.asked_tokens,
+        selection.selection_tokens,
         considered=document.n_blocks,
         selected_by=selection.by,
         shared=selection.shared,
@@ -99,17 +99,17 @@ def candidate(document: PreparedDocument, selection: Selection) -> Candidate:
 def block_scores(selection: Selection) -> NDArray[np.float64]:
     """The selector's scores of the chosen blocks, best first, all finite.
 
-    Blocks that a learned selector was not asked about come last and have LOWEST, or its lowest score where that is lower still.
+    Blocks that a learned selector did not score come last and have LOWEST, or its lowest score if that is lower still.
     """
     scores = selection.scores[selection.taken]
     if len(scores) and scores[-1] == -np.inf:
-        asked = scores > -np.inf
-        scores[~asked] = scores[asked].min(initial=LOWEST)
+        scored = scores > -np.inf
+        scores[~scored] = scores[scored].min(initial=LOWEST)
     return scores
 
 
 class ScoredBy(StrEnum):
-    """What a document's place comes from; the members rank in this order."""
+    """What decides a document's place; the members rank in this order."""
 
     MODEL = "model"
     SELECTOR = "selector"
@@ -125,21 +125,20 @@ class Ranking:
 
     Attributes:
         order: document numbers, best first.
-        scores: shape (n_documents,), on the scale that was asked for.
-        scored_by: of each document.
-        blocks: for each document its selected blocks, best first: by the model where it scored each for itself, else by the
-            selector.
+        scores: shape (n_documents,), on the requested scale.
+        scored_by: what decided the place of each document.
+        blocks: for each document its selected blocks, best first: by the model if it scored each separately, else by the selector.
         budget: tokens a sequence could have.
-        n_tokens: that the model reads, or has read before, to select and to score, padding not counted.
-        selected_by: what chose the blocks of each document; None where all are read, or there is none.
-        degraded: whether time was too short for the usual ranking.
-        escalated: what asking the model about doubtful documents came to; None where the bundle does not escalate.
-        foreign: documents that are in a script which the model has not learned, or whose query is.
-        without_model: whether these are most, so that the model has no say in the order: that given has, and the blocks.
-        unknown: documents in a learned script whose words are mostly none of its language.
-        logits: shape (n_documents,), the fused logit of those that the model has scored.
-        fused: of documents by their numbers, what a fusion with the first stage orders them by; none where none was asked for.
-        spared: documents that promise too little for the model to read them.
+        n_tokens: tokens that the model read to select and to score, now or before, without padding.
+        selected_by: what chose the blocks of each document; None if all are read, or there is none.
+        degraded: whether time was too short for the full ranking.
+        escalated: the outcome of escalation; None if the bundle does not escalate.
+        foreign: number of documents where they or the query are in a script that the model has not learned.
+        without_model: whether most documents are foreign: the given order and the blocks then decide, not the model.
+        unknown: number of documents in a learned script whose words are mostly from an unlearned language.
+        logits: shape (n_documents,), the fused logit of each document that the model has scored.
+        fused: the values by which a fusion with the first stage orders documents, by document number; empty without a fusion.
+        spared: number of documents that promise too little for the model to read them.
     """
 
     order: list[int]
@@ -165,14 +164,14 @@ def preranking(candidates: Sequence[Candidate], fusion: Fusion) -> NDArray[np.fl
 
 
 def first_to_read(candidates: Sequence[Candidate], config: PipelineConfig) -> list[int]:
-    """Document numbers, the first to be read first where there may not be time for all.
+    """Document numbers in the order in which the model reads them, since there may not be time for all.
 
-    Where the cascade has learned a promise, in turns by that and by the fusion's, unless most documents are in a script or a
-    language that the model has not learned: see `spared_documents`.
+    If the cascade has learned a promise, that and the fusion's take turns, unless most documents are in a script or a language that
+    the model has not learned: see `spared_documents`.
 
     Args:
-        candidates: of one request, in the order given.
-        config: of their pipeline.
+        candidates: the documents of one request, in the order given.
+        config: the pipeline's description.
     """
     promises, shared = [preranking(candidates, config.fusion)], [c.shared for c in candidates]
     if config.cascade is not None and config.cascade.promise is not None and not _mostly_unlearned(shared):
@@ -181,14 +180,12 @@ def first_to_read(candidates: Sequence[Candidate], config: PipelineConfig) -> li
 
 
 def without_spared(candidates: Sequence[Candidate], config: PipelineConfig, results: int | None = RESULTS) -> list[Candidate]:
-    """The candidates; those that promise too little for the model are without the sequences that it would have read.
-
-    All go to it where nothing is spared: see `spared_documents`.
+    """The candidates, without sequences for those that promise too little for the model: see `spared_documents`.
 
     Args:
-        candidates: of one request, in the order given.
-        config: of their pipeline.
-        results: that the request is about; None where the model has to say something of every document.
+        candidates: the documents of one request, in the order given.
+        config: the pipeline's description.
+        results: how many results the request is about; None if the model has to judge every document.
     """
     if results is None:
         return list(candidates)
@@ -202,17 +199,17 @@ def without_spared(candidates: Sequence[Candidate], config: PipelineConfig, resu
 def spared_documents(
     evidence: NDArray[np.float64], shared: Sequence[Shared | None], config: PipelineConfig, results: int = RESULTS
 ) -> NDArray[np.bool_]:
-    """Which documents the cascade spares the model, shape (n_documents,): none where the pipeline describes no cascade.
+    """Which documents the cascade spares the model, shape (n_documents,): none without a cascade.
 
-    Where it has learned a promise, a document is spared that promises too little by it and by the fusion without the logit: what
-    one overlooks, the other may see. None is where most are in a script or a language that the model has not learned: of these the
-    evidence says too little.
+    If the cascade has learned a promise, it spares a document that promises too little both by that and by the fusion without the
+    logit: one may find what the other overlooks. It spares none if most documents are in a script or a language that the model has
+    not learned, since their evidence says too little.
 
     Args:
         evidence: shape (n_documents, 5), see `keyblock.evidence.evidence_of`.
-        shared: of each document, what it shares with the query, where that is known.
-        config: of the pipeline.
-        results: that the request is about.
+        shared: the query's terms in each document's blocks, if known.
+        config: the pipeline's description.
+        results: how many results the request is about.
     """
     cascade = config.cascade
     if cascade is None or cascade.reads(len(evidence), results) == len(evidence) or _mostly_unlearned(shared):
@@ -224,7 +221,7 @@ def spared_documents(
 
 
 def _mostly_unlearned(shared: Sequence[Shared | None]) -> bool:
-    """Whether most documents, of which that is known, are in a script or a language that the model has not learned."""
+    """Whether most of the documents with known terms are in a script or a language that the model has not learned."""
     known = [one for one in shared if one is not None]
     return 2 * sum(one.foreign or one.unknown for one in known) > len(known)
 
@@ -234,13 +231,13 @@ def promising(evidence: NDArray[np.float64], shared: Sequence[Shared | None]) ->
 
     Args:
         evidence: shape (n_documents, 5), see `keyblock.evidence.evidence_of`.
-        shared: of each document the query's terms in its blocks, where they were kept.
+        shared: the query's terms in each document's blocks, if they were kept.
     """
     return np.column_stack([evidence[:, : len(PROMISING) - 1], rare_here(shared)])
 
 
 def _evidence(candidates: Sequence[Candidate], *, rarity_from_request: bool = False) -> NDArray[np.float64]:
-    """Shape (n_documents, 5): rare is what the table of frequencies says, or what few of the request's own blocks have."""
+    """Shape (n_documents, 5); the frequencies decide which terms are rare, or the request's own blocks (`rarity_from_request`)."""
     evidence = np.asarray([c.evidence for c in candidates]).reshape(len(candidates), len(FEATURES) - 1)
     shared = {number: c.shared for number, c in enumerate(candidates) if c.shared is not None and rarity_from_request}
     if shared:
@@ -258,19 +255,19 @@ def rank(
     passages: NDArray[np.float32] | None = None,
     activation: Activation = SIGMOID,
 ) -> Ranking:
-    """Order the candidates: those that the model has scored, then those ordered by their blocks, then the rest.
+    """Order the candidates: first those that the model has scored, then those ordered by their blocks, then the rest.
 
-    A document that the model has not scored and whose blocks say nothing of the query is of the rest: nothing speaks for moving it.
-    Where most are in a script that the model has not learned, its logits are noise: see `_without_model`.
+    A document belongs to the rest if the model has not scored it and its blocks are no evidence: there is no reason to move it. If
+    most documents are in a script that the model has not learned, its logits are noise: see `_without_model`.
 
     Args:
         candidates: in the order given.
-        logits: shape (n_documents,), -inf for those that the model has not scored.
-        fusion: from logit and evidence to the fused logit.
+        logits: shape (n_documents,), -inf for documents that the model has not scored.
+        fusion: maps logit and evidence to the fused logit.
         budget: tokens a sequence could have.
         raw: whether scores stay logits.
-        passages: shape (n_sequences,), what the model says of each block; none where it reads a document's blocks as one sequence.
-        activation: from the fused logit to the score, unless `raw`.
+        passages: shape (n_sequences,), the model's score of each block; none if it reads a document's blocks as one sequence.
+        activation: maps the fused logit to the score, unless `raw`.
     """
     has_blocks = np.asarray([c.has_blocks for c in candidates], dtype=np.bool_)
     scored = has_blocks & (logits > -np.inf)
@@ -281,11 +278,11 @@ def rank(
         group, worth = _without_model(candidates, has_blocks, fusion)
     else:
         evidence = _evidence(candidates, rarity_from_request=2 * unknown > has_blocks.sum())
-        group = np.where(scored, 0, np.where(has_blocks & speaks(evidence), 1, 2))
-        worth = fusion.promise(evidence)  # and among those of the model, the fused logit
+        group = np.where(scored, 0, np.where(has_blocks & has_evidence(evidence), 1, 2))
+        worth = fusion.promise(evidence)  # documents that the model has scored get the fused logit next
         worth[scored] = fusion.fuse(logits[scored], evidence[scored])
         worth[group == 2] = 0.0
-    order = np.lexsort((-worth, ~has_blocks & without_model, group))  # stable: equals keep the order given
+    order = np.lexsort((-worth, ~has_blocks & without_model, group))  # stable: ties keep the order given
     scores = _scores(worth, group, order, None if raw else activation)
     return Ranking(
         order.tolist(),
@@ -303,17 +300,17 @@ def rank(
     )
 
 
-def beside_first_stage(ranking: Ranking, first_stage: FirstStage, own: Mapping[str, Any] | None) -> Ranking:
-    """Order the documents that the model has scored by what it and the first stage say together; the others stay behind them.
+def with_first_stage(ranking: Ranking, first_stage: FirstStage, description: Mapping[str, Any] | None) -> Ranking:
+    """Order the documents that the model has scored by a fusion of its scores and the first stage; the others stay behind them.
 
-    Scores stay what they are: a relevance score is the model's. Equals keep the model's order.
+    The scores do not change: a relevance score is the model's. Ties keep the model's order.
 
     Args:
-        ranking: of all documents.
-        first_stage: what the call says of it.
-        own: the fusion that the bundle describes.
+        ranking: the ranking of all documents.
+        first_stage: the call's first-stage scores, and the fusion it requests.
+        description: the bundle's description of a fusion.
     """
-    fusion = first_stage.fusion(own)
+    fusion = first_stage.fusion(description)
     if fusion is None:
         return ranking
     scored = [number for number in ranking.order if ranking.scored_by[number] is ScoredBy.MODEL]
@@ -325,25 +322,25 @@ def beside_first_stage(ranking: Ranking, first_stage: FirstStage, own: Mapping[s
 def _without_model(
     candidates: Sequence[Candidate], has_blocks: NDArray[np.bool_], fusion: Fusion
 ) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-    """The group and the worth of each document, shape (n_documents,) each: from its place in the order given and its blocks.
+    """The group and the worth of each document, each of shape (n_documents,), from its place in the order given and its blocks.
 
-    They stay in the order given where no block shares a term with the query, and where it is not known of all.
+    The documents stay in the order given if no block shares a term with the query, or if some document's terms are not known.
     """
     group, worth = np.full(len(candidates), 2), np.zeros(len(candidates))
     shared = [c.shared for c in candidates if c.has_blocks and c.shared is not None]
     if len(shared) == has_blocks.sum() and (by_blocks := fusion.promise(pooled_evidence(shared))).any():
-        group[has_blocks], worth[has_blocks] = 1, beside_the_order(by_blocks)
+        group[has_blocks], worth[has_blocks] = 1, fused_with_order(by_blocks)
     return group, worth
 
 
 def _fed(candidates: Sequence[Candidate], scored: NDArray[np.bool_]) -> int:
-    """Tokens that the model was fed, to select and to score."""
-    fed = (packed for c, was in zip(candidates, scored, strict=True) if was for packed in c.sequences)
+    """Tokens that the model read to select and to score."""
+    fed = (packed for c, is_scored in zip(candidates, scored, strict=True) if is_scored for packed in c.sequences)
     return sum(len(packed.ids) for packed in fed) + sum(c.selection_tokens for c in candidates)
 
 
 def _decided(candidates: Sequence[Candidate], passages: NDArray[np.float32]) -> list[list[Block]]:
-    """Each document's blocks by what the model says of them; as the selector has them where it has not scored the document."""
+    """Each document's blocks by the model's scores of them, or by the selector's if the model has not scored the document."""
     of_documents = np.split(passages, np.cumsum([len(c.sequences) for c in candidates]))[:-1]
     return [
         by_scores(c.blocks, scores) if c.sequences and (scores > -np.inf).all() else c.blocks
@@ -352,7 +349,7 @@ def _decided(candidates: Sequence[Candidate], passages: NDArray[np.float32]) -> 
 
 
 def by_scores(blocks: Sequence[Block], scores: NDArray[np.float32]) -> list[Block]:
-    """The blocks with these scores of theirs, shape (n_blocks,) in document order, best first; equals in document order."""
+    """The blocks with new scores, best first; ties in document order. `scores` has shape (n_blocks,), in document order."""
     in_document = zip(sorted(blocks), scores.tolist(), strict=True)
     return sorted((Block(block.start, block.end, score) for block, score in in_document), key=lambda block: -block.score)
 
@@ -360,7 +357,7 @@ def by_scores(blocks: Sequence[Block], scores: NDArray[np.float32]) -> list[Bloc
 def _scores(
     worth: NDArray[np.float64], group: NDArray[np.intp], order: NDArray[np.intp], activation: Activation | None
 ) -> NDArray[np.float64]:
-    """Scores that never grow along the order: the model's, then steps below its lowest, then the lowest of all.
+    """Scores that never grow along the order: the model's, then steps below the model's lowest, then the lowest of all.
 
     Equal worth gives equal scores.
     """
@@ -369,7 +366,7 @@ def _scores(
     unscored = np.asarray(UNSCORED_LOGIT)
     steps = order[group[order] == 1]
     lowest = scores[group == 0].min(initial=float(unscored if activation is None else activation.scores(unscored)))
-    place = np.searchsorted(-worth[steps], -worth[steps]) + 1  # of the first of its equals
+    place = np.searchsorted(-worth[steps], -worth[steps]) + 1  # the place of the first with equal worth
     share = place / (len(steps) + 1)
     scores[steps] = lowest * (1 - share) if bounded else lowest - share
     scores[group == 2] = 0.0 if bounded else min(LOWEST, scores[group < 2].min(initial=0.0))

@@ -22,10 +22,10 @@ class Packed:
     Attributes:
         ids: shape (length,), token ids with specials.
         split: where the second segment starts: ``ids[split:]`` has the document's type id.
-        taken: shape (n_taken,), block numbers, best first; the last may stand in `ids` in part.
-        cut: whether it does.
-        weight: above 0, what it counts for among its document's; for an aggregator that weighs sequences.
-        logit: what stored vectors say of it, which then has no token ids: nothing reads it; None where a model does.
+        taken: shape (n_taken,), block numbers, best first; `ids` may hold only a part of the last.
+        cut: whether `ids` holds only a part of the last block.
+        weight: above 0, its weight among the document's sequences, for an aggregator that weighs sequences.
+        logit: the logit from stored vectors, in which case there are no token ids; None if a model reads the sequence.
     """
 
     ids: NDArray[np.int32]
@@ -37,17 +37,17 @@ class Packed:
 
 
 def weights_of(packed: Sequence[Packed]) -> NDArray[np.float32]:
-    """What each sequence counts for among its document's, shape (n_sequences,)."""
+    """The weight of each sequence among its document's, shape (n_sequences,)."""
     return np.asarray([one.weight for one in packed], np.float32)
 
 
 def take_blocks(lengths: NDArray[np.int32], order: NDArray[np.intp], room: int) -> tuple[NDArray[np.intp], int]:
-    """The best blocks that fit `room` tokens, and how many tokens the last of them may keep.
+    """The best blocks that fit into `room` tokens, and how many tokens of the last of them are kept.
 
     Args:
         lengths: shape (n_blocks,), tokens of each block.
         order: shape (n_blocks,), block numbers, best first.
-        room: tokens there are.
+        room: tokens available.
 
     Returns:
         Shape (n_taken,) block numbers, best first, and the tokens kept of the last one (0 when none is taken).
@@ -64,7 +64,7 @@ def take_blocks(lengths: NDArray[np.int32], order: NDArray[np.intp], room: int) 
 def room_beside(query: PreparedQuery, document: PreparedDocument, template: PairTemplate, budget: int) -> tuple[int, int]:
     """How many tokens of the title, and of the text, a sequence of `budget` tokens may have beside the query.
 
-    Raises ValueError when the query leaves no room for a token of the document.
+    Raises ValueError if the query leaves no room for a token of the document.
     """
     room = room_in(query, template, budget)
     title = min(len(document.title_ids), room // 2)
@@ -72,29 +72,29 @@ def room_beside(query: PreparedQuery, document: PreparedDocument, template: Pair
 
 
 def room_in(query: PreparedQuery, template: PairTemplate, budget: int) -> int:
-    """How many tokens of a document a sequence of `budget` tokens may have beside the query. Raises ValueError where it is none."""
+    """How many document tokens a sequence of `budget` tokens may have beside the query. Raises ValueError if there is no room."""
     room = budget - template.overhead - len(query.token_ids)
     if room < 1:
-        asked = f"{len(query.token_ids)} query and {template.overhead} special tokens"
-        raise ValueError(f"a budget of {budget} tokens has no room beside {asked}")
+        needed = f"{len(query.token_ids)} query and {template.overhead} special tokens"
+        raise ValueError(f"a budget of {budget} tokens has no room beside {needed}")
     return room
 
 
 def grow(bounds: NDArray[np.int32], scores: NDArray[np.float64], order: NDArray[np.intp], room: int, most: int) -> NDArray[np.intp]:
-    """Passages around the best blocks: each takes in whole neighbours, the better side first, as long as they fit `room` tokens.
+    """Passages around the best blocks: each takes in whole neighbours, the better side first, while they fit into `room` tokens.
 
-    Passages never share a block: one that a better passage took in starts none of its own. Equal sides take turns by their tokens,
-    so that a block between blocks without a query term stands in the middle.
+    Passages never share a block: a block inside a better passage starts no passage. If both sides score the same, the side with
+    fewer tokens grows, so that a block between blocks without a query term stays in the middle.
 
     Args:
         bounds: shape (n_blocks, 2), the token range of each block.
-        scores: shape (n_blocks,), the selector's.
+        scores: shape (n_blocks,), the selector's scores.
         order: shape (n_blocks,), block numbers, best first.
-        room: tokens a passage may have; a block that is longer stays alone, and is cut when it is packed.
-        most: passages; 0 for as many as there are.
+        room: tokens a passage may have; a longer block stays alone, and is cut when it is packed.
+        most: the most passages; 0 for no limit.
 
     Returns:
-        Shape (n_passages, 3): the block that the passage grew from, its first block, and the one behind its last; best first.
+        Shape (n_passages, 3): the block that the passage grew from, its first block, and the one after its last; best first.
     """
     free = np.ones(len(bounds), dtype=np.bool_)
     passages: list[tuple[int, int, int]] = []
@@ -111,7 +111,7 @@ def grow(bounds: NDArray[np.int32], scores: NDArray[np.float64], order: NDArray[
 def _grown(
     bounds: NDArray[np.int32], scores: NDArray[np.float64], free: NDArray[np.bool_], seed: int, room: int
 ) -> tuple[int, int]:
-    """The first block of the passage around `seed`, and the one behind its last."""
+    """The first block of the passage around `seed`, and the one after its last."""
     first, end = seed, seed + 1
     while True:
         head, tail = int(bounds[first, 0]), int(bounds[end - 1, 1])
@@ -144,13 +144,13 @@ def pack(query: PreparedQuery, document: PreparedDocument, order: NDArray[np.int
     """Pack one pair into at most `budget` tokens.
 
     Args:
-        query: its tokens are all kept (they were capped when it was prepared).
+        query: all its tokens are kept (they were capped when it was prepared).
         document: its title may take half of the room beside the query.
         order: shape (n_blocks,), block numbers, best first.
         template: the special tokens.
         budget: tokens the sequence may have, specials included.
 
-    Raises ValueError when the query leaves no room for a token of the document.
+    Raises ValueError if the query leaves no room for a token of the document.
     """
     titled, room = room_beside(query, document, template, budget)
     lengths = document.bounds[:, 1] - document.bounds[:, 0]
@@ -168,9 +168,9 @@ class Piece(NamedTuple):
     """A chosen block in a sequence.
 
     Attributes:
-        block: its number among the chosen ones.
-        at: where its first token stands in the sequence.
-        tokens: how many of its tokens stand there.
+        block: its number among the chosen blocks.
+        at: the position of its first token in the sequence.
+        tokens: how many of its tokens the sequence holds.
     """
 
     block: int
@@ -181,15 +181,15 @@ class Piece(NamedTuple):
 def pieces(
     packed: Packed, blocks: NDArray[np.intp], lengths: NDArray[np.int32], starts: NDArray[np.int32], title: int, after: int
 ) -> Iterator[Piece]:
-    """Where the tokens of each block stand in a sequence, in document order; none of a block that was cut off whole.
+    """Where the tokens of each block are in a sequence, in document order; a block that was cut off completely is left out.
 
     Args:
-        packed: what `pack` or `pack_passage` made.
-        blocks: shape (n,), the blocks in it, best first: the last is the one that is cut.
-        lengths: of all chosen blocks, their tokens; a passage counts as one block.
-        starts: of the same, where they start in the text.
-        title: tokens that the document's title has.
-        after: special tokens at the sequence's end.
+        packed: the sequence, from `pack` or `pack_passage`.
+        blocks: shape (n,), the blocks in it, best first: the last is the one that may be cut.
+        lengths: tokens of all chosen blocks; a passage counts as one block.
+        starts: offsets in the text at which all chosen blocks start.
+        title: tokens of the document's title.
+        after: number of special tokens at the sequence's end.
     """
     room, due = len(packed.ids) - packed.split - after, int(lengths[blocks].sum())
     titled = min(title, room // 2) if packed.cut else room - due

@@ -1,7 +1,7 @@
-"""Documents of one request beside each other by the words that they share with the query, where no table knows the words.
+"""Comparison of one request's documents by the words that they share with the query, for languages without a frequency table.
 
-What is rare is told by the request itself: a term counts the more, the fewer of all its documents' blocks have it. One document's
-blocks alone do not tell: what it is about stands in many of them.
+The request itself shows which terms are rare: a term counts more if fewer blocks of all its documents have it. The blocks of one
+document are not enough for that: many of them have the words of its topic.
 """
 
 from collections.abc import Sequence
@@ -17,10 +17,10 @@ from keyblock.prepared import PreparedDocument
 from keyblock.selectors import Bm25
 from keyblock.text.frequencies import DocumentFrequencies
 
-PLACES = 2  # added to a place before its reciprocal is taken (Cormack et al. 2009 have 60): on dev no language loses by it
-KEPT = 32  # blocks of a document that are kept, those that share most: a book costs no more than an article
-LOOKED_UP = 64  # terms of a document, evenly spread, that say whether a table knows its language
-FEWEST = 16  # terms: of fewer nothing is said
+PLACES = 2  # added to a place before taking its reciprocal (60 in Cormack et al. 2009): on dev no language loses by it
+KEPT = 32  # the most blocks of a document that are kept, those that share most: a book costs no more than an article
+LOOKED_UP = 64  # terms of a document, evenly spread, that are looked up to decide whether the table knows its language
+FEWEST = 16  # a document with fewer terms counts as known
 KNOWN = 0.72  # share of terms that the table has: on dev above it in every document in English, below it in every other language
 TERMS_BY = Bm25()
 
@@ -29,60 +29,60 @@ class Shared(NamedTuple):
     """The terms of a query in a document.
 
     Attributes:
-        counts: shape (n_query_terms, n_kept), what each term counts for in each block that is kept, 0 to 1.
-        having: shape (n_query_terms,), how many blocks have it.
-        n_blocks: of the document.
+        counts: shape (n_query_terms, n_kept), the weight of each term in each kept block, 0 to 1.
+        block_counts: shape (n_query_terms,), how many blocks have the term.
+        n_blocks: number of blocks of the document.
         foreign: whether the query or the document is clearly in a script that the model has not learned.
-        unknown: else, whether the table of frequencies does not know the document's language.
+        unknown: for a document that is not foreign, whether the frequency table does not know its language.
     """
 
     counts: NDArray[np.float32]
-    having: NDArray[np.intp]
+    block_counts: NDArray[np.intp]
     n_blocks: int
     foreign: bool = False
     unknown: bool = False
 
 
 def shared_terms(meeting: Meeting, *, foreign: bool = False, unknown: bool = False) -> Shared:
-    """Of one document."""
+    """The query's terms in one document."""
     saturated = TERMS_BY.saturated(meeting)
     kept = np.sort(np.argsort(-saturated.sum(axis=0), kind="stable")[:KEPT])
     return Shared(saturated[:, kept].astype(np.float32), meeting.held.sum(axis=1), meeting.document.n_blocks, foreign, unknown)
 
 
-def knows(frequencies: DocumentFrequencies, document: PreparedDocument) -> bool:
-    """Whether the table has most of the document's terms, as it has of texts in its language; True where there are few to ask."""
+def knows_language(frequencies: DocumentFrequencies, document: PreparedDocument) -> bool:
+    """Whether the table has most of the document's terms, as it has for texts in its language; True for fewer than FEWEST terms."""
     n = len(document.terms)
     if n < FEWEST:
         return True
-    asked = document.terms[_spread(n)]
-    return bool(np.count_nonzero(frequencies.of(asked)) / len(asked) >= KNOWN)
+    sample = document.terms[_spread(n)]
+    return bool(np.count_nonzero(frequencies.of(sample)) / len(sample) >= KNOWN)
 
 
 @lru_cache(maxsize=4096)
 def _spread(n: int) -> NDArray[np.intp]:
-    """Places of LOOKED_UP terms among so many."""
+    """Places of LOOKED_UP terms, evenly spread among n."""
     return np.linspace(0, n - 1, min(n, LOOKED_UP)).astype(np.intp)
 
 
 def pooled_evidence(documents: Sequence[Shared]) -> NDArray[np.float64]:
-    """The evidence of each document, shape (n_documents, 4), as `evidence_of` has it, no token compared.
+    """The evidence of each document, shape (n_documents, 5), as from `evidence_of` without comparing tokens.
 
     Args:
-        documents: as `shared_terms` has them, of one query.
+        documents: from `shared_terms`, for one query.
     """
     rarity = _rarity(documents)
-    found = [evidence_of(weighted_sum(rarity, one.counts), one.having > 0, rarity) for one in documents]
+    found = [evidence_of(weighted_sum(rarity, one.counts), one.block_counts > 0, rarity) for one in documents]
     return np.asarray(found).reshape(len(documents), len(FEATURES) - 1)
 
 
 def rare_here(documents: Sequence[Shared | None]) -> NDArray[np.float64]:
-    """The best block's score of each document, shape (n_documents,), by what is rare among the request's own blocks.
+    """The best block's score of each document, shape (n_documents,), with weights by rarity among the request's own blocks.
 
-    A document without a block, of which nothing was kept, has 0.
+    A document without a block, or without kept terms, has 0.
 
     Args:
-        documents: as `shared_terms` has them, of one query.
+        documents: from `shared_terms`, for one query; None if the terms were not kept.
     """
     known = [one for one in documents if one is not None]
     rarity = _rarity(known) if known else np.zeros(0)
@@ -90,16 +90,20 @@ def rare_here(documents: Sequence[Shared | None]) -> NDArray[np.float64]:
 
 
 def _rarity(documents: Sequence[Shared]) -> NDArray[np.float64]:
-    """What each term counts for, shape (n_query_terms,): the more, the fewer blocks have it."""
-    having = np.sum([shared.having for shared in documents], axis=0)
-    return np.asarray(np.log((sum(shared.n_blocks for shared in documents) + 1) / (having + 0.5)))
+    """The weight of each term, shape (n_query_terms,): higher if fewer blocks have it."""
+    block_counts = np.sum([shared.block_counts for shared in documents], axis=0)
+    return np.asarray(np.log((sum(shared.n_blocks for shared in documents) + 1) / (block_counts + 0.5)))
 
 
-def beside_the_order(worth: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The worth of documents whose order given counts as much as this: reciprocals of both places, shape (n_documents,).
+def fused_with_order(worth: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The worth of documents fused with the order given, both with equal weight: the sum of the reciprocals of both places.
 
     Args:
-        worth: shape (n_documents,), in the order given; of equals the first is placed before. One of 0 has its place there alone.
+        worth: shape (n_documents,), in the order given, which also breaks ties. A document of worth 0 gets the reciprocal of its
+            place in the order given alone.
+
+    Returns:
+        Shape (n_documents,).
     """
     given = np.arange(len(worth))
     place = np.empty(len(worth), dtype=np.intp)

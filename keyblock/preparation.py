@@ -1,4 +1,4 @@
-"""Queries and documents made ready, each by itself: what a text holds before it meets another."""
+"""Preparation of queries and documents, each separately: token ids, blocks, terms and vectors of one text."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,21 +21,21 @@ from keyblock.text.reader import Pause, Reader
 from keyblock.text.reading import CutText, Reading, Terms, terms_between
 from keyblock.text.tokenizer import Tokenizer
 
-TITLE_TOKEN_CHARS = 64  # characters of a title that are tokenized for each token it may have: the rest of a huge one costs nothing
-QUERY_VECTOR_TOKENS = 1024  # tokens of a query that its vector is made of, beyond those that the model reads
-INSTRUCTION_TOKENS = 64  # of what a request tells a model with a prompt to do
+TITLE_TOKEN_CHARS = 64  # characters of a title that are tokenized for each token it may keep: limits the work for a huge title
+QUERY_VECTOR_TOKENS = 1024  # the most tokens of a query that its vector is made of; the model may read fewer
+INSTRUCTION_TOKENS = 64  # the most tokens of a request's instruction to a model with a prompt
 
 
 class TextPreparer:
     """The half of a pipeline that sees one text at a time. Safe to use from several threads.
 
     Args:
-        config: says how.
-        tokenizer: the model's.
-        frequencies: of terms in documents.
-        encoder: what the description names; see `keyblock.encoders.open_encoder`.
+        config: the pipeline's description.
+        tokenizer: the model's tokenizer.
+        frequencies: document frequencies of terms.
+        encoder: the encoder that the description names; see `keyblock.encoders.open_encoder`.
 
-    Raises ValueError when the description names an unknown component or parameter, or an encoder that is not given.
+    Raises ValueError if the description names an unknown component or parameter, or an encoder that is not given.
     """
 
     def __init__(
@@ -58,12 +58,12 @@ class TextPreparer:
     def prepare_query(self, text: str, instruction: str | None = None) -> PreparedQuery:
         """Token ids up to the cap, and the distinct terms up to QUERY_TERMS (terms beyond the token cap still select blocks).
 
-        Its vector, where there is an encoder, is of all its tokens, up to QUERY_VECTOR_TOKENS. See `keyblock.queries` for what is
-        kept of a query beyond the cap where the pipeline has a `long_query`: its vector then is of that.
+        With an encoder, the query's vector is made of all its tokens, up to QUERY_VECTOR_TOKENS. If the query exceeds the cap and
+        the pipeline has a `long_query`, `keyblock.queries` chooses the tokens that are kept, and the vector is made of those.
 
         Args:
             text: any Unicode.
-            instruction: what a model with a prompt is told to do, its first INSTRUCTION_TOKENS; none: what its prompt says.
+            instruction: the task for a model with a prompt, of which INSTRUCTION_TOKENS are kept; none: the prompt's own.
         """
         ids = self.tokenizer.ids(text)
         cap, long = self.config.packing.query_tokens, self.config.packing.long_query
@@ -78,26 +78,29 @@ class TextPreparer:
         return self._with_query_vector(PreparedQuery(read, terms, len(ids) > cap, reads=reads), ids[:QUERY_VECTOR_TOKENS])
 
     def _query_terms(self, text: str, ids: NDArray[np.int32]) -> NDArray[np.int64]:
-        """Keys of the distinct terms, shape (n_terms,); in another script, the universal ones too, as documents in it have."""
+        """Keys of the distinct terms, shape (n_terms,); with universal terms if the query has tokens in an unlearned script.
+
+        Documents in such a script have universal terms too.
+        """
         keys = self.analyzer.keys(text)
         if self._universal is not None and self._alphabets is not None and self._alphabets.foreign(ids, at_least=1):
             keys = self._universal.keys(text) + keys
         return np.asarray(unique_in_order(keys)[:QUERY_TERMS], dtype=np.int64)
 
     def _in_another_script(self, ids: NDArray[np.int32]) -> bool:
-        """Whether a text of these tokens is clearly in a script that the model has not learned; False where nothing is said."""
+        """Whether the tokens are clearly in a script that the model has not learned; False if the bundle names no scripts."""
         return self._alphabets is not None and self._alphabets.foreign(ids)
 
     def _model_ids(self, text: str, ids: NDArray[np.int32], instruction: str | None) -> NDArray[np.int32]:
-        """What the model reads of a query with these ids; where it has a prompt, all of that in front of the document."""
+        """The ids that the model reads of a query; for a model with a prompt, all of the prompt that precedes the document."""
         prompt, cap = self.tokenizer.prompt, self.config.packing.query_tokens
         if prompt is None:
             return ids[:cap]
-        asked = None if instruction is None else self.tokenizer.beginning(instruction, INSTRUCTION_TOKENS)
-        return prompt.head(self.tokenizer.backend, self.tokenizer.beginning(text, cap), asked)
+        task = None if instruction is None else self.tokenizer.beginning(instruction, INSTRUCTION_TOKENS)
+        return prompt.head(self.tokenizer.backend, self.tokenizer.beginning(text, cap), task)
 
     def _with_query_vector(self, query: PreparedQuery, ids: NDArray[np.int32]) -> PreparedQuery:
-        """The query with what the encoder makes of these tokens, where there is one."""
+        """The query with the vector and token similarities that the encoder makes of these tokens, if there is an encoder."""
         if self.encoder is None:
             return query
         similar = self.encoder.similar(ids) if self.selector.compares_tokens else None
@@ -110,11 +113,11 @@ class TextPreparer:
     def prepare_documents(
         self, texts: Sequence[str], titles: Sequence[str] | None = None, pause: Pause = int
     ) -> list[PreparedDocument]:
-        """Tokenize and cut documents; what follows does not depend on a query.
+        """Tokenize and cut documents; the result does not depend on a query.
 
         Args:
             texts: any Unicode; an empty text has no block.
-            titles: as many, or none.
+            titles: one for each text, or none.
             pause: is called between the steps of reading, which are of bounded length; see `keyblock.text.reader`.
         """
         titles = titles or [""] * len(texts)
@@ -131,7 +134,7 @@ class TextPreparer:
         return documents if self.encoder is None else with_vectors(documents, self.encoder, pause)
 
     def check(self, document: PreparedDocument) -> None:
-        """Raise ValueError for a document that this pipeline cannot have prepared: a graph would fail on it, or a selector."""
+        """Raise ValueError for a document that this pipeline cannot have prepared: a graph or a selector would fail on it."""
         largest = max(document.token_ids.max(initial=0), document.title_ids.max(initial=0))
         if largest >= self.tokenizer.vocabulary_size:
             raise ValueError(f"has the token {largest}, and the model knows {self.tokenizer.vocabulary_size}")
@@ -141,14 +144,14 @@ class TextPreparer:
             raise ValueError(f"has vectors of shape {found}, and the pipeline makes them of {due}")
 
     def is_foreign(self, query: PreparedQuery, document: PreparedDocument) -> bool:
-        """Whether one of them is clearly in a script that the model has not learned; False where nothing says what it has."""
+        """Whether query or document is clearly in a script that the model has not learned; False if the bundle names no scripts."""
         return self._in_another_script(query.token_ids) or self._in_another_script(document.token_ids)
 
     def _cut(self, reading: Reading, lead: int, pause: Pause) -> CutText:
-        """The blocks of a text, of which `lead` characters are the prompt's."""
+        """The blocks of a text whose first `lead` characters belong to the prompt."""
         bounds = self.segmenter.ranges(self._costs(reading))
         starts, ends = reading.offsets(bounds)
-        # a character of several tokens (Hangul) may be cut in two: it is the first block's, unless the second has no other
+        # a cut may split a character of several tokens (Hangul): it belongs to the first block, unless the second has no other
         cut_in_two = (bounds[:-1, 1] <= bounds[1:, 0]) & (ends[:-1] < ends[1:])
         starts[1:] = np.where(cut_in_two, np.maximum(starts[1:], ends[:-1]), starts[1:])
         terms = self._universal_terms(reading.text, reading.ids, starts, ends, pause) or reading.terms(starts, ends, pause)
@@ -159,7 +162,7 @@ class TextPreparer:
     def _universal_terms(
         self, text: str, ids: NDArray[np.int32], starts: NDArray[np.int32], ends: NDArray[np.int32], pause: Pause
     ) -> Terms | None:
-        """Those of blocks between such places, in a script that the model, and so the analyzer, has not learned; else None."""
+        """Universal terms of the blocks between these offsets, if the model has not learned the text's script; else None."""
         if self._universal is None or not self._in_another_script(ids):
             return None
         return terms_between(text, starts, ends, self._universal, pause)

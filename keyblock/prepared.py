@@ -1,4 +1,4 @@
-"""What is known of a query and of a document before they meet: token ids, block bounds, terms."""
+"""Prepared queries and documents, before a pair is matched: token ids, block bounds, terms."""
 
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -6,35 +6,35 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-QUANTUM = 127  # a block's vector of length 1 is kept as whole numbers from -127 to 127
+QUANTUM = 127  # a block's vector of length 1 is stored as integers from -127 to 127
 
 
 class Similar(Protocol):
-    """How near tokens are to those of a query."""
+    """How near tokens are to the tokens of a query."""
 
     def of(self, token_ids: NDArray[np.int32]) -> NDArray[np.float32]:
-        """A row for each of these tokens: shape (n_tokens, n), 0 at least, of a query of n tokens.
+        """A row for each of these tokens, none below 0: shape (n_tokens, n) for a query of n tokens.
 
-        What is above the vocabulary is as its last token.
+        Ids above the vocabulary get the row of its last token.
         """
 
     @property
     def compiled(self) -> Any:
-        """The same as `keyblock_native` takes it, where that is installed."""
+        """The same for `keyblock_native`, if that is installed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PreparedQuery:
-    """A query ready to meet documents.
+    """A query ready to be matched with documents.
 
     Attributes:
-        token_ids: shape (n_tokens,), capped at the pipeline's `query_tokens`, or as `long_query` has it.
+        token_ids: shape (n_tokens,), capped at the pipeline's `query_tokens`, or chosen by `long_query`.
         terms: shape (n_terms,), keys of its distinct terms.
-        truncated: whether the model does not read all of it.
-        vector: shape (dimensions,), of length 1, or 0 where it holds nothing known; None where the pipeline has no encoder.
-        similar: how near tokens are to its own, each times its share of the query; None where no selector asks for it. See
+        truncated: whether the model reads only a part of it.
+        vector: shape (dimensions,), of length 1, or 0 if the encoder knows none of its tokens; None without an encoder.
+        similar: how near tokens are to the query's, each times its share of the query; None if no selector needs it. See
             `keyblock.encoders.Encoder.similar`.
-        reads: what of it the model reads, in words, where that is not all.
+        reads: which part the model reads, in words; empty if it reads all.
     """
 
     token_ids: NDArray[np.int32]
@@ -52,11 +52,11 @@ class PreparedDocument:
     Attributes:
         token_ids: shape (n_tokens,).
         bounds: shape (n_blocks, 2); block i is tokens ``bounds[i, 0]:bounds[i, 1]``; neighbours may overlap.
-        starts, ends: shape (n_blocks,); the block's offsets in the text as given, in Unicode code points.
+        starts, ends: shape (n_blocks,); the block's offsets in the original text, in Unicode code points.
         terms: shape (n_terms,), term keys block by block.
         term_bounds: shape (n_blocks + 1,), into `terms`.
         title_ids: shape (n_title_tokens,), capped at the pipeline's `title_tokens`.
-        vectors: shape (n_blocks, dimensions), times QUANTUM, of the blocks; None where the pipeline has no encoder.
+        vectors: shape (n_blocks, dimensions), the blocks' vectors times QUANTUM; None without an encoder.
     """
 
     token_ids: NDArray[np.int32]
@@ -68,18 +68,18 @@ class PreparedDocument:
     title_ids: NDArray[np.int32]
     vectors: NDArray[np.int8] | None = None
 
-    def having(self, vectors: NDArray[np.int8]) -> "PreparedDocument":
-        """The same document with these; in a third of the time that `dataclasses.replace` takes."""
+    def with_vectors(self, vectors: NDArray[np.int8]) -> "PreparedDocument":
+        """The same document with these vectors; takes a third of the time of `dataclasses.replace`."""
         terms = self.terms, self.term_bounds
         return PreparedDocument(self.token_ids, self.bounds, self.starts, self.ends, *terms, self.title_ids, vectors)
 
     @property
     def n_blocks(self) -> int:
-        """How many blocks; 0 for a document without a token."""
+        """Number of blocks; 0 for a document without a token."""
         return len(self.bounds)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its arrays."""
+        """Size of its arrays in bytes."""
         arrays = (self.token_ids, self.bounds, self.starts, self.ends, self.terms, self.term_bounds, self.title_ids)
         return sum(array.nbytes for array in arrays) + (0 if self.vectors is None else self.vectors.nbytes)

@@ -1,22 +1,22 @@
-"""What of the documents to pass on: the spans that answer with the headings above them, within tokens for all documents together.
+"""The parts of documents to pass on: answering spans with the headings above them, within a token limit for all documents.
 
-Spans are taken in the order of their scores, whichever document they stand in; then the headings above them, then sentences beside
-them, as long as there is room. A span that does not fit gives its first sentences that do.
+Spans are taken in the order of their scores, from whichever document; then the headings above them, then adjacent sentences, as
+long as there is room. If a span does not fit, its first sentences that fit are taken.
 """
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from keyblock.spans import Span, touch
+from keyblock.spans import Span, is_gap
 from keyblock.text.sentences import CLOSING, FULL_STOPS, sentences
 
-GAP = " … "  # between two parts that do not touch
-GAP_ABOVE = " …\n"  # the same where the second is a heading
-BESIDE = 1000  # characters in front of and behind a span in which a neighbouring sentence is looked for
-ABOVE = 20_000  # characters in front of a span in which its heading is looked for
+GAP = " … "  # between two parts that are not adjacent
+GAP_ABOVE = " …\n"  # the same before a heading
+BESIDE = 1000  # characters before and after a span that are searched for an adjacent sentence
+ABOVE = 20_000  # characters before a span that are searched for its heading
 _HEADING = re.compile(
-    r"^(?P<fence>```|~~~)(?s:.*?)(?:^(?P=fence)|\Z)"  # lines of code; one that begins with # is no heading
+    r"^(?P<fence>```|~~~)(?s:.*?)(?:^(?P=fence)|\Z)"  # lines of code, in which # starts no heading
     r"|^#{1,6}[ \t]+[^\s#][^\r\n]*"
     r"|(?:\A|(?<=\n\n)|(?<=\n\r\n))(?P<alone>(?![-+•>|#]|\*[ \t])[^\r\n]{1,80})(?=\r?\n\r?\n)",
     re.MULTILINE,
@@ -36,12 +36,12 @@ class Part(NamedTuple):
 
 
 class Context(NamedTuple):
-    """What is passed on of a document.
+    """The part of a document that is passed on.
 
     Attributes:
-        text: its parts in document order; headings on a line of their own, GAP between parts that do not touch.
-        tokens: of the text.
-        parts: where they stand in the document.
+        text: its parts in document order; headings on separate lines, GAP between parts that are not adjacent.
+        tokens: tokens of the text.
+        parts: the parts' offsets in the document.
     """
 
     text: str
@@ -53,9 +53,9 @@ class Pruner:
     """Prunes the documents of one answer.
 
     Args:
-        texts: of the documents, by number.
-        count: tokens of a text.
-        most: tokens for all documents together; none: no bound, and no neighbours.
+        texts: the documents' texts, by number.
+        count: counts the tokens of a text.
+        most: the most tokens of all documents together; none: no limit, and no adjacent sentences.
     """
 
     def __init__(self, texts: Mapping[int, str], count: Count, most: int | None = None) -> None:
@@ -67,10 +67,10 @@ class Pruner:
         self._used = 0
 
     def prune(self, spans: Mapping[int, Sequence[Span]]) -> dict[int, Context]:
-        """The context of each document that gives something.
+        """The context of each document from which something is taken.
 
         Args:
-            spans: of the documents, by number; of equal scores the document that comes first here goes first.
+            spans: the documents' spans, by number; among equal scores, the document that comes first here goes first.
         """
         best = sorted(((number, span) for number, of in spans.items() for span in of), key=lambda pair: -pair[1].score)
         taken = [(number, part) for number, span in best if (part := self._take(number, span)) is not None]
@@ -84,7 +84,7 @@ class Pruner:
         return contexts
 
     def _shorten(self, contexts: dict[int, Context]) -> None:
-        """Take back what was taken last, until the contexts as they are written have no more tokens than there may be."""
+        """Remove the parts taken last, until the contexts as written fit into the token limit."""
         tokens = sum(context.tokens for context in contexts.values())
         while self._most is not None and tokens > self._most:
             number, part = self._taken.pop()
@@ -95,7 +95,7 @@ class Pruner:
                 tokens += contexts[number].tokens
 
     def _take(self, number: int, span: Span) -> Part | None:
-        """Take a span, or its first sentences that fit; None where not even one does."""
+        """Take a span, or its first sentences that fit; None if not even one fits."""
         part = Part(span.start, span.end)
         if self._add(number, part):
             return part
@@ -110,7 +110,7 @@ class Pruner:
         return part if first and self._add(number, part) else None
 
     def _add(self, number: int, part: Part) -> bool:
-        """Take a part if there is room for it, and for what stands between parts."""
+        """Take a part if there is room for it and for the gap between parts."""
         if self._most is not None and self._used + self._between >= self._most:
             return False
         cost = self._count(self._texts[number][part.start : part.end]) + self._between
@@ -141,7 +141,7 @@ class Pruner:
         under_heading = False
         for part in sorted(self._parts[number]):
             last = parts[-1] if parts else None
-            if last is not None and touch(text[last.end : part.start]):
+            if last is not None and is_gap(text[last.end : part.start]):
                 parts[-1] = Part(last.start, part.end)
                 pieces.append(text[last.end : part.end])
             else:
@@ -155,7 +155,7 @@ class Pruner:
 
 
 def heading(text: str, before: int) -> Part | None:
-    """The nearest heading above a place: of Markdown, or a short line that stands alone and is no sentence."""
+    """The nearest heading above a place: a Markdown heading, or a short line that stands alone and is no sentence."""
     found = None
     for match in _HEADING.finditer(text, max(before - ABOVE, 0), before):
         if match["fence"] is None and match.end() < before and (match["alone"] is None or _is_title(match["alone"])):
@@ -169,7 +169,7 @@ def _is_title(line: str) -> bool:
 
 
 def neighbours(text: str, part: Part) -> Iterator[Part]:
-    """The sentence behind a part, and the one in front of it, of the same paragraph; one that is longer than BESIDE is none."""
+    """The sentences after and before a part in the same paragraph; a sentence longer than BESIDE is left out."""
     behind = text[part.end : part.end + BESIDE]
     ended = _PARAGRAPH.search(behind)
     whole = ended is not None or part.end + BESIDE >= len(text)

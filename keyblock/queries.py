@@ -1,8 +1,8 @@
-"""Queries that are longer than the model reads: which sentences of an e-mail, a case or a log it is given.
+"""Queries that are longer than the model reads: which sentences of an e-mail, a case or a log the model gets.
 
-Where the query asks, these are its questions alone: a model that was trained on questions is misled by what stands around them.
-Else, and among many questions, sentences are taken one by one: each time the one whose terms, those not yet taken, weigh most for
-its length. A term weighs its inverse document frequency times the logarithm of one more than how often the query says it.
+If the query has questions, only they are candidates: the text around them misleads a model that was trained on questions.
+Sentences are taken one by one: each time the sentence whose terms, not counting those already taken, weigh most for its length.
+A term weighs its inverse document frequency times the logarithm of one more than its count in the query.
 """
 
 import heapq
@@ -20,29 +20,29 @@ from keyblock.text.analyzer import Analyzer
 from keyblock.text.reading import Reading
 from keyblock.text.sentences import CLOSING, sentence_ends
 
-QUERY_TERMS = 256  # distinct terms of a query that select blocks: a pasted page must not cost (its words x a document's blocks)
-LONGEST = 32  # tokens of a sentence that is taken or left as a whole: a longer one is several
-NAMED = 8  # sentences that a note names one by one
+QUERY_TERMS = 256  # distinct terms of a query that select blocks: limits the work that a pasted page makes in each block
+LONGEST = 32  # the most tokens of a sentence that is taken or left as a whole: a longer one is split
+NAMED = 8  # the most sentences that a note lists by number
 QUESTION = ("?", "\uff1f", "\u061f", "\u037e")
 Weigh = Callable[[NDArray[np.int64]], NDArray[np.float64]]
 """The inverse document frequency of each term key, shape (n_terms,)."""
 
 
 class LongQuery(BaseModel):
-    """What the model reads of a query of more than `query_tokens`."""
+    """Which part of a query with more than `query_tokens` tokens the model reads."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    tokens: int = Field(48, ge=1, le=256, description="tokens of such a query that are kept at most, in whole sentences")
-    questions: bool = Field(True, description="of a query that asks, only sentences that end in a question mark are kept")
-    first: float = Field(1.0, ge=0, description="how many times as much the first sentence weighs")
+    tokens: int = Field(48, ge=1, le=256, description="the most tokens of such a query that are kept, in whole sentences")
+    questions: bool = Field(True, description="if the query has questions, keep only sentences that end in a question mark")
+    first: float = Field(1.0, ge=0, description="factor of the first sentence's weight")
 
 
 class Sentence(NamedTuple):
     """A sentence of a query, or a piece of a long one.
 
     Attributes:
-        start, end: its tokens.
-        terms: keys of its terms, repeated as it repeats them.
+        start, end: its token range.
+        terms: keys of its terms, one for each occurrence.
         asks: whether it ends in a question mark.
     """
 
@@ -53,9 +53,9 @@ class Sentence(NamedTuple):
 
 
 def query_sentences(reading: Reading, analyzer: Analyzer) -> list[Sentence]:
-    """The sentences of a query that has a token; together they hold all of its tokens."""
+    """The sentences of a query that has at least one token; together they hold all of its tokens."""
     (heads, tails), n = reading.places(), len(reading.ids)
-    words = np.append(np.flatnonzero(heads[1:] > tails[:-1]) + 1, n)  # where words begin behind a space
+    words = np.append(np.flatnonzero(heads[1:] > tails[:-1]) + 1, n)  # where words begin after a space
     ends = np.unique([0, *np.searchsorted(heads, sentence_ends(reading.text)).tolist(), n]).tolist()
     bounds = [0]
     for end in ends[1:]:
@@ -71,7 +71,7 @@ def query_sentences(reading: Reading, analyzer: Analyzer) -> list[Sentence]:
 
 
 def term_weights(terms: Sequence[int], weigh: Weigh) -> dict[int, float]:
-    """What each distinct term of the query weighs, in the order of their first appearance."""
+    """The weight of each distinct term of the query, in the order of first appearance."""
     counts = Counter(terms)
     idf = weigh(np.fromiter(counts, np.int64, len(counts)))
     weights = idf * np.log1p(np.fromiter(counts.values(), np.float64, len(counts)))
@@ -79,9 +79,10 @@ def term_weights(terms: Sequence[int], weigh: Weigh) -> dict[int, float]:
 
 
 def key_sentences(sentences: Sequence[Sentence], weights: Mapping[int, float], config: LongQuery) -> list[tuple[int, int]]:
-    """Numbers of the sentences that are taken, the best first, and how many tokens of each: all, if not even one has room its head.
+    """Numbers of the chosen sentences, best first, and how many tokens of each are kept.
 
-    Gains only fall as terms are taken, so that a sentence's is reckoned anew only when it would be next (lazy greedy, Minoux 1978).
+    The first is cut if it does not fit; all others are kept whole. Gains only fall as terms are taken, so a sentence's gain is
+    computed again only when the sentence would be next (lazy greedy, Minoux 1978).
     """
 
     def gain(number: int) -> float:
@@ -107,19 +108,19 @@ def key_sentences(sentences: Sequence[Sentence], weights: Mapping[int, float], c
 
 
 def long_query(reading: Reading, analyzer: Analyzer, weigh: Weigh, config: LongQuery) -> PreparedQuery:
-    """The query that the model reads in part; QUERY_TERMS of its terms at most select: those it reads, then the weightiest.
+    """Prepare a query of which the model reads a part. Up to QUERY_TERMS terms select blocks: first those read, then the heaviest.
 
     Args:
-        reading: of the query, of more tokens than the model reads.
+        reading: the reading of the query, which has more tokens than the model reads.
         analyzer: finds its terms.
-        weigh: says what these are worth.
-        config: how many tokens, and what weighs more.
+        weigh: gives the terms' inverse document frequencies.
+        config: how many tokens to keep, and which sentences weigh more.
     """
     sentences = query_sentences(reading, analyzer)
     weights = term_weights(analyzer.keys(reading.text), weigh)
     found = sorted(key_sentences(sentences, weights, config))
     ids = np.concatenate([reading.ids[sentences[i].start : sentences[i].start + length] for i, length in found])
-    read = {term for number, _ in found for term in sentences[number].terms}  # a log's ids must not drive out what is asked of it
+    read = {term for number, _ in found for term in sentences[number].terms}  # comes first: a log's rare ids must not displace them
     heaviest = set(sorted(weights, key=lambda term: (term in read, weights[term]), reverse=True)[:QUERY_TERMS])
     terms = np.asarray([term for term in weights if term in heaviest], dtype=np.int64)
     numbers = ", ".join(str(i + 1) for i, _ in found[:NAMED]) + (" ..." if len(found) > NAMED else "")

@@ -1,4 +1,4 @@
-"""A bundle in the process: documents in, a ranking out, without a server.
+"""A bundle in this process: documents in, a ranking out, without a server.
 
 >>> with Ranker.open("models/default") as ranker:                                                 # doctest: +SKIP
 ...     ranking = ranker.rank("Which river flows through Vienna?", texts, top_n=3)
@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Protocol, Self, TypedDict, Unpack
 
-from keyblock.answering import AUTO, Answered, Asked
+from keyblock.answering import AUTO, Answered, AnswerOptions
 from keyblock.bundle import Bundle, load_bundle
 from keyblock.caveats import (
     about_budget,
@@ -39,18 +39,18 @@ from keyblock.spans import THRESHOLD
 
 
 class Beside(TypedDict, total=False):
-    """What may be asked for beside the order.
+    """Options in addition to the order.
 
     Attributes:
         relevant_spans: whether results name the spans that answer.
-        span_threshold: the probability that a sentence of a span must reach, 0 to 1; 0.1 when left out.
-        max_spans: spans of a document at most; all when left out.
+        span_threshold: the probability that a sentence of a span must reach, 0 to 1; 0.1 by default.
+        max_spans: the most spans of a document; all by default.
         min_score: the probability that a result must reach, 0 to 1, or "auto" for what the bundle recommends.
-        prune: whether results have a context: what to pass on of them.
-        max_context_tokens: of all contexts together at most.
-        first_stage_scores: of each document the score that the search before gave it, higher is better: what `fusion` reads.
-        fusion: orders by the model and the first stage together: the name of a fusion, or a mapping of its name and parameters;
-            left out, the bundle's own where there are first_stage_scores.
+        prune: whether results have a context: the parts to pass on.
+        max_context_tokens: the most tokens of all contexts together.
+        first_stage_scores: for each document its score from the first stage, higher is better; `fusion` reads them.
+        fusion: orders by the model and the first stage together: the name of a fusion, or a mapping of its name and parameters; by
+            default the bundle's, if there are first_stage_scores.
     """
 
     relevant_spans: bool
@@ -64,7 +64,7 @@ class Beside(TypedDict, total=False):
 
 
 class HasText(Protocol):
-    """An object with a `text`, and a `title` and an `id` where it has them."""
+    """An object with a `text`, and optionally a `title` and an `id`."""
 
     text: str
 
@@ -73,7 +73,7 @@ Given = str | Mapping[str, Any] | HasText
 
 
 class _Document(NamedTuple):
-    """What is read of a document that was given."""
+    """The fields of a document that the ranker reads."""
 
     text: str
     title: str | None = None
@@ -81,13 +81,13 @@ class _Document(NamedTuple):
 
 
 class Ranker:
-    """Ranks in this process what POST /rerank ranks in the service: same order, same blocks, same scores up to arithmetic.
+    """Ranks in this process as POST /rerank does in the service: same order, same blocks, same scores up to arithmetic.
 
-    May be shared by threads. Close it, or use it in a ``with`` block, to give the model's memory back.
+    Threads may share it. Close it, or use it in a ``with`` block, to free the model's memory.
 
     Args:
-        bundle: says how documents are prepared and scores are made.
-        model: the bundle's, at work.
+        bundle: describes how to prepare documents and make scores.
+        model: the bundle's opened model.
 
     Attributes:
         bundle: as given.
@@ -104,12 +104,12 @@ class Ranker:
         """Load a bundle and open its graphs.
 
         Args:
-            bundle: its directory, or one that is loaded already.
+            bundle: its directory, or a loaded bundle.
             provider: where the model runs: auto, cpu, openvino, cuda or tensorrt.
             precision: the arithmetic: auto, fp32, bf16, fp16, int8 or int8-static.
-            threads: that compute; by default as many as the process may use.
+            threads: number of computing threads; by default as many as the process may use.
 
-        Raises BundleError, ProviderError or SessionError, each one line, and ImportError where ONNX Runtime is not installed.
+        Raises BundleError, ProviderError or SessionError, each with one line, and ImportError without ONNX Runtime.
         """
         try:
             from keyblock.runtime.model import open_model
@@ -125,7 +125,7 @@ class Ranker:
         self.close()
 
     def close(self) -> None:
-        """Let go of the model; rankings in other threads finish. A closed ranker ranks no more."""
+        """Release the model; rankings in other threads finish. A closed ranker cannot rank."""
         self._model = None
 
     def rank(
@@ -144,41 +144,41 @@ class Ranker:
         """Rank documents for a query.
 
         Args:
-            query: what is looked for.
-            documents: in first-stage order: texts, mappings with text, title and id, or objects with such attributes; none at all
-                make an empty ranking.
+            query: the query.
+            documents: in first-stage order: texts, mappings with text, title and id, or objects with such attributes; an empty
+                list gives an empty ranking.
             top_n: results to return, best first; 0 or None for all.
-            max_tokens_per_doc: bound on the tokens of a sequence, kept inside the range that the model was measured at.
+            max_tokens_per_doc: bound on the tokens of a sequence, clipped to the range that the model was measured at.
             return_blocks: whether results have blocks.
             raw_scores: scores on the logit scale instead of probabilities.
-            instruction: what a model that answers in words is told to do, in place of what its bundle says; others do not read it.
-            escalation_tokens: that the model may be asked for, beside, to choose blocks where none stands out; 0 for none, and
-                never more than the bundle's own.
-            beside: what is asked for beside the order; see Beside.
+            instruction: the task for a model that answers in words, in place of its bundle's; other models do not read it.
+            escalation_tokens: the most extra tokens for the model to choose blocks of documents where none stands out; 0 for none.
+                The bundle's limit also applies.
+            beside: options in addition to the order; see Beside.
 
-        Raises TypeError for what is no document, ValueError for a blank query, a negative number, a ranker that is closed, and a
-        first stage that cannot be meant.
+        Raises TypeError for an argument of a wrong type, and ValueError for a blank query, a negative number, a closed ranker, and
+        wrong fields about the first stage.
         """
         began = time.perf_counter()
         model = self._model
         if model is None:
             raise ValueError("the ranker is closed: open the bundle again")
         _check(query, instruction, top_n=top_n, escalation_tokens=escalation_tokens)
-        asked = _answer_options(beside)._replace(top_n=top_n or 0)
-        read = [_read(one, f"documents[{number}]") for number, one in enumerate(_several(documents))]
+        options = _answer_options(beside)._replace(top_n=top_n or 0)
+        read = [_read(one, f"documents[{number}]") for number, one in enumerate(_as_documents(documents))]
         first_stage = FirstStage.read(beside.get("first_stage_scores"), beside.get("fusion"), len(read))
         pipeline, packing = self.bundle.pipeline, self.bundle.pipeline.config.packing
-        told = None if instruction is None else without_surrogates(instruction)
-        prepared = pipeline.prepare_query(without_surrogates(query), told)
+        task = None if instruction is None else without_surrogates(instruction)
+        prepared = pipeline.prepare_query(without_surrogates(query), task)
         budget = packing.kept_inside(max_tokens_per_doc)
         candidates = self._candidates(prepared, read, model, None if max_tokens_per_doc is None else budget, escalation_tokens)
         selected = time.perf_counter()
         met = CandidateList(prepared, candidates, [one.text for one in read], first_stage)
-        (whole,) = rank_lists(pipeline, model, [met], asked, budget, raw=raw_scores)
+        (whole,) = rank_lists(pipeline, model, [met], options, budget, raw=raw_scores)
         ended = time.perf_counter()
         seconds = {"prepare": selected - began, "model": ended - selected, "total": ended - began}
         warnings = (
-            *_about_request(pipeline, max_tokens_per_doc, told, escalation_tokens),
+            *_about_request(pipeline, max_tokens_per_doc, task, escalation_tokens),
             *about_query(prepared),
             *about_empty([number for number, one in enumerate(candidates) if not one.has_blocks]),
             *_about_order(whole.ranking, pipeline, first_stage),
@@ -210,7 +210,7 @@ class Ranker:
 
 
 def _about_order(order: Order, pipeline: Pipeline, first_stage: FirstStage) -> list[str]:
-    """What of the documents speaks against trusting the order."""
+    """Warnings from the documents: why the order may not be reliable."""
     by, config = order.selected_by, pipeline.config
     scripts = about_scripts(order.foreign, len(by), config, without_model=order.without_model)
     fused = about_first_stage(first_stage, config, fused=bool(order.fused))
@@ -218,7 +218,7 @@ def _about_order(order: Order, pipeline: Pipeline, first_stage: FirstStage) -> l
 
 
 def _about_request(pipeline: Pipeline, budget: float | None, instruction: str | None, tokens: int | None) -> list[str]:
-    """What of a call's fields the bundle does not follow."""
+    """Warnings about fields of a call that the bundle does not honour."""
     return [
         *about_budget(budget, pipeline.config.packing),
         *about_instruction(instruction, pipeline.tokenizer),
@@ -227,12 +227,12 @@ def _about_request(pipeline: Pipeline, budget: float | None, instruction: str | 
 
 
 def _columns(documents: Sequence[_Document]) -> tuple[list[str], list[str]]:
-    """Texts, and titles."""
+    """The documents' texts, and their titles."""
     return [one.text for one in documents], [one.title or "" for one in documents]
 
 
-def _several(given: Iterable[Given] | Given) -> Iterable[object]:
-    """The documents; a single one is a list of one. Raises TypeError for what cannot be gone through."""
+def _as_documents(given: Iterable[Given] | Given) -> Iterable[object]:
+    """The documents; a single one becomes a list of one. Raises TypeError if `given` is neither a document nor iterable."""
     if isinstance(given, str | Mapping) or hasattr(given, "text"):
         return [given]
     if not isinstance(given, Iterable):
@@ -241,7 +241,7 @@ def _several(given: Iterable[Given] | Given) -> Iterable[object]:
 
 
 def _read(given: object, name: str) -> _Document:
-    """One document. Raises TypeError, which calls it by its name."""
+    """Read one document. Raises TypeError, whose message calls it `name`."""
     if isinstance(given, str):
         return _Document(given)
     if isinstance(given, Mapping):
@@ -269,19 +269,19 @@ def _check(query: str, instruction: str | None, **counts: int | None) -> None:
     for name, count in counts.items():
         if count is None:
             continue
-        if isinstance(count, bool) or not hasattr(count, "__index__"):  # numpy's whole numbers are taken too
+        if isinstance(count, bool) or not hasattr(count, "__index__"):  # numpy's integers are accepted too
             raise TypeError(f"{name} must be a whole number, or none, not {type(count).__name__}")
         if count < 0:
             raise ValueError(f"{name} must be at least 0, not {count}")
 
 
-def _answer_options(beside: Beside) -> Asked:
-    """Raises ValueError for a bound that is none, and TypeError for an option that is unknown, or a switch that is no bool."""
+def _answer_options(beside: Beside) -> AnswerOptions:
+    """The answer's options. Raises ValueError for a wrong bound, TypeError for an unknown option or a switch that is no bool."""
     if unknown := beside.keys() - Beside.__annotations__.keys():
         raise TypeError(f"rank() has no option {min(unknown)!r}; it knows {', '.join(Beside.__annotations__)}")
     given = dict[str, Any](beside)
     for name in ("relevant_spans", "prune"):
-        if (switch := given.get(name)) not in (None, False, True):  # a mapping, which the service takes, may say "disabled"
+        if (switch := given.get(name)) not in (None, False, True):  # a mapping, as the service accepts, may say "disabled"
             raise TypeError(f"{name} must be True or False, not {type(switch).__name__}; options of spans stand beside")
     for name, least in (("span_threshold", None), ("min_score", AUTO)):
         score = given.get(name)
@@ -293,7 +293,7 @@ def _answer_options(beside: Beside) -> Asked:
             raise ValueError(f"{name} must be a whole number from 1, or none, not {count!r}")
     threshold = THRESHOLD if given.get("span_threshold") is None else given["span_threshold"]
     spans = bool(given.get("relevant_spans")), threshold, given.get("max_spans")
-    return Asked(*spans, given.get("min_score"), bool(given.get("prune")), given.get("max_context_tokens"))
+    return AnswerOptions(*spans, given.get("min_score"), bool(given.get("prune")), given.get("max_context_tokens"))
 
 
 def _context_size(whole: Answered) -> ContextSize | None:

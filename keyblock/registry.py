@@ -43,7 +43,7 @@ class Registry(Generic[C]):
         self._former: dict[str, str] = {}
 
     def register(self, name: str, former: str | None = None) -> Callable[[type[C]], type[C]]:
-        """Class decorator: add a member, which `create` also knows by its `former` name. Raises ValueError when a name is taken."""
+        """Class decorator: add a member, which `create` also knows by its `former` name. Raises ValueError if a name is taken."""
 
         def add(member: type[C]) -> type[C]:
             for taken in {name, former or name} & {*self._members, *self._former}:
@@ -61,7 +61,7 @@ class Registry(Generic[C]):
         return sorted(self._members)
 
     def members(self) -> list[type[C]]:
-        """The members, by name."""
+        """The members, sorted by name."""
         return [self._members[name] for name in self.names()]
 
     def create(self, description: Mapping[str, Any] | str) -> C:

@@ -1,10 +1,10 @@
-"""A ranking as objects: what the client reads from an answer, and what a Ranker in the process gives."""
+"""A ranking as objects, both for the client's answers and for an in-process Ranker."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import overload
 
-MODEL, ORDER = "model", "order"  # what `scored_by` says of most results, and of all that a fallback gives
+MODEL, ORDER = "model", "order"  # `scored_by` of most results, and of all results of a fallback
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,8 +12,8 @@ class Block:
     """A key block: ``document[start:end]`` in code points.
 
     Attributes:
-        score: the selector's.
-        text: what stands there; None where only the service has the document's text (return_documents brings it).
+        score: the selector's score.
+        text: the block's text; None if only the service has the document's text (return_documents brings it).
     """
 
     start: int
@@ -24,11 +24,11 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A span that answers, ``text[start:end]`` in Unicode code points.
+    """An answering span, ``text[start:end]`` in Unicode code points.
 
     Attributes:
         score: the probability that it answers, 0 to 1.
-        text: the span itself, where the document's text is known.
+        text: the span's text, if the document's text is known.
     """
 
     start: int
@@ -39,12 +39,12 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What to pass on of a document.
+    """The part of a document to pass on.
 
     Attributes:
         text: its spans with the headings above them, in document order.
-        tokens: of the text.
-        parts: where its parts stand in the document, start and end in code points.
+        tokens: tokens of the text.
+        parts: start and end of each part in the document, in code points.
     """
 
     text: str
@@ -59,16 +59,16 @@ class Result:
     Attributes:
         index: the document's place in the request.
         relevance_score: 0 to 1, for comparing the documents of one query; a logit with `raw_scores`.
-        id: the document's, where it has one.
-        text: the document's, as it was sent, or as it is stored where return_documents was asked for.
-        blocks: what the model read of it, best first; none without `return_blocks`.
-        scored_by: what the place comes from: "model"; "selector", by its blocks alone, which promise too little or had no time;
-            "order", as given.
-        selected_by: what chose the blocks that were read: "evidence", "model", or "position" where nothing stood out; None
-            where every block was read, or none.
-        relevant_spans: the sentences that answer, best first; none without `relevant_spans` in the request.
-        context: what to pass on; none without `prune`, or where nothing answers.
-        fused_score: what results are ordered by where the first stage has a say; none without a fusion.
+        id: the document's id, if it has one.
+        text: the document's text as sent, or the stored text with return_documents.
+        blocks: the blocks that the model read, best first; none without `return_blocks`.
+        scored_by: what decided the place: "model"; "selector", by the blocks alone, since they promise too little or time was too
+            short; "order", the order given.
+        selected_by: what chose the blocks that were read: "evidence", "model", or "position" if nothing stood out; None if the
+            model read every block, or none.
+        relevant_spans: the answering sentences, best first; none without `relevant_spans` in the request.
+        context: the text to pass on; none without `prune`, or if nothing answers.
+        fused_score: the value that orders the results in a fusion with the first stage; none without a fusion.
     """
 
     index: int
@@ -89,8 +89,8 @@ class ContextSize:
     """What pruning saved, in tokens.
 
     Attributes:
-        tokens: of all contexts.
-        tokens_of_documents: that the documents of the results have.
+        tokens: tokens of all contexts.
+        tokens_of_documents: tokens of the documents of the results.
         saved: the difference.
     """
 
@@ -104,13 +104,13 @@ class Ranking(Sequence[Result]):
     """The answer to a query: a sequence of results, best first.
 
     Attributes:
-        model: the name of the bundle that answered; empty where none did.
-        degraded: whether a cheaper ranking than the usual was given, for want of time.
-        warnings: what was asked for and not done, and what time did not do for.
-        total_tokens: that the model was fed.
-        timings_ms: by stage, and their `total`, in the service.
-        request_id: under which the service logs the request.
-        below_min_score: results that were left out; none where no `min_score` was asked for.
+        model: the name of the bundle that answered; empty if none did.
+        degraded: whether the ranking is a cheaper one, for lack of time.
+        warnings: requests that were not honoured, and work that time did not allow.
+        total_tokens: tokens that the model read.
+        timings_ms: milliseconds of each stage in the service, and their `total`.
+        request_id: the id under which the service logs the request.
+        below_min_score: number of results that were left out; none without `min_score` in the request.
         context: what pruning saved; none without `prune`.
         fallback: whether this is the order given, because the service could not be reached.
     """

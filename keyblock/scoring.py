@@ -1,4 +1,4 @@
-"""A query's documents to their logits: selection, in two rounds where the model selects, then scoring and aggregation."""
+"""From a query's documents to their logits: selection (in two rounds if the model selects), scoring and aggregation."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -18,10 +18,10 @@ Score = Callable[[Sequence[Packed]], NDArray[np.float32]]
 
 
 class Model(Protocol):
-    """What scores: a PyTorch model, or a bundle's graphs."""
+    """A model that scores: in PyTorch, or a bundle's graphs."""
 
     def outputs(self, sequences: Sequence[Packed]) -> NDArray[np.float32]:
-        """Logits of shape (sequences,); of a model for ``states``, (sequences, 1 + hidden): the logit, then the [CLS] state."""
+        """Logits of shape (sequences,); for ``states`` shape (sequences, 1 + hidden): the logit, then the [CLS] state."""
 
     def choose(self, sequences: Sequence[Packed]) -> NDArray[np.float32]:
         """Logits of shape (sequences,) of single blocks, for a learned selector."""
@@ -32,14 +32,14 @@ class Model(Protocol):
 
 @runtime_checkable
 class Marking(Protocol):
-    """A model that may mark the tokens that answer, in the pass that scores."""
+    """A model that may mark the answering tokens in the pass that scores."""
 
     def mark(self, sequences: Sequence[Packed]) -> "Marks":
-        """`outputs` as `Model.outputs` gives them, and the `marks` of each sequence, shape (length,); None where it marks none."""
+        """`outputs` as from `Model.outputs`, and the `marks` of each sequence, shape (length,); None if it does not mark tokens."""
 
 
 class Marks(Protocol):
-    """What a model says of sequences."""
+    """A model's outputs and marks of sequences."""
 
     @property
     def outputs(self) -> NDArray[np.float32]:
@@ -47,16 +47,16 @@ class Marks(Protocol):
 
     @property
     def marks(self) -> list[NDArray[np.float32]] | None:
-        """Of each sequence the logits of its tokens, shape (length,)."""
+        """For each sequence the logits of its tokens, shape (length,); None if the model does not mark tokens."""
 
 
 class Scored(NamedTuple):
-    """A query's documents.
+    """The scores of a query's documents.
 
     Attributes:
         logits: shape (documents,); -inf for a document without a sequence.
-        selections: of each document; where each block is a passage of its own, ordered by what the model says of the passages.
-        marks: of each document, of each of its sequences the logits of its tokens; None where the model marks none.
+        selections: one for each document; if each block is a separate passage, ordered by the model's scores of the passages.
+        marks: for each document the token logits of each sequence; None if the model does not mark tokens.
     """
 
     logits: NDArray[np.float32]
@@ -72,23 +72,23 @@ def select_documents(
     budget: int | None = None,
     tokens: int | None = None,
 ) -> list[Selection]:
-    """Each document's selection; where the model selects or is escalated to, its questions are scored together.
+    """Each document's selection; if the model selects or documents are escalated, it scores all their shortlists together.
 
     Args:
-        pipeline: says what selects.
+        pipeline: its selector chooses.
         query: the query.
         documents: in the order given.
-        choose: asks the model.
+        choose: scores single blocks with the model.
         budget: tokens a sequence may have, as for `Pipeline.select`.
-        tokens: for all of escalation's questions together, as for `questions`.
+        tokens: the most tokens of all escalated shortlists together, as for `questions`.
     """
     if pipeline.asks_model:
         return _chosen(pipeline, query, documents, [pipeline.shortlist(query, one, budget) for one in documents], choose, budget)
     selections = pipeline.select_each(query, documents, budget)
     doubtful = [number for number, selection in enumerate(selections) if selection.doubtful]
     if doubtful:
-        asked = questions(pipeline, query, [documents[n] for n in doubtful], tokens, budget)
-        shortlists = {number: one for number, one in zip(doubtful, asked, strict=True) if one is not None}
+        escalated = questions(pipeline, query, [documents[n] for n in doubtful], tokens, budget)
+        shortlists = {number: one for number, one in zip(doubtful, escalated, strict=True) if one is not None}
         chosen = _chosen(pipeline, query, [documents[n] for n in shortlists], list(shortlists.values()), choose, budget)
         for number, selection in zip(shortlists, chosen, strict=True):
             selections[number] = selection
@@ -102,16 +102,16 @@ def questions(
     tokens: int | None = None,
     budget: int | None = None,
 ) -> list[Shortlist | None]:
-    """What escalation asks the model of each doubtful document; None where the tokens do not do for it.
+    """The blocks of each doubtful document that escalation gives the model; None if the tokens do not suffice for the document.
 
     Args:
-        pipeline: escalates.
+        pipeline: a pipeline that escalates.
         query: the query.
         doubtful: documents in the order given.
-        tokens: for all together; never more than the pipeline's own.
+        tokens: the most tokens of all shortlists together; the pipeline's own limit also applies.
         budget: tokens a sequence may have, as for `Pipeline.select`.
 
-    Raises ValueError where the pipeline does not escalate.
+    Raises ValueError if the pipeline does not escalate.
     """
     escalation, packing = pipeline.config.escalation, pipeline.config.packing
     if escalation is None:
@@ -133,7 +133,7 @@ def _chosen(
     choose: Score,
     budget: int | None,
 ) -> list[Selection]:
-    """The selections of documents once the model has scored their shortlists."""
+    """Score the documents' shortlists with the model, and select by these scores."""
     if not documents:
         return []
     sequences = [packed for shortlist in shortlists for packed in shortlist.sequences]
@@ -154,7 +154,7 @@ def score_documents(
 
 
 def score_selections(pipeline: Pipeline, selections: Sequence[Selection], model: Model) -> Scored:
-    """Score and aggregate what was selected."""
+    """Score and aggregate the selected blocks."""
     (logits, passages), marks = score_sequences(pipeline, [selection.sequences for selection in selections], model)
     counts = [len(selection.sequences) for selection in selections]
     ends = np.cumsum(counts)
@@ -168,7 +168,7 @@ def score_selections(pipeline: Pipeline, selections: Sequence[Selection], model:
 def score_sequences(
     pipeline: Pipeline, documents: Sequence[Sequence[Packed]], model: Model
 ) -> tuple[Aggregated, list[NDArray[np.float32]] | None]:
-    """Score documents, each given by its sequences, and mark their tokens where the model does."""
+    """Score documents, each given by its sequences, and mark their tokens if the model can."""
     counts = np.asarray([len(sequences) for sequences in documents], dtype=np.intp)
     if not counts.sum():
         return Aggregated(np.full(len(counts), -np.inf, dtype=np.float32), np.zeros(0, np.float32)), None

@@ -1,8 +1,8 @@
 """Splitting a document into blocks of at most 63 tokens at the cheapest places (KeyB section 3.1, after CogLTX).
 
 Cut candidates are the ends of sentences and clauses. The split minimises ``sum(cost of each cut) + 4 per block``; a cut after
-``. ? !`` costs 1, after ``,`` 2, a forced one 8 (a stretch of more than 63 tokens without punctuation is cut every 63), and the
-document's end 0. On a tie the nearest cut before wins.
+``. ? !`` costs 1, after ``,`` 2, a forced cut 8 (a stretch of more than 63 tokens without punctuation is cut every 63), and the
+document's end 0. On a tie the nearest preceding cut wins.
 """
 
 import zlib
@@ -49,14 +49,14 @@ def cut_candidates(costs: NDArray[np.int64], longest: int) -> tuple[list[int], l
 
     Args:
         costs: shape (n_tokens,), the cost of a cut after each token, 0 for none.
-        longest: the most tokens between two neighbouring places; wider gaps get forced cuts.
+        longest: the most tokens between two neighbouring places; longer stretches get forced cuts.
 
     Returns:
         Ascending places from 0 to n_tokens, and their costs.
     """
     n_tokens = len(costs)
     offered = np.flatnonzero(costs)
-    if np.diff(offered, prepend=-1, append=n_tokens - 1).max() <= longest:  # none is forced
+    if np.diff(offered, prepend=-1, append=n_tokens - 1).max() <= longest:  # no cut is forced
         last = [] if costs[-1:].any() or not n_tokens else [n_tokens]
         return [0, *(offered + 1).tolist(), *last], [0, *costs[offered].tolist(), *(0 for _ in last)]
     places, prices = [0], [0]
@@ -89,7 +89,7 @@ def split(costs: NDArray[np.int64], longest: int = 63) -> NDArray[np.int32]:
     """
     places, prices = cut_candidates(costs, longest)
     best, before = [0] * len(places), [0] * len(places)
-    window = deque([0])  # places within reach that no nearer place undercuts: cheapest first, so a page of "!" stays linear
+    window = deque([0])  # places within reach that no nearer place beats, cheapest first: keeps a page of "!" linear
     for i in range(1, len(places)):
         while places[window[0]] < places[i] - longest:
             window.popleft()
@@ -106,10 +106,10 @@ def split(costs: NDArray[np.int64], longest: int = 63) -> NDArray[np.int32]:
 
 
 def sentence_costs(reading: Reading, clauses: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """SENTENCE_COST after the last token of each sentence, CLAUSE_COST after a clause's; shape (n_tokens,).
+    """SENTENCE_COST after the last token of each sentence, CLAUSE_COST after the last of each clause; shape (n_tokens,).
 
     Args:
-        reading: of the text.
+        reading: the text's reading.
         clauses: see `clause_tokens`.
     """
     heads, tails = reading.places()
@@ -122,7 +122,7 @@ def sentence_costs(reading: Reading, clauses: NDArray[np.bool_]) -> NDArray[np.i
 
 
 def structure_costs(reading: Reading, longest: int) -> NDArray[np.int64]:
-    """What a Cut costs after the last token before it, shape (n_tokens,): clauses only in what is longer than `longest`."""
+    """The cost of each Cut after the last token before it, shape (n_tokens,): clauses only in stretches longer than `longest`."""
     heads, _ = reading.places()
     costs = np.zeros(len(reading.ids), np.int64)
     places, kinds = cuts(reading.text)
@@ -144,12 +144,12 @@ class Segmenter(Component):
     """Cuts a tokenized document into blocks."""
 
     def cut_costs(self, tokenizer: Tokenizer) -> CutCosts:
-        """What `ranges` is given of a text: here what `cut_costs` says of its tokens."""
+        """The function that computes the costs for `ranges`: by default the `cut_costs` of a text's tokens."""
         costs = cut_costs(tokenizer)
         return lambda reading: costs[reading.ids]
 
     def rule(self, tokenizer: Tokenizer) -> Rule | None:
-        """What a compiled reader needs to cut as this does; None where there is none that can."""
+        """The rule by which a compiled reader cuts the same way; None if it cannot."""
         return None
 
     def ranges(self, costs: NDArray[np.int64]) -> NDArray[np.int32]:
@@ -170,7 +170,7 @@ def between(bounds: NDArray[np.int32]) -> NDArray[np.int32]:
 
 @SEGMENTERS.register("cogltx")
 class CogLtxSegmenter(Segmenter):
-    """Blocks that end where sentences do, by dynamic programming."""
+    """Blocks that end at sentence ends if possible, by dynamic programming."""
 
     block_tokens: int = Field(63, ge=1, le=512, description="tokens a block has at most")
 
@@ -183,8 +183,8 @@ class CogLtxSegmenter(Segmenter):
 class WholeSentenceSegmenter(Segmenter):
     """Blocks that begin where sentences begin, by dynamic programming; only a sentence longer than a block is cut.
 
-    `keyblock.text.sentences` says where sentences end. A long one is cut behind commas, semicolons, colons and dashes, and by
-    force where there are none.
+    `keyblock.text.sentences` finds the ends of sentences. A long sentence is cut after commas, semicolons, colons and dashes, and
+    by force if it has none.
     """
 
     block_tokens: int = Field(63, ge=1, le=512, description="tokens a block has at most")
@@ -195,11 +195,11 @@ class WholeSentenceSegmenter(Segmenter):
         return lambda reading: sentence_costs(reading, clauses)
 
     def rule(self, tokenizer: Tokenizer) -> Rule | None:
-        """See Segmenter; not for those that are made from this one."""
+        """See Segmenter; None for subclasses."""
         return WholeSentences(clause_tokens(tokenizer), self.block_tokens) if type(self) is WholeSentenceSegmenter else None
 
     def ranges(self, costs: NDArray[np.int64]) -> NDArray[np.int32]:
-        """As `split`, which is offered clauses in long sentences alone, shape (n_blocks, 2)."""
+        """As `split`, with clause ends only in long sentences, shape (n_blocks, 2)."""
         ends = costs == SENTENCE_COST
         bounds = np.concatenate([[0], np.flatnonzero(ends) + 1, [len(costs)]])
         lengths = np.diff(bounds)
@@ -209,10 +209,10 @@ class WholeSentenceSegmenter(Segmenter):
 
 @SEGMENTERS.register("single_sentences")
 class SingleSentenceSegmenter(WholeSentenceSegmenter):
-    """A block a sentence, however short; one longer than a block is cut as `whole_sentences` cuts it."""
+    """One block for each sentence, however short; a sentence longer than a block is cut as `whole_sentences` cuts it."""
 
     def ranges(self, costs: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Each sentence's, or those of its parts, shape (n_blocks, 2)."""
+        """The range of each sentence, or of its parts, shape (n_blocks, 2)."""
         bounds = np.union1d([0, len(costs)], np.flatnonzero(costs == SENTENCE_COST) + 1)
         long = bounds[np.flatnonzero(np.diff(bounds) > self.block_tokens)]
         parts = [start + split(costs[start : bounds[bounds > start][0]], self.block_tokens) for start in long.tolist()]
@@ -223,8 +223,8 @@ class SingleSentenceSegmenter(WholeSentenceSegmenter):
 class StructureSegmenter(WholeSentenceSegmenter):
     """Blocks of whole sentences that end where parts of the text end, in any script and any kind of text.
 
-    `keyblock.text.structure` says where: a paragraph, an item, a row, a record, a turn. A heading stays with what follows. Only a
-    sentence longer than a block is cut inside, behind a comma or a dash of any script.
+    `keyblock.text.structure` finds the ends of paragraphs, items, rows, records and turns. A heading stays with the text after it.
+    Only a sentence longer than a block is cut inside, after a comma or a dash of any script.
     """
 
     def cut_costs(self, tokenizer: Tokenizer) -> CutCosts:
@@ -232,11 +232,11 @@ class StructureSegmenter(WholeSentenceSegmenter):
         return lambda reading: structure_costs(reading, self.block_tokens)
 
     def rule(self, tokenizer: Tokenizer) -> Rule | None:
-        """See Segmenter; not for those that are made from this one."""
+        """See Segmenter; None for subclasses."""
         return ByStructure(self.block_tokens) if type(self) is StructureSegmenter else None
 
     def ranges(self, costs: NDArray[np.int64]) -> NDArray[np.int32]:
-        """As `split` with what it is offered, shape (n_blocks, 2)."""
+        """As `split`, shape (n_blocks, 2)."""
         return between(split(costs, self.block_tokens))
 
 
@@ -264,13 +264,13 @@ class WindowSegmenter(Segmenter):
 class SentenceSegmenter(Segmenter):
     """Segments of whole sentences, one after the other (BeST section 4); a sentence longer than a segment is cut.
 
-    With `shortest` each segment's limit is drawn anew, so that a ranker trained on them learns nothing from their length; the draw
+    With `shortest` each segment has a random limit, so that a ranker trained on them learns nothing from their length; the draw
     depends on the document alone.
     """
 
     block_tokens: int = Field(100, ge=1, le=512, description="tokens a segment has at most")
     shortest: int | None = Field(None, ge=1, le=512, description="draw limits from here to block_tokens; none: always block_tokens")
-    seed: int = Field(0, ge=0, description="another seed, another draw")
+    seed: int = Field(0, ge=0, description="seed of the draw")
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -279,14 +279,14 @@ class SentenceSegmenter(Segmenter):
         return self
 
     def ranges(self, costs: NDArray[np.int64]) -> NDArray[np.int32]:
-        """As many sentences a segment as its limit allows, shape (n_blocks, 2)."""
+        """Segments of as many sentences as their limits allow, shape (n_blocks, 2)."""
         ends = np.append(0, np.flatnonzero(costs == SENTENCE_COST) + 1)
         limits = self._limits(costs)
         bounds = [0]
         while bounds[-1] < len(costs):
             furthest = bounds[-1] + next(limits)
             whole = int(ends[np.searchsorted(ends, furthest, side="right") - 1])
-            inside = whole if whole > bounds[-1] else furthest  # no sentence ends within reach: this one is cut
+            inside = whole if whole > bounds[-1] else furthest  # if no sentence ends within reach, cut this one
             bounds.append(len(costs) if furthest >= len(costs) else inside)
         return between(np.asarray(bounds, dtype=np.int32))
 

@@ -1,4 +1,4 @@
-"""What a selection holds: the blocks of a document that are read for a query, and what says so."""
+"""The result of a selection: the blocks of a document that the model reads for a query, with their scores."""
 
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
@@ -13,7 +13,7 @@ from keyblock.selectors import SelectedBy, rank_blocks
 
 
 class BlockScores(NamedTuple):
-    """What is known of a document's blocks without a model, each of shape (n_blocks,).
+    """Scores of a document's blocks that need no model, each of shape (n_blocks,).
 
     Attributes:
         cheap: scores of the selector that needs no model.
@@ -28,12 +28,12 @@ class BlockScores(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shortlist:
-    """What the cheap selector leaves to a learned one.
+    """The blocks that the cheap selector leaves to a learned one.
 
     Attributes:
-        known: what is known of every block without a model.
+        known: scores of every block that need no model.
         blocks: shape (n_shortlisted,), block numbers in document order.
-        sequences: as many, each the query with one of these blocks.
+        sequences: one for each of these blocks: the query with the block.
     """
 
     known: BlockScores
@@ -42,11 +42,11 @@ class Shortlist:
 
     @property
     def n_tokens(self) -> int:
-        """Tokens that the model is fed to answer, query and specials included."""
+        """Tokens of all sequences, query and specials included."""
         return sum(len(packed.ids) for packed in self.sequences)
 
     def scored(self, logits: NDArray[np.floating]) -> NDArray[np.float64]:
-        """A score for every block, shape (n_blocks,): the model's logits, shape (n_shortlisted,); -inf where not asked."""
+        """A score for every block, shape (n_blocks,): the model's logits, shape (n_shortlisted,), and -inf for all other blocks."""
         scores = np.full(len(self.known.cheap), -np.inf)
         scores[self.blocks] = logits
         return scores
@@ -58,7 +58,7 @@ class Chosen(NamedTuple):
     Attributes:
         sequences: the model's inputs.
         taken: shape (n_taken,), the chosen blocks, best first.
-        reach: shape (n_taken, 2), which blocks each of them stands for.
+        reach: shape (n_taken, 2), the range of blocks that each of them stands for.
     """
 
     sequences: list[Packed]
@@ -71,28 +71,29 @@ class Chosen(NamedTuple):
         return np.concatenate([np.arange(first, end) for first, end in self.reach.tolist()]) if len(self.reach) else self.taken
 
     def is_all_of(self, document: PreparedDocument) -> bool:
-        """Whether nothing had to be chosen: every block is read in full, or there is one at most."""
+        """Whether nothing had to be chosen: the model reads every block in full, or there is at most one block."""
         n_read = int((self.reach[:, 1] - self.reach[:, 0]).sum())
         return document.n_blocks < 2 or (n_read == document.n_blocks and not any(packed.cut for packed in self.sequences))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Selection:
-    """A document seen through a query.
+    """A document's blocks as chosen for a query.
 
     Attributes:
-        sequences: the model's inputs: one of all chosen blocks where the aggregator is joint; else one for each, in document
-            order, and none for a document without blocks.
+        sequences: the model's inputs: one of all chosen blocks if the aggregator is joint; else one for each, in document order,
+            and none for a document without blocks.
         taken: shape (n_taken,), the chosen blocks, best first.
-        scores: shape (n_blocks,), the selector's score of every block; -inf where a learned one was not asked. See `decided`.
-        evidence: shape (4,), the features that fusion adds to the logit.
-        reach: shape (n_taken, 2), which blocks each of them stands for: the first, and the one behind the last. Where a block takes
-            in neighbours, those that its sequence holds; else the block alone.
-        by: what chose the blocks; None where every block is read in full, or there is none.
-        doubtful: whether the model is to be asked: the pipeline escalates, and the query's words are not in the chosen blocks.
-        asked_tokens: that the model was fed to choose, where it selects.
-        shared: the query's terms in the blocks, and whether the model has learned such texts, where the pipeline says what it has;
-            see `keyblock.pooled`.
+        scores: shape (n_blocks,), the selector's score of every block; -inf for a block that a learned selector did not score. See
+            `decided`.
+        evidence: shape (5,), the features that fusion adds to the logit.
+        reach: shape (n_taken, 2), the range of blocks that each of them stands for: the first, and the one after the last. If
+            passages grow, the blocks that its sequence holds; else the block alone.
+        by: what chose the blocks; None if every block is read in full, or there is none.
+        doubtful: whether the model should choose: the pipeline escalates, and the chosen blocks lack the query's words.
+        selection_tokens: tokens that the model read to choose, if it chose.
+        shared: the query's terms in the blocks, and whether the model has learned such texts, if the pipeline says what the model
+            was trained on; see `keyblock.pooled`.
     """
 
     sequences: list[Packed]
@@ -102,20 +103,20 @@ class Selection:
     reach: NDArray[np.intp]
     by: SelectedBy | None = None
     doubtful: bool = False
-    asked_tokens: int = 0
+    selection_tokens: int = 0
     shared: Shared | None = None
 
     @property
     def packed(self) -> Packed:
-        """The one sequence of a joint selection."""
+        """The only sequence of a joint selection."""
         (packed,) = self.sequences
         return packed
 
     def decided(self, passages: NDArray[np.float32]) -> Self:
-        """The same once the model has scored its passages: ordered by that, with that as the scores of the chosen blocks.
+        """The same, with the chosen blocks scored and ordered by the model's scores of their passages.
 
         Args:
-            passages: shape (n_taken,), of the sequences, which stand in document order; see `keyblock.aggregation.Aggregated`.
+            passages: shape (n_taken,), scores of the sequences in document order; see `keyblock.aggregation.Aggregated`.
         """
         in_document, scores = np.argsort(self.taken), self.scores.copy()
         scores[self.taken[in_document]] = passages
@@ -123,6 +124,6 @@ class Selection:
         return replace(self, taken=self.taken[order], scores=scores, reach=self.reach[order])
 
 
-def alone(taken: NDArray[np.intp]) -> NDArray[np.intp]:
-    """The reach of blocks that stand for themselves, shape (n_taken, 2): see Selection."""
+def single_reach(taken: NDArray[np.intp]) -> NDArray[np.intp]:
+    """The reach of blocks without neighbours, each block alone, shape (n_taken, 2): see Selection."""
     return np.stack([taken, taken + 1], axis=1)

@@ -3,7 +3,7 @@
 ``TF-IDF``: sum over shared terms of (ln tf + 1) * ln((N + 1) / (df + 1)).
 ``BM25``: sum over shared terms of ln((N + 1) / (df + 0.5)) * tf / (k1 * (1 - b + b * len / avg_len) + tf), Lucene's variant without
 the constant (k1 + 1); avg_len is the mean block length of that document. N and df count documents, or blocks if BM25's `idf` says
-so, since no table knows the words of every language.
+so, since no frequency table covers every language.
 """
 
 import zlib
@@ -20,79 +20,79 @@ from keyblock.prepared import PreparedDocument, PreparedQuery
 from keyblock.registry import Component, Registry
 from keyblock.text.frequencies import DocumentFrequencies
 
-NEAR_COSINE = 0.25  # see `Hybrid.near`: on dev it parts documents that hold the answer from others best
+NEAR_COSINE = 0.25  # see `Hybrid.near`: on dev it best separates documents with the answer from the others
 
 
 class Need(StrEnum):
-    """What a selector scores by, beside the query and the document."""
+    """What a selector needs in addition to the query and the document."""
 
-    TERMS = "terms"  # of query and block alone
-    FREQUENCIES = "frequencies"  # of terms in documents
-    VECTORS = "vectors"  # of the query and the blocks: the pipeline needs an encoder
-    LOGITS = "logits"  # the model's, of single blocks: it is asked in a round before the selection
+    TERMS = "terms"  # the terms of query and block alone
+    FREQUENCIES = "frequencies"  # document frequencies of terms
+    VECTORS = "vectors"  # vectors of the query and the blocks: the pipeline needs an encoder
+    LOGITS = "logits"  # the model's logits of single blocks, computed in a round before the selection
 
 
 class SelectedBy(StrEnum):
-    """What chose the blocks of a document that are read; nothing did where all of them are."""
+    """What chose the blocks of a document that are read, if not all are."""
 
     EVIDENCE = "evidence"  # the selector's scores tell its blocks apart
-    MODEL = "model"  # it was asked about single blocks
-    POSITION = "position"  # nothing of note tells them apart for this query, or the selector goes by the place
+    MODEL = "model"  # the model scored single blocks
+    POSITION = "position"  # no clear evidence tells them apart for this query, or the selector uses positions
 
 
 class Selector(Component):
     """Scores the blocks of one document for one query; higher is better.
 
-    One that needs LOGITS has no scores of its own: it says by `cheap` and `shortlist` which blocks the model is asked about.
+    A selector that needs LOGITS has no scores of its own: its `cheap` and `shortlist` decide which blocks the model scores.
     """
 
     needs: ClassVar[frozenset[Need]] = frozenset()
 
     @property
     def lexical(self) -> bool:
-        """Whether its scores are evidence: they come from the terms that a block shares with the query, and nothing else."""
+        """Whether its scores are lexical evidence: they come only from the terms that a block shares with the query."""
         return bool(self.needs) and self.needs <= {Need.TERMS, Need.FREQUENCIES}
 
     def tells_apart(self, scores: NDArray[np.float64], lexical: NDArray[np.float64], meeting: Meeting) -> bool:
-        """Whether its scores say anything of a document's blocks for the query.
+        """Whether its scores tell a document's blocks apart for the query.
 
         Args:
-            scores: shape (n_blocks,), its own.
-            lexical: shape (n_blocks,), the pipeline's evidence.
-            meeting: of the query and the document.
+            scores: shape (n_blocks,), the selector's scores.
+            lexical: shape (n_blocks,), the scores of the pipeline's evidence.
+            meeting: the query and the document.
         """
         return bool(self.needs) and differ(scores)
 
     @property
     def cheap(self) -> "Selector":
-        """The selector that needs no model: itself, or the one in front of the model."""
+        """The selector that needs no model: itself, or the one before the model."""
         return self
 
     @property
     def terms_by(self) -> "Selector | None":
-        """The lexical selector whose scores it goes by: itself, one inside it, or none."""
+        """The lexical selector whose scores it uses: itself, one inside it, or none."""
         return self if self.lexical else None
 
     def combined(self, lexical: NDArray[np.float64], meeting: Meeting) -> NDArray[np.float64]:
-        """What `of` gives, where the scores of `terms_by` are known: `lexical`, shape (n_blocks,)."""
+        """The scores of `of`, from the known scores of `terms_by`: `lexical`, shape (n_blocks,)."""
         return lexical
 
     @property
     def compares_vectors(self) -> bool:
-        """Whether it needs vectors, or the selector in front of the model does."""
+        """Whether it needs vectors, or the cheap selector before the model does."""
         return Need.VECTORS in self.needs | self.cheap.needs
 
     @property
     def compares_tokens(self) -> bool:
-        """Whether it compares vectors of single tokens, too, or the selector in front of the model does."""
+        """Whether it also compares vectors of single tokens, or the cheap selector before the model does."""
         return self.cheap is not self and self.cheap.compares_tokens
 
     def shortlist(self, cheap_scores: NDArray[np.float64]) -> NDArray[np.intp]:
-        """The blocks that the model is asked about, in document order, from the cheap selector's scores of shape (n_blocks,)."""
+        """The blocks that the model scores, in document order, from the cheap selector's scores of shape (n_blocks,)."""
         raise TypeError(f"{type(self).__name__} does not say what the model is asked")
 
     def scores(self, query: PreparedQuery, document: PreparedDocument, frequencies: DocumentFrequencies) -> NDArray[np.float64]:
-        """Block scores of shape (n_blocks,), of a query and a document that meet for this alone."""
+        """Block scores of shape (n_blocks,), for a query and a document without a Meeting."""
         return self.of(Meeting(WeighedQuery(query, frequencies), document))
 
     def of(self, meeting: Meeting) -> NDArray[np.float64]:
@@ -104,12 +104,12 @@ SELECTORS: Registry[Selector] = Registry("selector")
 
 
 def differ(scores: NDArray[np.float64]) -> bool:
-    """Whether these are not all the same."""
+    """Whether the scores are not all the same."""
     return len(scores) > 0 and bool(scores.max() > scores.min())
 
 
 def rank_blocks(scores: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Block numbers, best first; equal scores (all zero, when no query term occurs) stay in document order."""
+    """Block numbers, best first; equal scores (all zero if no query term occurs) stay in document order."""
     return np.argsort(-scores, kind="stable")
 
 
@@ -124,7 +124,7 @@ class First(Selector):
 
 @SELECTORS.register("last")
 class Last(Selector):
-    """The blocks the document closes with: shows where a collection's relevant passages give themselves away by position."""
+    """The blocks the document closes with: shows whether position gives away a collection's relevant passages."""
 
     def of(self, meeting: Meeting) -> NDArray[np.float64]:
         """The block's number, shape (n_blocks,)."""
@@ -135,10 +135,10 @@ class Last(Selector):
 class Random(Selector):
     """Blocks at random (the paper's Random Select); the same draw for the same query and document."""
 
-    seed: int = Field(0, ge=0, description="another seed, another draw")
+    seed: int = Field(0, ge=0, description="seed of the draw")
 
     def of(self, meeting: Meeting) -> NDArray[np.float64]:
-        """Uniform numbers of shape (n_blocks,), seeded by content so that training and serving draw alike."""
+        """Uniform numbers of shape (n_blocks,), seeded by content so that training and serving draw the same."""
         content = zlib.crc32(meeting.document.token_ids.tobytes(), zlib.crc32(meeting.query.token_ids.tobytes()))
         return np.random.default_rng((self.seed, content)).random(meeting.document.n_blocks)
 
@@ -147,7 +147,7 @@ class Random(Selector):
 class Spread(Selector):
     """The first block, the last, then others at random: what PARADE reads of a document of too many passages (KeyB section 4.2)."""
 
-    seed: int = Field(0, ge=0, description="another seed, another draw")
+    seed: int = Field(0, ge=0, description="seed of the draw")
 
     def of(self, meeting: Meeting) -> NDArray[np.float64]:
         """3 for the first, 2 for the last, uniform numbers below 1 for the others, shape (n_blocks,)."""
@@ -176,12 +176,12 @@ class Bm25(Selector):
     """BM25 of the block for the query."""
 
     needs: ClassVar[frozenset[Need]] = frozenset({Need.FREQUENCIES})
-    k1: float = Field(0.9, ge=0, description="how slowly repeated terms stop to count")
+    k1: float = Field(0.9, ge=0, description="how slowly repeated terms stop counting")
     b: float = Field(0.4, ge=0, le=1, description="how much a long block is discounted")
     idf: Literal["documents", "blocks"] = Field(
         "documents",
-        description="what makes a term rare: documents: the table of frequencies; blocks: how few of the document's own blocks "
-        "have it, in whatever language",
+        description="what makes a term rare: documents: the frequency table; blocks: how few of the document's own blocks have it, "
+        "in any language",
     )
 
     def of(self, meeting: Meeting) -> NDArray[np.float64]:
@@ -192,67 +192,67 @@ class Bm25(Selector):
         return weighted_sum(idf, self.saturated(meeting))
 
     def saturated(self, meeting: Meeting) -> NDArray[np.float64]:
-        """What each term of each block counts for before its rarity does, 0 to 1, shape (n_query_terms, n_blocks)."""
+        """The weight of each term in each block without its idf, 0 to 1, shape (n_query_terms, n_blocks)."""
         counts, lengths = meeting.counts, np.diff(meeting.document.term_bounds)
         average = (lengths.mean() if len(lengths) else 0.0) or 1.0
         saturation = self.k1 * (1 - self.b + self.b * lengths / average)
-        # a block without terms has counts 0, and k1 = 0 would make its 0 / 0: leave such cells 0
+        # a block without terms has counts 0, and with k1 = 0 that gives 0 / 0: leave such cells 0
         return np.divide(counts, saturation + counts, out=np.zeros_like(counts), where=meeting.held)
 
 
 @SELECTORS.register("vectors")
 class Vectors(Selector):
-    """How near the block's vector is to the query's: finds what says the same in other words."""
+    """How near the block's vector is to the query's: finds paraphrases."""
 
     needs: ClassVar[frozenset[Need]] = frozenset({Need.VECTORS})
-    near: float = Field(NEAR_COSINE, ge=0, le=1, description="cosine of the best block below which nothing speaks for the blocks")
+    near: float = Field(NEAR_COSINE, ge=0, le=1, description="cosine of the best block below which there is no evidence")
 
     def tells_apart(self, scores: NDArray[np.float64], lexical: NDArray[np.float64], meeting: Meeting) -> bool:
-        """See Selector: cosines always differ a little."""
+        """See Selector: the best cosine must reach `near`, since cosines always differ a little."""
         return differ(scores) and float(scores.max()) >= self.near
 
     def of(self, meeting: Meeting) -> NDArray[np.float64]:
-        """Cosines, shape (n_blocks,); 0 where the query or the block holds nothing that the encoder knows."""
+        """Cosines, shape (n_blocks,); 0 if the encoder knows nothing in the query or the block."""
         return meeting.cosines
 
 
 @SELECTORS.register("hybrid")
 class Hybrid(Selector):
-    """Terms and vectors together, each by its weight; a rare term that stands in few blocks decides between them.
+    """A weighted sum of terms and vectors, in which a rare term that occurs in few blocks decides.
 
-    ``terms * t + (vectors + doubt * d) * cosine + soft * s + exact * e``: t is the score of the lexical selector `by`, divided by
-    what `scale` says; d is the share of the query's idf that no single block holds: the less the words say, the more the meaning
-    counts; s takes for each token of the query the block's nearest token, so that a kindred word is a part of a match; e is the
-    share of the idf of the query's rare terms, as far as the document has them, that stands in the block. Cosines of two blocks
-    differ by less than 1 in practice, and s by 1 at most, so with ``exact >= vectors + doubt + soft`` neither outweighs the rare
-    terms. A name that stands all over a document is no such term: with `exact_blocks`, e counts those that stand in few blocks.
+    ``terms * t + (vectors + doubt * d) * cosine + soft * s + exact * e``: t is the score of the lexical selector `by`, divided as
+    `scale` says; d is the share of the query's idf that the best block lacks, so that vectors count more if words match less; s
+    sums, over the query's tokens, the similarity of the block's nearest token, so that a related word is a partial match; e is the
+    block's share of the idf of the query's rare terms that the document has. Cosines of two blocks differ by less than 1 in
+    practice, and s by 1 at most, so with ``exact >= vectors + doubt + soft`` neither outweighs the rare terms. A name that occurs
+    all over a document does not decide: with `exact_blocks`, e counts only terms that occur in few blocks.
     """
 
     needs: ClassVar[frozenset[Need]] = frozenset({Need.FREQUENCIES, Need.VECTORS})
     by: dict[str, Any] = Field({"name": "bm25"}, description="the lexical selector", validate_default=True)
     terms: float = Field(1.0, ge=0, description="weight of its score")
     scale: Literal["mass", "none"] = Field(
-        "mass", description="mass: divide that by the summed idf of the query's terms, so that queries of any length compare"
+        "mass", description="mass: divide it by the summed idf of the query's terms, so that queries of any length compare"
     )
     vectors: float = Field(1.0, ge=0, description="weight of the cosine of query and block")
     doubt: float = Field(
         0.0, ge=0, description="added to `vectors`, by the share of the query's idf mass that the best block lacks"
     )
-    soft: float = Field(0.0, ge=0, description="weight of the nearest tokens; 0: they are not looked for")
-    exact: float = Field(1.0, ge=0, description="weight of rare terms that stand in the block as they are")
+    soft: float = Field(0.0, ge=0, description="weight of the nearest tokens; 0: tokens are not compared")
+    exact: float = Field(1.0, ge=0, description="weight of rare terms that occur in the block")
     rare: float = Field(0.001, ge=0, le=1, description="a term is rare in at most this share of the training documents")
     exact_blocks: int = Field(
         0,
         ge=0,
-        description="a rare term that stands in more places of the document than these tells nothing, blocks side by side are one "
-        "place; 0: it always tells",
+        description="a rare term in more places of the document than this is ignored; adjacent blocks are one place; 0: none is "
+        "ignored",
     )
     near: float | None = Field(
         None,
         ge=0,
         le=1,
-        description="how near the best block must be to the query where no term tells blocks apart: there is no evidence below; of "
-        f"the nearest tokens where these are looked for (none: {NEAR_TOKENS}), else the cosine (none: {NEAR_COSINE})",
+        description="how near the best block must be to the query to be evidence if no term tells blocks apart: by the nearest "
+        f"tokens if these are compared (none: {NEAR_TOKENS}), else by the cosine (none: {NEAR_COSINE})",
     )
 
     @field_validator("by")
@@ -274,7 +274,7 @@ class Hybrid(Selector):
         return SELECTORS.create(self.by)
 
     def tells_apart(self, scores: NDArray[np.float64], lexical: NDArray[np.float64], meeting: Meeting) -> bool:
-        """See Selector: by its terms, or by a block that is near enough and nearer than another; cosines always differ a little."""
+        """See Selector: terms do, or a block that is near enough and nearer than another, since cosines always differ a little."""
         if differ(lexical) or not differ(scores):
             return differ(lexical)
         nearness = meeting.near if self.soft else meeting.cosines
@@ -286,7 +286,7 @@ class Hybrid(Selector):
         return self.near if self.near is not None else NEAR_TOKENS if self.soft else NEAR_COSINE
 
     def rare_weights(self, weighed: WeighedQuery) -> NDArray[np.float64]:
-        """The idf of the rare terms, shape (n_query_terms,); 0 for others."""
+        """The idf of the rare terms, shape (n_query_terms,); 0 for all other terms."""
         return np.where(weighed.in_documents <= self.rare * weighed.n_documents, weighed.idf, 0.0)
 
     def of(self, meeting: Meeting) -> NDArray[np.float64]:
@@ -308,7 +308,7 @@ class Hybrid(Selector):
 
 
 def lacking(weights: NDArray[np.float64], held: NDArray[np.bool_]) -> float:
-    """The share of the terms' weight that the block which holds most of it lacks, from 0 to 1; 1 without weights or blocks.
+    """The share of the terms' weight that the best block lacks, from 0 to 1; 1 without weights or blocks.
 
     Args:
         weights: shape (n_query_terms,), none negative.
@@ -319,12 +319,15 @@ def lacking(weights: NDArray[np.float64], held: NDArray[np.bool_]) -> float:
 
 
 def held_share(weights: NDArray[np.float64], held: NDArray[np.bool_], most: int) -> NDArray[np.float64]:
-    """The share of the weight of the terms that some block has which each block holds by its telling ones, shape (n_blocks,).
+    """For each block the weight of its terms that occur in few places, as a share of the weight of all terms that the document has.
 
     Args:
         weights: shape (n_query_terms,), none negative.
         held: shape (n_query_terms, n_blocks), whether each block has each term.
-        most: places that may have a term for it to be telling; blocks side by side are one place.
+        most: the most places of a term that counts; adjacent blocks are one place.
+
+    Returns:
+        Shape (n_blocks,), 0 to 1.
     """
     places = (held & ~np.pad(held, ((0, 0), (1, 0)))[:, :-1]).sum(axis=1)
     return weighted_sum(weights * (places <= most), held) / (weights[places > 0].sum() or 1.0)
@@ -332,7 +335,7 @@ def held_share(weights: NDArray[np.float64], held: NDArray[np.bool_], most: int)
 
 @SELECTORS.register("learned")
 class Learned(Selector):
-    """The model itself scores (query, block) pairs: BinB (KeyB section 5.1); behind a cheap one that keeps few, the cascade."""
+    """The model itself scores (query, block) pairs: BinB (KeyB section 5.1), or a cascade if a cheap selector keeps few blocks."""
 
     needs: ClassVar[frozenset[Need]] = frozenset({Need.LOGITS})
     keep: int = Field(0, ge=0, description="blocks that the cheap selector leaves to the model; 0 for all of them (BinB)")
@@ -357,7 +360,7 @@ class Learned(Selector):
 
 
 def block_idf(counts: NDArray[np.float64]) -> NDArray[np.float64]:
-    """BM25's inverse frequency of terms among a document's blocks, shape (n_terms,); above 0 where there is a block.
+    """BM25's inverse frequency of terms among a document's blocks, shape (n_terms,); above 0 if there is a block.
 
     Args:
         counts: shape (n_terms, n_blocks), how often each block has each term.

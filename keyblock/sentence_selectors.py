@@ -1,7 +1,7 @@
 """Which sentences a ranker of single sentences reads (Santos, Sentence-level representations for document ranking, section 3.1).
 
 FIRST n is the selector ``first``, and TERMF n ``termf``, with ``aggregator.passages`` n; FIRST+TERMF is ``first_termf``, with the
-sum of both numbers. Blocks of any segmenter will do; ``single_sentences`` makes the paper's.
+sum of both numbers. They work on the blocks of any segmenter; ``single_sentences`` makes the paper's.
 """
 
 from typing import ClassVar
@@ -16,13 +16,13 @@ from keyblock.selectors import SELECTORS, Need, Selector, differ
 
 
 def query_term_counts(query: PreparedQuery, document: PreparedDocument) -> NDArray[np.float64]:
-    """How many words of each block are words of the query, shape (n_blocks,): equation 1, over its distinct terms."""
+    """How many words of each block are words of the query, shape (n_blocks,): equation 1, over the query's distinct terms."""
     return np.asarray(term_counts(query, document).sum(axis=0))
 
 
 @SELECTORS.register("termf")
 class TermF(Selector):
-    """The raw count of the query's terms in the block: TERMF. The analyzer drops stop words, and says what is the same term."""
+    """TERMF: the raw count of the query's terms in the block. The analyzer drops stop words and maps words to terms."""
 
     needs: ClassVar[frozenset[Need]] = frozenset({Need.TERMS})
 
@@ -33,22 +33,22 @@ class TermF(Selector):
 
 @SELECTORS.register("first_termf")
 class FirstTermF(Selector):
-    """The first blocks, then those others that hold most of the query's terms: FIRST+TERMF, no block twice."""
+    """FIRST+TERMF: the first blocks, then the other blocks that hold most of the query's terms."""
 
     needs: ClassVar[frozenset[Need]] = frozenset({Need.TERMS})
     first: int = Field(10, ge=1, description="blocks of the document's beginning, whatever they say")
 
     @property
     def lexical(self) -> bool:
-        """See Selector: the first blocks' scores say where they stand."""
+        """See Selector: False, since the first blocks' scores come from their position."""
         return False
 
     def tells_apart(self, scores: NDArray[np.float64], lexical: NDArray[np.float64], meeting: Meeting) -> bool:
-        """See Selector: by the blocks behind the first ones."""
+        """See Selector: whether the scores of the blocks after the first ones differ."""
         return differ(scores[self.first :])
 
     def of(self, meeting: Meeting) -> NDArray[np.float64]:
-        """Query-term counts of shape (n_blocks,); those of the first blocks descend, and are above all others."""
+        """Query-term counts of shape (n_blocks,); the first blocks get descending scores above all others."""
         counts = meeting.counts.sum(axis=0)
         head = counts[: self.first]
         head[:] = counts.max(initial=0.0) + np.arange(len(head), 0, -1)

@@ -1,7 +1,7 @@
-"""A sentence encoder as what makes the vectors: a transformer reads each block, so that other words for the same are found best.
+"""A sentence encoder that makes the vectors: a transformer reads each block, which finds paraphrases best.
 
-It costs a pass of its model over the whole document. Documents that are kept by id pay it once; for texts that come with each
-request `static` is the one to take.
+Its model has to read the whole document. Documents stored by id pay for that once; take `static` for texts that come with each
+request.
 """
 
 import hashlib
@@ -16,17 +16,17 @@ from pydantic import Field
 from keyblock.encoders import ENCODERS, Encoder, TextEncoder, Texts, unit
 
 FILE = "sentence_encoder.onnx"
-BATCH_TOKENS = 2048  # of a batch, padding included: a step's memory is bounded, and a document's work can be given up between two
-KEYS = ("vocabulary_size", "first", "last", "longest")  # of the graph's metadata, see SentenceGraph
+BATCH_TOKENS = 2048  # of a batch, padding included: bounds a step's memory, and work can stop between two batches
+KEYS = ("vocabulary_size", "first", "last", "longest")  # in the graph's metadata, see SentenceGraph
 GPU, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
 
 
 @ENCODERS.register("sentence")
 class Sentence(TextEncoder):
-    """A sentence encoder with the ranker's vocabulary, as `keyblock-encoder` writes it."""
+    """A sentence encoder with the ranker's vocabulary; `keyblock-encoder` writes it."""
 
     carried_as: ClassVar[str] = FILE
-    file: str = Field(FILE, description="the graph; in a recipe a path, in a run and a bundle a file of theirs")
+    file: str = Field(FILE, description="the graph; in a recipe a path, in a run or a bundle the name of a file in it")
 
     def open(self, path: Path) -> "SentenceGraph":
         """See TextEncoder."""
@@ -36,9 +36,9 @@ class Sentence(TextEncoder):
 class SentenceGraph(Encoder):
     """An ONNX graph: input_ids and attention_mask, int64 of shape (batch, length), to vectors of shape (batch, dimensions).
 
-    Its metadata say how a text is read: `vocabulary_size`, the special tokens `first` and `last` around it, and how many tokens a
-    sequence has at most, `longest`. Each call computes in one thread, since a service prepares documents side by side. A
-    document's vectors are computed apart from any other's, so they do not depend on what is prepared with it.
+    Its metadata say how to read a text: `vocabulary_size`, the special tokens `first` and `last` around it, and the most tokens of
+    a sequence, `longest`. Each call computes in one thread, since a service prepares documents in parallel. Each document's vectors
+    are computed separately, so they do not depend on the documents prepared with it.
 
     Raises ValueError, in one line, for a file that holds no such graph.
     """
@@ -57,7 +57,7 @@ class SentenceGraph(Encoder):
         self.dimensions = probe.shape[1]
 
     def encode(self, several: Sequence[Texts], pause: Callable[[int], object] = int) -> list[NDArray[np.float32]]:
-        """See Encoder. Of a text longer than the encoder reads, its first tokens count."""
+        """See Encoder. The encoder reads the first tokens of a text that is too long for it."""
         return [self._document(texts, pause) for texts in several]
 
     def _document(self, texts: Texts, pause: Callable[[int], object]) -> NDArray[np.float32]:
@@ -78,7 +78,7 @@ class SentenceGraph(Encoder):
 
 
 def _batches(lengths: Sequence[int]) -> list[list[int]]:
-    """Numbers of the texts that hold something, in batches of like length and BATCH_TOKENS at most, padding counted."""
+    """Numbers of the texts that have tokens, in batches of similar length and at most BATCH_TOKENS, padding included."""
     order = sorted((number for number, length in enumerate(lengths) if length), key=lambda number: -lengths[number])
     batches: list[list[int]] = []
     while order:
@@ -89,8 +89,8 @@ def _batches(lengths: Sequence[int]) -> list[list[int]]:
 
 
 def _open(path: Path) -> Any:
-    """An ONNX Runtime session on a GPU where the runtime has one, else on the CPU. Raises ValueError."""
-    import onnxruntime  # late: who serves a table of token vectors never pays for it here
+    """An ONNX Runtime session on a GPU if the runtime has one, else on the CPU. Raises ValueError."""
+    import onnxruntime  # late: serving a table of token vectors needs no ONNX Runtime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = 1, 4

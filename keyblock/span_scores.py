@@ -1,9 +1,9 @@
-"""How likely a span answers the query: a sigmoid of what the model marks in it, and of the score of its document.
+"""How likely a span answers the query: a sigmoid of its tokens' marks and of its document's score.
 
-The model reads query and key blocks once and says two things: a logit of the whole, and of each token whether it belongs to the
-passage that answers (as Provence does: Chirkova et al. 2025, "Provence: efficient and robust context pruning for
-retrieval-augmented generation"). The mean over a sentence's tokens says how much it stands out in its document. The document's own
-score says whether the document answers at all.
+The model reads query and key blocks once and gives two outputs: a logit of the whole, and for each token a logit that it belongs
+to the answering passage (as Provence does: Chirkova et al. 2025, "Provence: efficient and robust context pruning for
+retrieval-augmented generation"). The mean over a sentence's tokens says how much the sentence stands out in its document. The
+document's own score says whether the document answers at all.
 """
 
 import numpy as np

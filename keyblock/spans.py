@@ -1,8 +1,8 @@
-"""The spans that answer: sentences inside the key blocks, or runs of them, each with the probability that it answers the query.
+"""Answering spans: sentences inside the key blocks, or runs of them, each with the probability that it answers the query.
 
-A model with a marker says of each token whether it answers, in the pass that scores the document; a sentence's mark is the mean
-over its tokens. Sentences are cut at their own ends, wherever blocks end. The texts of the chosen blocks are read again for that:
-what is kept of a document has places of blocks, not of tokens, and spans are asked of few documents.
+A model with a marker gives each token a logit, in the pass that scores the document; a sentence's mark is the mean over its
+tokens. Sentences end at their own ends, wherever blocks end. To find them, the texts of the chosen blocks are tokenized again: a
+prepared document has the offsets of blocks, not of tokens, and few documents need spans.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,9 +20,9 @@ from keyblock.prepared import PreparedQuery
 from keyblock.selectors import rank_blocks
 from keyblock.text.sentences import sentences
 
-THRESHOLD = 0.1  # Cohere's default: a span of a smaller probability is none
-NEARLY = 0.6  # of the odds of the best sentence: what a sentence beside it must have to be in its span
-LONGEST_GAP = 200  # characters between sentences of one span; a page of spaces is passed on to nobody
+THRESHOLD = 0.1  # Cohere's default: no span has a smaller probability
+NEARLY = 0.6  # share of the best sentence's odds that a neighbouring sentence needs to join its span
+LONGEST_GAP = 200  # the most characters between sentences of one span: no span holds a page of spaces
 
 
 class Span(NamedTuple):
@@ -37,9 +37,9 @@ class Sentence(NamedTuple):
     """A sentence inside a key block.
 
     Attributes:
-        start, end: in the document's text, in code points.
+        start, end: offsets in the document's text, in code points.
         mark: the mean of its tokens' marks.
-        tokens: how many of them the model read; 0 where the block was cut before it.
+        tokens: how many of its tokens the model read; 0 if the block was cut before it.
     """
 
     start: int
@@ -50,14 +50,14 @@ class Sentence(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Read:
-    """What the model read of a document.
+    """The part of a document that the model read.
 
     Attributes:
-        text: the document's.
+        text: the document's text.
         sequences: as in `keyblock.order.Candidate`.
         places: shape (n_blocks, 2), where each chosen block starts and ends in the text, best first.
-        lengths: shape (n_blocks,), its tokens.
-        title: tokens that the title has.
+        lengths: shape (n_blocks,), tokens of each chosen block.
+        title: tokens of the title.
     """
 
     text: str
@@ -67,7 +67,7 @@ class Read:
     title: int
 
     def blocks_of(self, number: int) -> NDArray[np.intp]:
-        """Which blocks a sequence holds, as numbers in `places`, best first; of several each has one, in document order."""
+        """The blocks of a sequence, as rows of `places`, best first; several sequences hold one block each, in document order."""
         if len(self.sequences) == 1:
             return np.arange(len(self.places), dtype=np.intp)
         return np.argsort(self.places[:, 0], kind="stable")[number : number + 1]
@@ -77,9 +77,9 @@ def marked_sentences(pipeline: Pipeline, read: Read, marks: Sequence[NDArray[np.
     """The sentences of a document's chosen blocks, in document order.
 
     Args:
-        pipeline: packed the sequences.
+        pipeline: the pipeline that packed the sequences.
         read: the document.
-        marks: of each sequence its tokens' logits, shape (length,); empty for one that was not scored.
+        marks: token logits of each sequence, shape (length,); empty for a sequence that was not scored.
     """
     texts = [read.text[start:end] for start, end in read.places.tolist()]
     readings = pipeline.reader.read(texts)
@@ -97,7 +97,7 @@ def marked_sentences(pipeline: Pipeline, read: Read, marks: Sequence[NDArray[np.
 def _token_places(
     found: tuple[NDArray[np.int32], NDArray[np.int32]], due: int, n_chars: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Where `due` tokens stand in a block's text; shared out evenly where the text alone reads otherwise than in its document."""
+    """Offsets of `due` tokens in a block's text; spread evenly if the block alone has another number of tokens."""
     if len(found[0]) == due:
         return found
     edges = np.linspace(0, n_chars, due + 1).astype(np.int32)
@@ -107,7 +107,7 @@ def _token_places(
 def _sentences(
     text: str, first: int, places: tuple[NDArray[np.int32], NDArray[np.int32]], marks: NDArray[np.float32]
 ) -> Iterator[Sentence]:
-    """Those of a block's text that begins at `first`; `places` and `marks` of the tokens that were read."""
+    """The sentences of a block whose text starts at `first`; `places` and `marks` belong to the tokens that the model read."""
     starts, ends = places
     for start, end in sentences(text):
         inside = (starts < end) & (ends > start)
@@ -117,23 +117,24 @@ def _sentences(
 
 
 def by_terms(pipeline: Pipeline, query: PreparedQuery, text: str, blocks: Sequence[Block], worth: Sequence[float]) -> list[Span]:
-    """The sentences of the chosen blocks with scores, where no model marks tokens: the block's, shared out by the query's terms.
+    """The sentences of the chosen blocks, scored without a model that marks tokens: the block's score by the share of query terms.
 
-    A sentence that has as many of the terms as any in its block has the block's score; where none has any, each has it.
+    The sentence with the most query terms in its block gets the block's score, the others their share of it; if no sentence has any
+    term, each gets the block's score.
 
     Args:
-        pipeline: says what a term is.
+        pipeline: its analyzer finds the terms.
         query: its terms are counted.
-        text: the document's.
-        blocks: the chosen ones.
-        worth: of each the probability that it answers.
+        text: the document's text.
+        blocks: the chosen blocks.
+        worth: for each block the probability that it answers.
     """
-    asked = set(query.terms.tolist())
+    query_terms = set(query.terms.tolist())
     found: list[Span] = []
     for (start, end, _), score in zip(blocks, worth, strict=True):
         block = text[start:end]
         inside = list(sentences(block))
-        counts = [len(asked & set(pipeline.analyzer.keys(block[a:b]))) for a, b in inside]
+        counts = [len(query_terms & set(pipeline.analyzer.keys(block[a:b]))) for a, b in inside]
         most = max(counts, default=0)
         shares = [count / most if most else 1.0 for count in counts]
         found += [Span(start + a, start + b, score * share) for (a, b), share in zip(inside, shares, strict=True)]
@@ -151,17 +152,21 @@ def scored_sentences(
 ) -> list[Span]:
     """The sentences of a document's key blocks with the probability that they answer, in document order.
 
-    By the marks of its tokens, where the model gives them and the pipeline says what they are worth. Else by its blocks: where each
-    was scored for itself by that, else by the document's own score, each shared out among its sentences (see `by_terms`).
+    The probability comes from the marks of a sentence's tokens, if the model gives marks and the pipeline has fitted span scores.
+    Otherwise it comes from the sentence's block by its share of query terms (see `by_terms`), and the block's from its own score if
+    the model read each block separately, else from the document's score.
 
     Args:
-        pipeline: selected the blocks.
+        pipeline: the pipeline that selected the blocks.
         query: the query.
         candidate: the document.
-        ranking: of all documents.
-        number: the document's in it.
-        text: the document's.
-        marks: of each sequence of the document its tokens' logits.
+        ranking: the ranking of all documents.
+        number: the document's number in the ranking.
+        text: the document's text.
+        marks: for each sequence of the document the logits of its tokens.
+
+    Returns:
+        An empty list if the model has not scored the document.
     """
     if ranking.scored_by[number] is not ScoredBy.MODEL:
         return []
@@ -185,22 +190,22 @@ def scored_sentences(
 def spans(text: str, scored: Sequence[Span], threshold: float = THRESHOLD, most: int | None = None) -> list[Span]:
     """The spans of a document, best first, none of which overlap.
 
-    A span is a sentence with those beside it that touch it and are nearly as likely (`NEARLY`), and has the score of the best.
+    A span is a sentence with the adjacent sentences that are nearly as likely (`NEARLY`); it has the score of its best sentence.
 
     Args:
-        text: the document's.
+        text: the document's text.
         scored: sentences with their probabilities, in document order.
-        threshold: what a sentence must reach.
-        most: spans at most; none: as many as there are.
+        threshold: the probability that a sentence must reach.
+        most: the most spans; none: no limit.
     """
     runs: list[list[Span]] = []
     for one in scored:
         if one.score < threshold:
             continue
         last = runs[-1][-1] if runs else None
-        if last is not None and one.start <= last.end:  # blocks that overlap have a sentence twice
+        if last is not None and one.start <= last.end:  # overlapping blocks hold a sentence twice
             runs[-1][-1] = Span(last.start, max(last.end, one.end), max(last.score, one.score))
-        elif last is not None and touch(text[last.end : one.start]):
+        elif last is not None and is_gap(text[last.end : one.start]):
             runs[-1].append(one)
         else:
             runs.append([one])
@@ -209,13 +214,13 @@ def spans(text: str, scored: Sequence[Span], threshold: float = THRESHOLD, most:
 
 
 def _parted(run: list[Span]) -> Iterator[Span]:
-    """A run of sentences that touch: its best with the nearly as likely beside it, then the same of what is left on either side."""
+    """The spans of a run of adjacent sentences: the best with its nearly as likely neighbours, then the same on either side."""
     waiting = [run]
     while waiting:
         if not (run := waiting.pop()):
             continue
         best = max(range(len(run)), key=lambda place: run[place].score)
-        least = nearly(run[best].score)
+        least = nearly_as_likely(run[best].score)
         first, last = best, best
         while first and run[first - 1].score >= least:
             first -= 1
@@ -225,21 +230,21 @@ def _parted(run: list[Span]) -> Iterator[Span]:
         waiting += [run[:first], run[last + 1 :]]
 
 
-def nearly(probability: float) -> float:
-    """The least probability that is nearly as likely: of odds `NEARLY` times as high."""
+def nearly_as_likely(probability: float) -> float:
+    """The least probability that counts as nearly as likely: its odds are `NEARLY` times those of `probability`."""
     return NEARLY * probability / (1 - probability + NEARLY * probability) if probability else 0.0
 
 
-def touch(between: str) -> bool:
-    """Whether what stands on both sides touches: between are a few spaces, and what nobody sees, as U+200B and U+FEFF."""
+def is_gap(between: str) -> bool:
+    """Whether texts on both sides of `between` are adjacent: it holds only a few spaces and invisible characters, as U+200B."""
     return len(between) <= LONGEST_GAP and not any(map(str.isprintable, between.strip().replace(" ", "")))
 
 
 def block_worth(scores: NDArray[np.float64], document: float) -> list[float]:
-    """The probability of each block of a document that the model read as one text: the document's for the best, less for others.
+    """The probability of each block of a document that the model read as one text: the document's for the best block, else less.
 
     Args:
-        scores: shape (n_blocks,), the selector's, best first.
+        scores: shape (n_blocks,), the selector's scores, best first.
         document: the probability that the document answers.
     """
     if not len(scores):

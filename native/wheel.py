@@ -17,14 +17,14 @@ import tempfile
 from pathlib import Path
 
 NATIVE = Path(__file__).resolve().parent
-GLIBC = (2, 17)  # of CentOS 7: what NumPy's wheels ask for, too
+GLIBC = (2, 17)  # of CentOS 7: NumPy's wheels need the same
 
 
 def compilers(machine: str) -> dict[str, str]:
     """The environment in which setuptools compiles and links with zig, without debugging symbols.
 
     Args:
-        machine: the processor, as `platform.machine` calls it.
+        machine: the processor's name from `platform.machine`.
     """
     target = f"{machine}-linux-gnu.{GLIBC[0]}.{GLIBC[1]}"
     c, cxx = (shlex.join([sys.executable, "-m", "ziglang", compiler, "-target", target]) for compiler in ("cc", "c++"))
@@ -34,15 +34,15 @@ def compilers(machine: str) -> dict[str, str]:
 
 
 def beside_headers() -> str:
-    """The directory in which the interpreter's headers have theirs: Debian's include one from there, and zig looks nowhere else."""
+    """The parent of the interpreter's headers: Debian's headers include a file from there, and zig does not search it by itself."""
     return str(Path(sysconfig.get_path("include")).parent)
 
 
 def build(directory: Path) -> Path:
-    """Write the wheel into a directory, and return its path; raises CalledProcessError where a step fails."""
+    """Write the wheel into a directory, and return its path; raises CalledProcessError if a step fails."""
     machine = platform.machine()
     with tempfile.TemporaryDirectory() as made:
-        sources = Path(made, "native")  # a copy: what another compiler left beside the sources would be taken as it is
+        sources = Path(made, "native")  # a copy: setuptools would reuse files that another compiler left beside the sources
         shutil.copytree(NATIVE, sources, ignore=shutil.ignore_patterns("build", "*.egg-info"))
         command = ["-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps", "--wheel-dir", made, str(sources)]
         subprocess.run([sys.executable, *command], env=os.environ | compilers(machine), check=True)

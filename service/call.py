@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from keyblock.answering import Asked
+from keyblock.answering import AnswerOptions
 from keyblock.first_stage import NOT_SENT, FirstStage
 from keyblock.prepared import PreparedDocument
 
-NOTHING = Asked()
+NOTHING = AnswerOptions()
 DEFAULT_NAMESPACE = "default"
 ASSUMED_CHARS = 1000  # of a stored document before it is looked up: enough for any budget's tokens
 
@@ -106,6 +106,6 @@ class Call:
     strict: bool = False
     escalation_tokens: int | None = None
     instruction: str | None = None
-    asked: Asked = NOTHING
+    asked: AnswerOptions = NOTHING
     first_stage: FirstStage = NOT_SENT
     warnings: list[str] = field(default_factory=list)

@@ -79,7 +79,7 @@ def greet(settings: Settings) -> None:
     configure_logs(settings.log_level, settings.log_format)
     for name, nearest in unknown_variables(os.environ).items():
         log.warning("%s is no setting, and is ignored%s", name, f": did you mean {nearest}?" if nearest else "")
-    if why := native.absent():
+    if why := native.why_not_compiled():
         log.info(why)
 
 

@@ -42,7 +42,7 @@ class Watched:
 
 
 def stored_many_times(folder: Path) -> str:
-    """One stored document of 3.9 million characters is asked for 60 times in one request."""
+    """One request asks for the same stored document of 3.9 million characters 60 times."""
     with drill(folder, store=folder / "store", cache_bytes=0) as it:
         line = json.dumps({"id": "huge", "text": "a b c d. " * (HUGE_CHARS // 9)})
         must(it.client.put("/documents", content=line.encode()).status_code == 200, "it cannot be stored")
@@ -52,7 +52,7 @@ def stored_many_times(folder: Path) -> str:
         must(answer.status_code == 200, f"it was answered {answer.status_code} {answer.text[:200]}")
         must(len({result["relevance_score"] for result in answer.json()["results"]}) == 1, "its scores differ")
         must(record.mebibytes < MOST_MEBIBYTES, str(record))
-        return f"200, one score; {record}"
+        return f"200, and all scores are equal; {record}"
 
 
 def line_of_lists(folder: Path) -> str:
@@ -67,7 +67,7 @@ def line_of_lists(folder: Path) -> str:
 
 
 def words_of_100_letters(folder: Path) -> str:
-    """16 requests at once, each of a few KB of zstd that hold 3.9 million characters in words of 100 letters."""
+    """16 requests at once, each a few KB of zstd that unpack to 3.9 million characters in words of 100 letters."""
     letters = random.Random(1)
     words = ["".join(letters.choices("qjxzvkwy", k=100)) for _ in range(50)]
     body = json.dumps({"query": "river", "documents": [" ".join(words * (HUGE_CHARS // 101 // len(words)))]}).encode()
@@ -85,7 +85,7 @@ def words_of_100_letters(folder: Path) -> str:
         must(max(record.live) < MOST_LIVE_SECONDS, str(record))
         answers = ", ".join(f"{number} x {what}" for what, number in sorted(statuses.items()))
         beside, after = 1000 * statistics.median(others), 1000 * late
-        small = f"a small request beside takes {beside:.0f} ms, and one after they have gone {after:.0f} ms"
+        small = f"meanwhile a small request takes {beside:.0f} ms, and afterwards {after:.0f} ms"
         return f"{len(packed):,} bytes each: {answers}; {small}; {record}"
 
 

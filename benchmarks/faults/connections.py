@@ -29,7 +29,7 @@ LIMITED = ("bash", "-c", f'ulimit -n {FILES} && exec "$0"', str(COMMAND))
 
 
 def idle_connections(folder: Path) -> str:
-    """1,100 connections on which nothing is sent, where 1,024 files may be open."""
+    """1,100 connections send nothing, while 1,024 files may be open."""
     with drill(folder, LIMITED) as it:
         before = median_ms(it)
         with connections(it.service.port, IDLE):
@@ -38,7 +38,7 @@ def idle_connections(folder: Path) -> str:
             ended = metric(it, 'keyblock_closed_connections_total{why="crowded"}')
         return (
             f"{IDLE:,} are opened, and the {ended:.0f} idle longest are closed to make room; a request takes "
-            f"{during / before:.2f} times its {before:.0f} ms of before"
+            f"{during / before:.2f} times as long as before ({before:.0f} ms)"
         )
 
 
@@ -53,11 +53,14 @@ def endless_head(folder: Path) -> str:
         grown = memory(it) - before
         must(status == 431, f"it was answered {status}")
         must(grown < 20 * MIB, f"memory has grown by {grown / MIB:.0f} MiB")
-    return f"431, and the connection is closed after {sent / MIB:.1f} MiB; memory grows by {grown / MIB:.0f} MiB; {tally.check()}"
+    return (
+        f"431, and the connection is closed after {sent / MIB:.1f} MiB; memory grows by {grown / MIB:.0f} MiB; "
+        f"other clients: {tally.check()}"
+    )
 
 
 def url_in_pieces(folder: Path) -> str:
-    """A URL without end in small pieces, on four connections."""
+    """A URL that never ends, in small pieces, on four connections."""
     return beside_floods(folder, b"GET /", b"a" * 16_000, 4, {431, 0})
 
 
@@ -67,17 +70,17 @@ def tiny_chunks(folder: Path) -> str:
 
 
 def endless_trailers(folder: Path) -> str:
-    """Trailers without end after a body, on four connections."""
+    """Trailers that never end after a body, on four connections."""
     return beside_floods(folder, CHUNKED + b"1\r\nx\r\n0\r\n", b"name: value\r\n" * 20_000, 4, {431, 0})
 
 
 def requests_at_once(folder: Path) -> str:
-    """Requests without end on four connections, whose answers nobody reads."""
+    """An endless stream of requests on four connections, and nobody reads the answers."""
     return beside_floods(folder, b"", b"GET /openapi.json HTTP/1.1\r\n\r\n" * 5_000, 4, {200, 0})
 
 
 def unread_answers(folder: Path) -> str:
-    """20 requests of 2 KB whose answers of 30 MB nobody reads."""
+    """20 requests of 2 KB with answers of 30 MB, and nobody reads the answers."""
     body = zstandard.compress(json.dumps(request("newt") | {"documents": [UNREAD_TEXT] * 15, **SHOWN}).encode())
     head = b"POST /rerank HTTP/1.1\r\nHost: here\r\nContent-Encoding: zstd\r\nContent-Length: %d\r\n\r\n" % len(body)
     room = 4 * 15 * len(UNREAD_TEXT)
@@ -93,12 +96,12 @@ def unread_answers(folder: Path) -> str:
         one_ms(it)
         return (
             f"with room for {room / MIB:.0f} MiB in flight: {statuses.count(200)} x 200, {statuses.count(429)} x 429; with "
-            f"answer_seconds={ANSWER_SECONDS} those unread are given up, and none is in flight {took:.1f} s later"
+            f"answer_seconds={ANSWER_SECONDS} the service gives up unread answers, and none is in flight {took:.1f} s later"
         )
 
 
 def slow_clients(folder: Path) -> str:
-    """50 clients that send their body a byte at a time."""
+    """50 clients send their bodies a byte at a time."""
     with drill(folder, body_seconds=BODY_SECONDS) as it:
         before = median_ms(it)
         with connections(it.service.port, 50) as slow:
@@ -114,12 +117,12 @@ def slow_clients(folder: Path) -> str:
         must(answers == {"HTTP/1.1 408 Request Timeout"}, f"they were answered {answers}")
         during = statistics.median(took)
         return (
-            f"with body_seconds={BODY_SECONDS} each is told 408; a request beside takes {during / before:.2f} times its time before"
+            f"with body_seconds={BODY_SECONDS} each gets 408; another request takes {during / before:.2f} times as long as before"
         )
 
 
 def slow_uploads(folder: Path) -> str:
-    """20 clients that send documents to be stored a byte at a time."""
+    """20 clients send documents to the store a byte at a time."""
     head = b"PUT /documents HTTP/1.1\r\nHost: here\r\nContent-Length: 100000\r\n\r\n"
     with drill(folder, store=folder / "store", body_seconds=BODY_SECONDS) as it:
         with connections(it.service.port, 20) as slow:
@@ -133,7 +136,7 @@ def slow_uploads(folder: Path) -> str:
             answers = {answered(one) for one in slow}
         must(answers == {408}, f"they were answered {answers}")
         must(metric(it, "keyblock_in_flight_requests") == 0, "they are in flight still")
-        return f"with body_seconds={BODY_SECONDS} each is told 408, and none keeps its place"
+        return f"with body_seconds={BODY_SECONDS} each gets 408, and none stays in flight"
 
 
 def beside_floods(folder: Path, start: bytes, more: bytes, number: int, allowed: set[int]) -> str:
@@ -161,7 +164,8 @@ def beside_floods(folder: Path, start: bytes, more: bytes, number: int, allowed:
     outcome = " or ".join(map(str, sorted(statuses - {0}))) or "no answer"
     return (
         f"{outcome}, and each connection is closed; {sent[0] / MIB:.0f} MiB were sent, memory grows by {grown / MIB:.0f} MiB; "
-        f"/health/live: median {1000 * statistics.median(took):.0f} ms, worst {1000 * max(took):.0f} ms; {tally.check()}"
+        f"/health/live: median {1000 * statistics.median(took):.0f} ms, worst {1000 * max(took):.0f} ms; "
+        f"other clients: {tally.check()}"
     )
 
 

@@ -10,13 +10,13 @@ HUNG_SECONDS = 2
 
 
 def one_input_fails(folder: Path) -> str:
-    """An exception in the model on one document."""
+    """The model raises an exception on one document."""
     with drill(folder, FAULTY) as it:
         with it.asking() as tally:
             statuses = {it.post(request("eel", extra=FAILS)).status_code for _ in range(5)}
         must(statuses == {500}, f"its request was answered {statuses}")
         must(it.health() == (200, 200), f"health is {it.health()}")
-        return f"5 requests with it: 500 each; others meanwhile: {tally.check()}, scores as alone; health stays green"
+        return f"5 requests with it get 500; other clients: {tally.check()}, with the usual scores; both probes stay green"
 
 
 def thread_killed(folder: Path) -> str:
@@ -30,20 +30,20 @@ def thread_killed(folder: Path) -> str:
         answers = tally.check(allowed=(200, 503))
         must(after.status_code == 503, f"a request after it was answered {after.status_code}")
         return (
-            f"its request: {status}; /health/live and /health/ready red {red:.1f} s after its answer; others: {answers}; "
-            f"`{after.json()['message']}`"
+            f"the request that ended it gets {status}; both probes are red {red:.1f} s after that answer; "
+            f"other clients: {answers}; `{after.json()['message']}`"
         )
 
 
 def model_hangs(folder: Path) -> str:
-    """A batch that never ends, of a device that does not answer."""
+    """The device does not answer, so a batch never ends."""
     with drill(folder, FAULTY, hung_seconds=HUNG_SECONDS) as it:
         threading.Thread(target=_ask_in_vain, args=(it.service.url,), daemon=True).start()
         red = until(lambda: it.health() == (503, 503), "health turns red")
         status = it.post(request("newt")).status_code
         must(status == 503, f"a request after it was answered {status}")
         it.service.process.kill()  # as the orchestrator does
-        return f"with hung_seconds={HUNG_SECONDS} both probes red after {red:.1f} s; requests that come then: 503 at once"
+        return f"with hung_seconds={HUNG_SECONDS} both probes are red after {red:.1f} s; later requests get 503 at once"
 
 
 def _ask_in_vain(url: str) -> None:
@@ -63,5 +63,6 @@ def out_of_memory(folder: Path) -> str:
         must(response.status_code == 200, f"it was answered {response.status_code}")
         must(len(response.json()["results"]) == 40, "documents are missing")
         return (
-            f"with memory for {MEMORY_TOKENS} tokens: the batch runs in halves, 200 with all 40 documents; others: {tally.check()}"
+            f"with memory for {MEMORY_TOKENS} tokens the batch runs in halves: 200 with all 40 documents; "
+            f"other clients: {tally.check()}"
         )

@@ -1,4 +1,4 @@
-"""Faults of the process, its clock and its bundle."""
+"""Faults of the process and of what it stands on."""
 
 import shutil
 import signal
@@ -11,18 +11,18 @@ from service.settings import DEFAULT_BUNDLE
 
 
 def terminated_under_load(folder: Path) -> str:
-    """SIGTERM while clients ask."""
+    """SIGTERM while clients send requests."""
     with drill(folder) as it:
         with it.asking() as tally:
             it.service.process.send_signal(signal.SIGTERM)
             code = it.service.process.wait(60)
         must(code == 0, f"the exit code is {code}")
         must(not tally.wrong and set(tally.statuses) <= {200, 503}, f"{tally.statuses}, {tally.wrong[:1]}")
-        return f"exit code 0; every request that was accepted is answered ({dict(tally.statuses)}), later connections are refused"
+        return f"exit code 0; every accepted request is answered ({dict(tally.statuses)}), and later connections are refused"
 
 
 def killed_under_load(folder: Path) -> str:
-    """SIGKILL while clients ask, and a start after it."""
+    """SIGKILL while clients send requests, then a new start."""
     store = folder / "store"
     with drill(folder, store=store) as it:
         it.client.put("/documents", content=lines(["a", "b"])).raise_for_status()
@@ -32,7 +32,7 @@ def killed_under_load(folder: Path) -> str:
         must(not tally.wrong and set(tally.statuses) == {200}, f"{tally.statuses}, {tally.wrong[:1]}")
     with drill(folder, store=store) as it:
         must(it.post(by_id(["a", "b"])).status_code == 200, "the store is not what it was")
-        return f"clients lose their connection, no answer is wrong; ready {it.service.start_seconds:.1f} s after a start"
+        return f"clients lose their connections, but no answer is wrong; ready {it.service.start_seconds:.1f} s after the start"
 
 
 def clock_jumps(folder: Path) -> str:
@@ -48,11 +48,11 @@ def clock_jumps(folder: Path) -> str:
         must(it.health() == (200, 200), f"health is {it.health()}")
         must(it.post(by_id(["kept"])).status_code == 200, "a document without expiry has gone")
         must(it.post(by_id(["gone"])).status_code == 422, "a document whose hour is over is there")
-        return f"deadlines, queue and health do not see it ({tally.check()}); a stored document with an hour to live has expired"
+        return f"deadlines, queue and health do not change ({tally.check()}); a stored document with an hour to live has expired"
 
 
 def bundle_replaced_by_garbage(folder: Path) -> str:
-    """The bundle's files are overwritten with garbage, and a reload is asked for."""
+    """The bundle's files are overwritten with garbage, and an operator reloads."""
     bundle = folder / "bundle"
     shutil.copytree(DEFAULT_BUNDLE, bundle)
     graph = (bundle / "model.onnx").read_bytes()
@@ -65,4 +65,4 @@ def bundle_replaced_by_garbage(folder: Path) -> str:
         again = it.client.post("/admin/reload").status_code
         must(again == 200, f"the reload of a mended bundle was answered {again}")
     reason = refused.json()["message"].replace(str(bundle), "BUNDLE")
-    return f"the old one goes on, `{reason}`; mended, it is reloaded; clients all the while: {tally.check()}"
+    return f"the old bundle stays in use, `{reason}`; once the file is restored, the reload succeeds; clients: {tally.check()}"

@@ -37,7 +37,7 @@ def all_there(it: Drill, names: list[str]) -> bool:
 
 
 def directory_full(folder: Path) -> str:
-    """More documents than the store may have."""
+    """A client stores more documents than the store may hold."""
     with drill(folder, store=folder / "store", store_bytes=2 * MIB) as it, it.asking() as tally:
         stored: list[str] = []
         for batch in range(10_000):
@@ -52,11 +52,14 @@ def directory_full(folder: Path) -> str:
         for name in stored[1:40]:
             it.client.delete(f"/documents/{name}")
         must(it.client.put("/documents", content=lines(["new"])).status_code == 200, "there is no room after deleting")
-    return f"507 after {len(stored):,} documents, all of them there; room again after deleting 40; others: {tally.check()}"
+    return (
+        f"507 after {len(stored):,} documents, all of which are there; there is room again after deleting 40; "
+        f"other clients: {tally.check()}"
+    )
 
 
 def directory_read_only(folder: Path) -> str:
-    """A directory that cannot be written."""
+    """The directory of the store cannot be written."""
     place = folder / "read-only" / "store"
     place.parent.mkdir()
     place.parent.chmod(0o555)
@@ -66,11 +69,11 @@ def directory_read_only(folder: Path) -> str:
     ended = subprocess.run([COMMAND], env=environment, capture_output=True, text=True, timeout=120, check=False)
     errors = ended.stderr.strip().splitlines()
     must(ended.returncode == 2 and len(errors) == 1, f"exit code {ended.returncode}: {errors[-1:]}")
-    return f"the start ends with exit code 2 and one line: `{errors[0].replace(str(place), 'DIRECTORY')}`"
+    return f"the service does not start: exit code 2 and one line, `{errors[0].replace(str(place), 'DIRECTORY')}`"
 
 
 def disk_full(folder: Path) -> str:
-    """No room on the disk: a limit on the size of files stops LMDB where a full disk does."""
+    """The disk is full: a limit on the size of files stops LMDB as a full disk does."""
     import resource
 
     with drill(folder, store=folder / "store") as it, it.asking() as tally:
@@ -83,11 +86,11 @@ def disk_full(folder: Path) -> str:
         resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
         again = it.client.put("/documents", content=lines([str(n) for n in range(500)])).status_code
     must((status, kept, again) == (507, 200, 200), f"PUT {status}, by id {kept}, PUT when there is room {again}")
-    return f"PUT: 507, what is stored is ranked; 200 as soon as there is room; others: {tally.check()}"
+    return f"PUT gets 507, and stored documents are ranked; PUT gets 200 once there is room; other clients: {tally.check()}"
 
 
 def killed_while_writing(folder: Path) -> str:
-    """SIGKILL in the middle of writing, three times."""
+    """The process is killed (SIGKILL) while it writes, three times."""
     store, stored = folder / "store", list[str]()
     for turn in range(4):
         with drill(folder, store=store) as it:
@@ -98,7 +101,7 @@ def killed_while_writing(folder: Path) -> str:
             killer.start()
             stored += _put_until_it_ends(it, turn)
             killer.join()
-    return f"{len(stored):,} documents were acknowledged by the three, and after each start all of them are there"
+    return f"the three acknowledged {len(stored):,} documents, and all of them are there after each start"
 
 
 def _put_until_it_ends(it: Drill, turn: int) -> list[str]:
@@ -114,7 +117,7 @@ def _put_until_it_ends(it: Drill, turn: int) -> list[str]:
 
 
 def redis_stopped(folder: Path) -> str:
-    """Redis goes and comes back."""
+    """Redis is killed and started again."""
     port = free_port()
     kept = folder / "redis"
     kept.mkdir()
@@ -139,6 +142,7 @@ def _without_redis(folder: Path, port: int, redis: "subprocess.Popen[bytes]") ->
         with redis_server(folder / "redis", port, *DURABLE):
             back = until(lambda: it.post(by_id(names)).status_code == 200, "by id, it is back")
     return (
-        f"away: by id 503 with Retry-After after {1000 * waited:.0f} ms, health green, texts: {tally.check()}; "
-        f"back: by id 200 {back:.1f} s after its start"
+        f"while it is away, requests by id get 503 with Retry-After after {1000 * waited:.0f} ms, both probes stay green, and "
+        f"requests with texts get {tally.check()}; "
+        f"requests by id get 200 {back:.1f} s after its start"
     )

@@ -81,7 +81,7 @@ class Seen(NamedTuple):
     evidence: NDArray[np.float64] = EVIDENCE
     by: None = None
     doubtful: bool = False
-    asked_tokens: int = 0
+    selection_tokens: int = 0
     shared: None = None
 
 
@@ -95,8 +95,8 @@ def logit(salt: int, query: Any, key: Any, part: Any) -> Any:
     return (salt * 7919 + query * 104729 + key * 1299709 + part * 15485863) % 65521
 
 
-Asked = tuple[Seen, NDArray[np.float32]]
-"""See `keyblock.pipeline.Asked`."""
+ScoredShortlist = tuple[Seen, NDArray[np.float32]]
+"""See `keyblock.pipeline.ScoredShortlist`."""
 
 
 class SimulatedPipeline:
@@ -134,7 +134,7 @@ class SimulatedPipeline:
         keys = one.token_ids.tolist()
         return Seen([sequence(LEAST_TOKENS, query.number, key, ASKED + part) for key in keys for part in range(2)])
 
-    def select(self, query: Query, one: PreparedDocument, budget: int, asked: Asked | None = None) -> Seen:
+    def select(self, query: Query, one: PreparedDocument, budget: int, asked: ScoredShortlist | None = None) -> Seen:
         """See Pipeline: all of its sequences, of a length that its number and the budget say.
 
         Raises ValueError for an answer of the model that is another sequence's.

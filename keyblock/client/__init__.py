@@ -1,10 +1,10 @@
-"""A client for the service: what no SDK of others has, namely blocks, deadlines, documents by id, and what a place comes from.
+"""A client for the service. Unlike other SDKs it has blocks, deadlines, documents by id, and what decided each place.
 
 >>> with Client("http://127.0.0.1:8000") as client:                                               # doctest: +SKIP
 ...     ranking = client.rerank("Which river flows through Vienna?", texts, top_n=3, deadline_ms=200)
 ...     print(ranking[0].relevance_score, ranking[0].blocks[0].text)
 
-`AsyncClient` has the same methods to await. Needs the extra `client` (httpx).
+`AsyncClient` has the same methods as coroutines. Needs the extra `client` (httpx).
 """
 
 from keyblock.client.aio import AsyncClient

@@ -1,4 +1,4 @@
-"""The client for code that awaits."""
+"""The asynchronous client."""
 
 import time
 from collections.abc import AsyncIterable, Iterable
@@ -24,13 +24,13 @@ T = TypeVar("T")
 
 
 class AsyncClient:
-    """`Client` to await: the same methods, arguments and exceptions; of one event loop. Use it in an ``async with`` block."""
+    """`Client` with coroutines: same methods, arguments and exceptions, in one event loop. Use it in an ``async with`` block."""
 
     def __init__(self, url: str = DEFAULT_URL, *, http: httpx.AsyncClient | None = None, **options: Unpack[ClientOptions]) -> None:
         self._options = Configuration(url=url, **options)
         self._calls = Calls(self._options)
         self._http = http or httpx.AsyncClient(limits=limits(self._options.max_connections))
-        self._ours = http is None
+        self._owns_http = http is None
 
     async def __aenter__(self) -> Self:
         return self
@@ -39,8 +39,8 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Give the connections back."""
-        if self._ours:
+        """Close the connections."""
+        if self._owns_http:
             await self._http.aclose()
 
     async def rerank(self, query: str, documents: Iterable[Given] | Given, **options: Unpack[RerankOptions]) -> Ranking:
@@ -98,7 +98,7 @@ class AsyncClient:
             await anyio.sleep(READY_PAUSE)
 
     async def _run(self, steps: Steps[T]) -> T:
-        """Take the steps of a call until it returns."""
+        """Perform the steps of a call until it returns."""
         outcome: Any = None
         while True:
             try:

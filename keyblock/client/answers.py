@@ -1,4 +1,4 @@
-"""Answers of the service, read: results as objects, and errors as exceptions."""
+"""Reads the service's answers: results become objects, errors become exceptions."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -41,7 +41,7 @@ def ranking_in(answer: Answer, documents: list[Mapping[str, Any]], request_id: s
 
 
 def read(shape: TypeAdapter[T], answer: Answer, request_id: str) -> T:
-    """The answer's body. Raises AnswerError where it has another shape."""
+    """The answer's body. Raises AnswerError if it has another shape."""
     try:
         return shape.validate_json(answer.content)
     except ValidationError as problem:

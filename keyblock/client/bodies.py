@@ -12,12 +12,12 @@ from keyblock.wire import Document, DocumentLine
 
 Compression = Literal["gzip", "zstd"]
 Given = str | Mapping[str, Any] | Document
-LEVEL = 1  # of both: a rerank waits for it
+LEVEL = 1  # of both compressions: a rerank waits for them
 _LONE = re.compile("[\ud800-\udfff]")
 
 
 def _zstd(content: bytes) -> bytes:
-    import zstandard  # 24 MB, for those who ask for it
+    import zstandard  # late: 24 MB, needed only with this compression
 
     return zstandard.ZstdCompressor(LEVEL).compress(content)
 
@@ -29,9 +29,9 @@ COMPRESS: Mapping[str, Callable[[bytes], bytes]] = {
 
 
 def as_json(value: object) -> bytes:
-    """JSON in UTF-8; a lone surrogate becomes U+FFFD, as the service reads it, so that offsets stay what they are.
+    """JSON in UTF-8; a lone surrogate becomes U+FFFD, as in the service, so that offsets do not change.
 
-    Raises TypeError and ValueError for what JSON cannot say.
+    Raises TypeError and ValueError for values that JSON cannot represent.
     """
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     try:
@@ -41,13 +41,13 @@ def as_json(value: object) -> bytes:
 
 
 def as_documents(given: Iterable[Given] | Given) -> list[Mapping[str, Any]]:
-    """The candidates as the wire has them, each an object; a single one is a list of one. Raises TypeError for anything else."""
+    """The candidates as JSON objects; a single one becomes a list of one. Raises TypeError for anything else."""
     candidates: Iterable[Given] = [given] if isinstance(given, str | Mapping | BaseModel) else given
     return [as_document(candidate, f"documents[{number}]") for number, candidate in enumerate(candidates)]
 
 
 def as_document(given: object, name: str) -> Mapping[str, Any]:
-    """One document as an object. Raises TypeError, which calls it by its name."""
+    """One document as a JSON object. Raises TypeError, whose message calls it `name`."""
     if isinstance(given, str):
         return {"text": given}
     if isinstance(given, Document | DocumentLine):
@@ -58,19 +58,19 @@ def as_document(given: object, name: str) -> Mapping[str, Any]:
 
 
 def rerank_body(query: str, documents: Sequence[Mapping[str, Any]]) -> Callable[[Mapping[str, Any]], bytes]:
-    """Writes the body for the options it is given: of a retry only these change, and the documents may be large."""
+    """A function that writes the body for its options: a retry changes only these, and the documents may be large."""
     head, tail = as_json({"query": query})[:-1], b',"documents":' + as_json([_short(document) for document in documents]) + b"}"
     return lambda options: b",".join([head, *([as_json(options)[1:-1]] if options else [])]) + tail
 
 
 def _short(document: Mapping[str, Any]) -> Mapping[str, Any] | str:
-    """A document that is nothing but a text, as a string; others may be any mapping, which JSON wants as a dictionary."""
+    """A document with only a text as a string; any other mapping as a dictionary, as JSON needs it."""
     text = document.get("text")
     return text if isinstance(text, str) and len(document) == 1 else dict(document)
 
 
 def compressed(content: bytes, how: Compression | None, least: int) -> tuple[bytes, dict[str, str]]:
-    """The body and the headers that say how it is compressed, where it is large enough for that to be worth it."""
+    """The body, compressed if it has at least `least` bytes, and the headers that name the compression."""
     if how is None or len(content) < least:
         return content, {}
     return COMPRESS[how](content), {"content-encoding": how}

@@ -1,6 +1,6 @@
-"""Every call of the client, without its input and output: generators that yield steps and receive their outcomes.
+"""Every call of the client without input and output: generators that yield steps and receive their outcomes.
 
-`Client` and `AsyncClient` take the steps, each in its own way of waiting, and share everything else.
+`Client` and `AsyncClient` perform the steps, one blocking and one awaiting, and share everything else.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ from keyblock.client.steps import Failure, Steps, perform
 from keyblock.client.uploads import Batch, Outcome, nothing_stored
 from keyblock.results import Ranking
 
-HEALTH_SECONDS = 5.0  # a service that has not said by then that it is well is not
+HEALTH_SECONDS = 5.0  # a service that has not answered by then is not healthy
 
 
 class Calls:
@@ -31,7 +31,7 @@ class Calls:
         self._sender = Sender(options)
 
     def rerank(self, query: str, documents: Iterable[Given] | Given, given: RerankOptions) -> Steps[Ranking]:
-        """Ask for a ranking, with as much of the deadline as is left each time."""
+        """Request a ranking; each attempt gets the rest of the deadline."""
         if unknown := given.keys() - RerankOptions.__annotations__.keys():
             raise TypeError(f"rerank() has no option {min(unknown)!r}; there are {', '.join(RerankOptions.__annotations__)}")
         options = {"return_blocks": True, **{name: value for name, value in given.items() if name not in OWN}}
@@ -57,7 +57,7 @@ class Calls:
         return (yield from perform(lambda: ranking_in(answer, candidates, request_id), len(answer.content)))
 
     def put(self, batch: Batch) -> Steps[Outcome]:
-        """Store a batch of documents; where none of it can be, that is an outcome too."""
+        """Store a batch of documents; it is an outcome, not an error, if none of them can be stored."""
         budget, request_id = self._budget(), self._sender.request_id()
         try:
             answer = yield from self._sender.answered(
@@ -74,19 +74,19 @@ class Calls:
         return read_stored(read(results.STORED_TEXT, answer, request_id))
 
     def delete(self, identity: str | int) -> Steps[bool]:
-        """Forget a stored document."""
+        """Delete a stored document."""
         request_id = self._sender.request_id()
         answer = yield from self._sender.answered("DELETE", _path(identity), self._budget(), request_id)
         return bool(read(results.DELETION, answer, request_id)["deleted"])
 
     def info(self) -> Steps[dict[str, Any]]:
-        """What is served."""
+        """The answer of GET /info."""
         request_id = self._sender.request_id()
         answer = yield from self._sender.answered("GET", "/info", self._budget(), request_id)
         return read(results.ANY_OBJECT, answer, request_id)
 
     def health(self, which: str) -> Steps[bool]:
-        """Whether the service says that it lives, or is ready; asked once. Raises NotFoundError and AccessError."""
+        """Whether the service reports that it is live, or ready; sent once. Raises NotFoundError and AccessError."""
         budget = Budget.of(min(self._options.timeout, HEALTH_SECONDS), None, self._options.margin)
         outcome = yield self._sender.send("GET", f"/health/{which}", budget, self._sender.request_id())
         if isinstance(outcome, Failure):
@@ -100,7 +100,7 @@ class Calls:
 
 
 def _size(documents: Iterable[Mapping[str, Any]]) -> int:
-    """Characters of the texts, which are what a body is large by."""
+    """Characters of the texts, which make up most of a body."""
     return sum(len(text) for document in documents if isinstance(text := document.get("text"), str))
 
 
@@ -114,7 +114,7 @@ def _number(name: str, value: object) -> float | None:
 
 
 def _path(identity: str | int) -> str:
-    """Of a document; an id of dots would mean another path."""
+    """The path of a document; dots are escaped in an id of dots, which would mean another path."""
     name = quote(str(identity), safe="", errors="replace")
     if not name:
         raise ValueError("an id must have at least one character")

@@ -1,19 +1,19 @@
-"""What a caller may have to deal with, as exceptions: what was wrong, in the service's words where it has said so."""
+"""The client's exceptions; their messages are the service's, if it sent one."""
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-LONGEST_SHOWN = 300  # characters of an answer that nobody understands
+LONGEST_SHOWN = 300  # characters shown of an answer in an unknown form
 
 
 class KeyBlockError(Exception):
-    """Everything that the client raises of its own.
+    """The base of all the client's exceptions.
 
     Attributes:
-        request_id: as it was sent, and as the service logs it.
-        stored: of a put that was cut short: how many of its documents had been stored by earlier requests.
+        request_id: the id that was sent, which the service logs.
+        stored: for an interrupted put, how many of its documents earlier requests had stored.
     """
 
     request_id: str = ""
@@ -21,22 +21,22 @@ class KeyBlockError(Exception):
 
 
 class UnreachableError(KeyBlockError):
-    """No answer: nobody listens there, or the connection broke, as often as it was tried."""
+    """No answer: no service listens there, or the connection broke, in every attempt."""
 
 
 class TimeUpError(KeyBlockError, TimeoutError):
-    """No answer within the time that the call had."""
+    """No answer within the call's time."""
 
 
 class AnswerError(KeyBlockError):
-    """Something else than KeyBlock answers there: the URL may be wrong."""
+    """The answer is not KeyBlock's: the URL may be wrong."""
 
 
 class StatusError(KeyBlockError):
     """The service answered with an error.
 
     Attributes:
-        answer: what the answer said.
+        answer: the contents of the answer.
     """
 
     def __init__(self, answer: "ErrorAnswer") -> None:
@@ -51,17 +51,17 @@ class StatusError(KeyBlockError):
 
     @property
     def message(self) -> str:
-        """The service's own words; they begin with the field's name where it is about one."""
+        """The service's message; it begins with the field's name if it is about a field."""
         return self.answer.message
 
     @property
     def retry_after(self) -> float | None:
-        """Seconds after which it said to try again."""
+        """Seconds after which the service said to try again."""
         return self.answer.retry_after
 
 
 class InvalidRequestError(StatusError):
-    """The request is at fault (400, 413, 422 ...): sent again as it is, it is refused again."""
+    """The request is wrong (400, 413, 422 ...): the service refuses it every time."""
 
 
 class AccessError(StatusError):
@@ -73,16 +73,16 @@ class NotFoundError(StatusError):
 
 
 class UnavailableError(StatusError):
-    """Busy, warming up, failing or full (429, 500 and above); it was tried again where that could help."""
+    """The service is busy, warming up, failing or full (429, 500 and above); the client retried if that could help."""
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorAnswer:
-    """What an error's answer says.
+    """The contents of an error's answer.
 
     Attributes:
-        kind: the service's word for programs, such as ``overloaded``.
-        details: what is wrong with single fields or lines.
+        kind: the machine-readable type of the error, such as ``overloaded``.
+        details: problems of single fields or lines.
     """
 
     status: int
@@ -102,7 +102,7 @@ class ErrorAnswer:
 
 
 def read_error(status: int, content: bytes, request_id: str, retry_after: float | None) -> ErrorAnswer:
-    """Read an error's body; of one that is not the service's (a proxy's, say) the beginning is the message."""
+    """Read an error's body; if it is not the service's (a proxy's, say), its beginning is the message."""
     try:
         body = json.loads(content)
         message, error, detail = str(body["message"]), body.get("error"), body.get("detail")

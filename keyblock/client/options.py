@@ -1,4 +1,4 @@
-"""What a client can be set to, and what a ranking can be asked for."""
+"""The options of a client and of a ranking."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,17 +12,17 @@ DEFAULT_URL = "http://127.0.0.1:8000"
 
 
 class ClientOptions(TypedDict, total=False):
-    """How a client behaves; each has a default.
+    """How a client behaves; each option has a default.
 
     Attributes:
         api_key: sent as ``Authorization: Bearer``.
-        timeout: seconds that a call may take, its retries included (60).
-        margin: seconds that a call with `deadline_ms` may take beyond it, for the way there and back (1).
-        retries: how often a call is sent again after a lost connection, 429, 502 or 503, while its time lasts (3).
+        timeout: seconds that a call may take, including retries (60).
+        margin: seconds that a call with `deadline_ms` may take beyond it, for the network (1).
+        retries: how often a call is sent again after a lost connection, 429, 502 or 503, if there is time (3).
         headers: sent with every request.
-        compression: of bodies: "gzip" or "zstd"; for slow networks (None).
-        compress_from: bytes from which on a body is compressed (32 KiB).
-        max_connections: that are open at once; they are kept and used again (100).
+        compression: compression of bodies, "gzip" or "zstd", for slow networks (None).
+        compress_from: the least bytes of a body that is compressed (32 KiB).
+        max_connections: the most open connections; they are kept and used again (100).
     """
 
     api_key: str | None
@@ -36,7 +36,7 @@ class ClientOptions(TypedDict, total=False):
 
 
 class RelevantSpansOption(TypedDict, total=False):
-    """What is asked of spans; see `keyblock.wire.RelevantSpans`."""
+    """The options of spans; see `keyblock.wire.RelevantSpans`."""
 
     mode: Required[Literal["enabled", "disabled"]]
     threshold: float | None
@@ -44,12 +44,12 @@ class RelevantSpansOption(TypedDict, total=False):
 
 
 class RerankOptions(TypedDict, total=False):
-    """What a ranking may be asked for: the options of POST /rerank by their names (docs/api.md), and two of the client's own.
+    """The options of a ranking: those of POST /rerank by their names (docs/api.md), and two of the client.
 
     Attributes:
         return_blocks: whether results have blocks (True).
         timeout: seconds for this call, in place of the client's.
-        fallback: give the order given, marked as such, when there is no answer in time, instead of an exception (False).
+        fallback: if there is no answer in time, return the order given, marked as such, instead of raising (False).
     """
 
     model: str | None
@@ -99,7 +99,7 @@ class Configuration:
         if self.compression == "zstd" and find_spec("zstandard") is None:
             raise ValueError("compression 'zstd' needs the package zstandard (pip install zstandard); 'gzip' needs none")
         for name, least in {"timeout": 0.0, "margin": 0.0, "retries": 0, "max_connections": 1}.items():
-            if not getattr(self, name) >= least:  # nor NaN
+            if not getattr(self, name) >= least:  # also refuses NaN
                 raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
         for name, value in {"api_key": self.api_key or "", **(self.headers or {})}.items():  # httpx would quote the value
             if not (value.isascii() and value.replace("\t", " ").isprintable()):
@@ -107,6 +107,6 @@ class Configuration:
 
     @property
     def where(self) -> str:
-        """The URL for messages: without a password."""
+        """The URL for messages, without a password."""
         parts = urlsplit(self.url)
         return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()

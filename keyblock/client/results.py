@@ -1,7 +1,7 @@
-"""What the client hands out: the answers of `keyblock.wire` as frozen objects, with what JSON leaves out filled in.
+"""The client's results: the answers of `keyblock.wire` as frozen objects, with the values that JSON omits.
 
-Names, types and meanings are those of the wire, and mypy holds the two together; what is added is the text of each block, and the
-defaults of what an answer only says where it differs.
+Names, types and meanings are those of the wire, and mypy checks that. The objects add the text of each block, and the defaults of
+fields that an answer only has if they differ.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,8 +24,8 @@ class WrongDocument:
     """A document of a put that is not stored.
 
     Attributes:
-        index: its place in what was put, counted from 0.
-        message: why.
+        index: its place among the put documents, counted from 0.
+        message: why it is not stored.
     """
 
     index: int
@@ -35,13 +35,13 @@ class WrongDocument:
 
 @dataclass(frozen=True, slots=True)
 class StoreReport:
-    """What became of a put.
+    """The outcome of a put.
 
     Attributes:
         stored: how many documents are stored.
         failed: how many are not.
-        errors: the first of these that the service named.
-        warnings: each once.
+        errors: the first of the failed documents that the service named.
+        warnings: each warning once.
     """
 
     stored: int = 0
@@ -55,9 +55,9 @@ class StoredDocument:
     """A document as the service keeps it.
 
     Attributes:
-        blocks: how many it was cut into.
-        tokens: how many it has.
-        expires: when it is forgotten; None for never.
+        blocks: its number of blocks.
+        tokens: its number of tokens.
+        expires: when the service deletes it; None for never.
     """
 
     id: str
@@ -69,7 +69,7 @@ class StoredDocument:
 
 
 def read_ranking(answer: wire.RerankAnswer, documents: Sequence[Mapping[str, Any]], request_id: str) -> Ranking:
-    """The answer as objects. Raises IndexError where it names a document that was not sent."""
+    """The answer as objects. Raises IndexError if it names a document that was not sent."""
     meta = answer["meta"]
     return Ranking(
         tuple(_result(result, documents[result["index"]]) for result in answer["results"]),
@@ -116,7 +116,7 @@ def _result(result: wire.Result, sent: Mapping[str, Any]) -> Result:
 
 
 def in_order_given(documents: Sequence[Mapping[str, Any]], top_n: int, why: str, request_id: str) -> Ranking:
-    """What is left to give when the service is not there: the first stage's own order, marked as such."""
+    """The fallback if the service is not available: the first stage's order, marked as such."""
     results = (
         Result(index, 0.0, document.get("id"), document.get("title"), document.get("text"), scored_by=ORDER)
         for index, document in enumerate(documents[: top_n or None])

@@ -1,4 +1,4 @@
-"""When to ask again, and when no more: the budget of a call, and the pauses between its attempts."""
+"""When to retry: the time budget of a call, and the pauses between its attempts."""
 
 import math
 import random
@@ -9,18 +9,18 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 8.0  # seconds
-JITTER = 0.25  # of what the service asks for, and at most so much more than that
-AGAIN = frozenset({429, 502, 503})  # nothing was done, or, behind a proxy, the replica has gone: another may be there
+JITTER = 0.25  # the largest random share added to the pause that the service asks for
+AGAIN = frozenset({429, 502, 503})  # nothing was done, or, behind a proxy, the replica is gone: another may answer
 LEAST = 0.001  # seconds: a timeout of 0 would mean not to wait at all
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The time that a call has, all its attempts and pauses together; times as `time.monotonic` counts.
+    """The time of a call with all its attempts and pauses; times are those of `time.monotonic`.
 
     Attributes:
-        end: an answer that is not there by then is not waited for.
-        retry_end: no attempt begins after that; with a deadline, since an answer would be of no use.
+        end: the client does not wait for an answer any longer.
+        retry_end: no attempt begins later; with a deadline, a later answer would be useless.
     """
 
     end: float
@@ -32,8 +32,8 @@ class Budget:
 
         Args:
             timeout: seconds for everything.
-            deadline: seconds that the service is given; none for as long as it takes.
-            margin: seconds for the way there and back, beyond the deadline.
+            deadline: seconds that the service has; none: no limit.
+            margin: seconds for the network, beyond the deadline.
         """
         now = time.monotonic()
         if deadline is None:
@@ -47,12 +47,12 @@ class Budget:
 
     @property
     def retry_left(self) -> float:
-        """Seconds in which an attempt may still begin."""
+        """Seconds until no attempt may begin."""
         return self.retry_end - time.monotonic()
 
 
 def pause(attempt: int, retry_after: float | None, uniform: Callable[[float, float], float] = random.uniform) -> float:
-    """Seconds to wait after an attempt, the first being number 0: never less than the service asked for, and never all at once."""
+    """Seconds to wait after an attempt, of which the first has number 0: at least what the service asks for, plus random jitter."""
     if retry_after is not None:
         return retry_after + uniform(0, JITTER * max(retry_after, FIRST_PAUSE))
     longest = min(math.ldexp(FIRST_PAUSE, min(attempt, 100)), LONGEST_PAUSE)
@@ -60,7 +60,7 @@ def pause(attempt: int, retry_after: float | None, uniform: Callable[[float, flo
 
 
 def read_retry_after(value: str | None) -> float | None:
-    """The header's seconds, which may be a date; None where it is missing or means nothing."""
+    """The header's seconds, which may be a date; None if it is missing or invalid."""
     if value is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""How a request gets an answer: its headers and body, and another attempt where that can help."""
+"""Sends a request: its headers and body, and another attempt if that can help."""
 
 from collections.abc import Callable, Mapping
 from uuid import uuid4
@@ -27,7 +27,7 @@ class Sender:
         content: Callable[[], bytes] = bytes,
         size: int = 0,
     ) -> Steps[Answer]:
-        """Send a request until it is answered, refused for good, or there is no time for another attempt."""
+        """Send a request until it is answered or finally refused, or there is no time for another attempt."""
         options = self._options
         for attempt in range(options.retries + 1):
             packed = yield from perform(lambda: compressed(content(), options.compression, options.compress_from), size)
@@ -60,13 +60,13 @@ class Sender:
         return Send(method, self._options.url.rstrip("/") + path, content, headers | given, budget)
 
     def request_id(self) -> str:
-        """The one that the client's headers give, or a new one."""
+        """The request id in the client's headers, or a new one."""
         given = {name.lower(): value for name, value in (self._options.headers or {}).items()}
         return given.get(REQUEST_ID) or uuid4().hex
 
 
 def _problem(outcome: Answer | Failure, budget: Budget, request_id: str, where: str) -> tuple[bool, KeyBlockError]:
-    """Whether to ask again, and what to raise if not."""
+    """Whether to retry, and the exception to raise if not."""
     if isinstance(outcome, Answer):
         return outcome.status in AGAIN, status_error(outcome, request_id)
     error: KeyBlockError = UnreachableError(f"{where}{outcome.problem}")

@@ -1,17 +1,17 @@
-"""The steps of a call, which a client takes in its own way of waiting: a request to send, a pause, work for a processor."""
+"""The steps of a call, which a client performs blocking or awaiting: a request to send, a pause, work for a processor."""
 
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from keyblock.client.retries import Budget
 
-LARGE = 1 << 18  # characters or bytes from which on text is written and read beside an event loop
+LARGE = 1 << 18  # characters or bytes from which on a thread reads and writes text, not the event loop
 
 T = TypeVar("T")
 
 
 class Send(NamedTuple):
-    """A request to be sent now; its outcome is an Answer or a Failure."""
+    """A request to send now; its outcome is an Answer or a Failure."""
 
     method: str
     url: str
@@ -27,13 +27,13 @@ class Pause(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Work for a processor that may take long; its outcome is what `do` returns. Under an event loop it is done in a thread."""
+    """Work for a processor that may take long; its outcome is the result of `do`. With an event loop, a thread does it."""
 
     do: Callable[[], Any]
 
 
 class Answer(NamedTuple):
-    """What was answered."""
+    """An HTTP answer."""
 
     status: int
     headers: Mapping[str, str]
@@ -44,8 +44,8 @@ class Failure(NamedTuple):
     """Why there is no answer.
 
     Attributes:
-        again: whether there may be one another time.
-        late: whether there was no more time for it.
+        again: whether another attempt may get one.
+        late: whether time was up.
     """
 
     problem: str
@@ -57,7 +57,7 @@ Steps = Generator[Send | Pause | Work, Any, T]
 
 
 def perform(do: Callable[[], T], size: int) -> Steps[T]:
-    """The work done: at once where it is small, else as a step of its own."""
+    """The result of `do`: called at once if the work is small, else as a separate step."""
     if size < LARGE:
         return do()
     done: T = yield Work(do)

@@ -1,4 +1,4 @@
-"""The client for code that waits."""
+"""The blocking client."""
 
 import time
 from collections.abc import Iterable
@@ -22,11 +22,11 @@ T = TypeVar("T")
 
 
 class Client:
-    """Asks a running service; may be shared by threads. Close it, or use it in a ``with`` block.
+    """A client of a running service; threads may share it. Close it, or use it in a ``with`` block.
 
     Args:
-        url: where the service listens, with a path in front of /rerank if it has one.
-        http: an httpx client of your own, for proxies, certificates or HTTP/2; it is not closed with this one.
+        url: where the service listens, including a path before /rerank if it has one.
+        http: an httpx client of your own, for proxies, certificates or HTTP/2; closing this client does not close it.
         options: see ClientOptions.
     """
 
@@ -34,7 +34,7 @@ class Client:
         self._options = Configuration(url=url, **options)
         self._calls = Calls(self._options)
         self._http = http or httpx.Client(limits=limits(self._options.max_connections))
-        self._ours = http is None
+        self._owns_http = http is None
 
     def __enter__(self) -> Self:
         return self
@@ -43,29 +43,29 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Give the connections back."""
-        if self._ours:
+        """Close the connections."""
+        if self._owns_http:
             self._http.close()
 
     def rerank(self, query: str, documents: Iterable[Given] | Given, **options: Unpack[RerankOptions]) -> Ranking:
         """Rank documents for a query.
 
         Args:
-            query: what is looked for.
-            documents: in first-stage order: texts, or mappings (or `Document`) with text, title and id; an id alone stands for the
-                stored one.
+            query: the query.
+            documents: in first-stage order: texts, or mappings (or `Document`) with text, title and id; an id alone means the
+                stored document.
             options: see RerankOptions.
 
-        Raises KeyBlockError: InvalidRequestError, AccessError, AnswerError; unless `fallback`, UnavailableError,
-        UnreachableError, TimeUpError too. TypeError for what is no document.
+        Raises KeyBlockError: InvalidRequestError, AccessError, AnswerError; without `fallback` also UnavailableError,
+        UnreachableError, TimeUpError. Raises TypeError for a document of a wrong type.
         """
         return self._run(self._calls.rerank(query, documents, options))
 
     def put_documents(self, documents: Iterable[Line]) -> StoreReport:
         """Store documents (mappings with id, text, title and expires_in), any number of them, a few megabytes at a time.
 
-        A wrong one stops no other: see the report. Each request has the client's timeout. Raises KeyBlockError, whose `stored`
-        says how many are stored before the request that failed.
+        The others are stored even if one is wrong: see the report. Each request has the client's timeout. Raises KeyBlockError,
+        whose `stored` counts the documents that were stored before the failed request.
         """
         check_several(documents)
         upload = Upload()
@@ -88,23 +88,23 @@ class Client:
         return self._run(self._calls.get(identity))
 
     def delete_document(self, identity: str | int) -> bool:
-        """Forget a stored document; whether it was there. Raises KeyBlockError."""
+        """Delete a stored document; returns whether it existed. Raises KeyBlockError."""
         return self._run(self._calls.delete(identity))
 
     def info(self) -> dict[str, Any]:
-        """What is served: model, pipeline, provider, limits. Raises KeyBlockError."""
+        """The service's model, pipeline, provider and limits. Raises KeyBlockError."""
         return self._run(self._calls.info())
 
     def live(self) -> bool:
-        """Whether the service lives; False too where nobody answers."""
+        """Whether the service is live; False if there is no answer."""
         return self._run(self._calls.health("live"))
 
     def ready(self) -> bool:
-        """Whether it can be asked; False too where nobody answers."""
+        """Whether the service accepts requests; False if there is no answer."""
         return self._run(self._calls.health("ready"))
 
     def wait_ready(self, timeout: float = 60.0) -> None:
-        """Until it can be asked. Raises TimeUpError."""
+        """Wait until the service accepts requests. Raises TimeUpError after `timeout` seconds."""
         end = time.monotonic() + timeout
         while not self.ready():
             if time.monotonic() > end:
@@ -112,7 +112,7 @@ class Client:
             time.sleep(READY_PAUSE)
 
     def _run(self, steps: Steps[T]) -> T:
-        """Take the steps of a call until it returns."""
+        """Perform the steps of a call until it returns."""
         outcome: Any = None
         while True:
             try:

@@ -1,4 +1,4 @@
-"""What both clients know of httpx."""
+"""The use of httpx that both clients share."""
 
 from typing import Any
 
@@ -7,35 +7,35 @@ import httpx
 from keyblock.client.retries import LEAST, Budget
 from keyblock.client.steps import Failure
 
-CONNECT_SECONDS = 5.0  # a host that says nothing: another attempt may reach another replica
-MOST = 86_400.0  # seconds: sockets cannot count for ever
-KEEP_SECONDS = 4.0  # uvicorn closes idle connections after 5: be the first, so that no request is sent into a closing one
-READY_PAUSE = 0.05  # seconds between two questions for readiness
+CONNECT_SECONDS = 5.0  # then another attempt may reach another replica
+MOST = 86_400.0  # seconds: sockets limit their timeouts
+KEEP_SECONDS = 4.0  # uvicorn closes idle connections after 5: close earlier, so that no request goes into a closing one
+READY_PAUSE = 0.05  # seconds between two checks of readiness
 
 
 class Timeouts(dict[str, Any]):
-    """httpx asks for a timeout at each phase of a request: what is left of the budget then, not what was left at the start."""
+    """Timeouts that httpx reads at each phase of a request: the rest of the budget at that time, not at the start."""
 
     def __init__(self, budget: Budget) -> None:
         super().__init__()
         self._budget = budget
 
     def get(self, key: str, default: Any = None) -> float:
-        """Seconds for the phase."""
+        """The timeout of a phase in seconds."""
         left = min(max(self._budget.left, LEAST), MOST)
         return min(left, CONNECT_SECONDS) if key == "connect" else left
 
 
 def limits(connections: int) -> httpx.Limits:
-    """Of the pool: all connections are kept while they are used."""
+    """The limits of the pool: it keeps all connections until they are idle for KEEP_SECONDS."""
     return httpx.Limits(max_connections=connections, max_keepalive_connections=connections, keepalive_expiry=KEEP_SECONDS)
 
 
 def failure(error: httpx.RequestError) -> Failure:
-    """In words; a request that could never be sent is not tried again."""
+    """The failure with a message in words; a request that can never be sent is not retried."""
     problem = str(error) or type(error).__name__
     if isinstance(error, httpx.ConnectError):
         problem += " (is a service running there?)"
     hopeless = isinstance(error, httpx.LocalProtocolError | httpx.UnsupportedProtocol | httpx.DecodingError)
-    late = isinstance(error, httpx.ReadTimeout | httpx.WriteTimeout | httpx.PoolTimeout)  # these have all the time there is
+    late = isinstance(error, httpx.ReadTimeout | httpx.WriteTimeout | httpx.PoolTimeout)  # these have the whole budget
     return Failure(problem, again=not hopeless, late=late)

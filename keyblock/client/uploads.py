@@ -1,4 +1,4 @@
-"""Documents of any number on their way into the store: cut into requests that can each be sent again, and one report of all."""
+"""Uploads any number of documents to the store: in requests that can each be sent again, with one report of all."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -9,14 +9,14 @@ from keyblock.client.bodies import as_document, as_json
 from keyblock.client.errors import KeyBlockError, StatusError
 from keyblock.client.results import StoreReport, WrongDocument
 
-BATCH_BYTES = 4 << 20  # of a request; a larger document goes alone
-SHOWN = 20  # wrong documents that a report names, as the service does of one request
+BATCH_BYTES = 4 << 20  # the most bytes of a request; a larger document is sent alone
+SHOWN = 20  # wrong documents that a report names, as many as the service names for one request
 
 Line = Mapping[str, Any] | wire.DocumentLine | wire.Document
 
 
 def check_several(documents: object) -> None:
-    """Raises TypeError for one document, whose fields or letters would be taken for documents."""
+    """Raise TypeError for a single document, whose fields or letters would be taken for documents."""
     if isinstance(documents, str | bytes | Mapping | wire.DocumentLine | wire.Document):
         raise TypeError(f"documents must be several, in a list or another iterable, not one {type(documents).__name__}")
 
@@ -26,7 +26,7 @@ class Batch:
     """Documents of one request, as JSON lines.
 
     Attributes:
-        first: the place of its first document in all that is put.
+        first: the place of its first document among all documents of the put.
     """
 
     content: bytes
@@ -36,7 +36,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the service says of a batch; `line` counts from 1 in it."""
+    """The service's answer about a batch, in which `line` counts from 1."""
 
     stored: int
     failed: int
@@ -45,7 +45,7 @@ class Outcome:
 
     @classmethod
     def read(cls, answer: wire.StoredAnswer) -> Self:
-        """From an answer."""
+        """Read the outcome from an answer."""
         return cls(answer["stored"], answer["failed"], tuple(answer["errors"]), tuple(answer["warnings"]))
 
 
@@ -58,10 +58,10 @@ def nothing_stored(error: KeyBlockError) -> Outcome:
 
 
 class Upload:
-    """One put: takes documents one by one and says when a request is full of them.
+    """One put: collects documents and returns a batch for each full request.
 
     Attributes:
-        report: of the batches that were entered.
+        report: the report on all batches entered so far.
     """
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class Upload:
         self._count = 0
 
     def add(self, document: Line) -> Batch | None:
-        """Take a document; a batch that is full without it, if there is one. Raises TypeError and ValueError for what is none."""
+        """Add a document; return the batch before it if that is full. Raises TypeError and ValueError for a wrong document."""
         number = self._count
         line = as_json(dict(as_document(document, f"documents[{number}]"))) + b"\n"
         full = self.rest() if self._lines and self._bytes + len(line) > BATCH_BYTES else None
@@ -81,7 +81,7 @@ class Upload:
         return full
 
     def rest(self) -> Batch | None:
-        """All that waits, as a batch; None for nothing."""
+        """All collected documents as a batch; None if there are none."""
         if not self._lines:
             return None
         batch = Batch(b"".join(self._lines), self._count - len(self._lines), len(self._lines))
@@ -90,7 +90,7 @@ class Upload:
         return batch
 
     def enter(self, batch: Batch, outcome: Outcome) -> None:
-        """Count what became of a batch."""
+        """Add the outcome of a batch to the report."""
         before = self.report
         wrong = (WrongDocument(batch.first + one["line"] - 1, one["message"], one.get("id")) for one in outcome.wrong)
         self.report = replace(

@@ -1,4 +1,4 @@
-"""What the classes for the frameworks share: texts and a query go to a service, and its answer says what becomes of each document.
+"""The part that the frameworks' classes share: it sends texts and a query to a service, and reads the results from its answer.
 
 >>> asking = Asking(url="http://127.0.0.1:8000", prune=True, max_context_tokens=300)               # doctest: +SKIP
 >>> [(found.number, found.score, found.text) for found in asking.ask("When may the tenant leave?", texts)]  # doctest: +SKIP
@@ -25,14 +25,14 @@ tls = cache(httpx.create_ssl_context)  # reading the certificates takes longer t
 
 
 class Found(NamedTuple):
-    """A document that stays.
+    """A document that is kept.
 
     Attributes:
-        number: its place among those given, from 0.
+        number: its place among the given documents, from 0.
         score: from 0 to 1, for this query; a logit with `raw_scores`.
-        text: what takes the place of its text; None where that stays as it is.
-        metadata: what to add to its metadata, as plain values: `relevance_score`; `scored_by` where it is not the model;
-            `relevant_spans` and, of a pruned one, `context_tokens`, `context_parts` and `original_text` where they were asked for.
+        text: its new text; None if the text does not change.
+        metadata: plain values to add to its metadata: `relevance_score`; `scored_by` if that is not the model; if requested,
+            `relevant_spans` and, for a pruned document, `context_tokens`, `context_parts` and `original_text`.
     """
 
     number: int
@@ -42,9 +42,9 @@ class Found(NamedTuple):
 
 
 class Connection:
-    """The way to a service, opened when it is first used; a copy, or what comes out of a pickle, opens one of its own.
+    """A connection to a service, opened on first use; a copy, pickled or not, opens a new one.
 
-    Raises ValueError and TypeError for what no client can be set to.
+    Raises ValueError and TypeError for invalid options of a client.
     """
 
     def __init__(self, url: str, options: ClientOptions) -> None:
@@ -58,7 +58,7 @@ class Connection:
 
     @property
     def client(self) -> Client:
-        """A client that is kept, shared by threads, and closed when this is gone."""
+        """A client that threads share; it is closed when this object is garbage-collected."""
         with self._lock:
             if self._client is None:
                 self._client = Client(self._url, **self._options)
@@ -73,19 +73,19 @@ class Connection:
 
 
 class Asking(BaseModel):
-    """How a service is asked, and what is made of its answer.
+    """How to query a service, and how to use its answer.
 
     Attributes:
         url: where the service listens.
-        api_key: of a service that wants one; it is in no dump and no repr.
-        top_n: how many documents stay at most; None for all.
-        min_score: the probability that a document must reach to stay, or "auto" for what the service's model recommends.
-        relevant_spans: whether the metadata name the sentences that answer; a mapping is sent as it is, as in
+        api_key: the API key, if the service needs one; no dump and no repr has it.
+        top_n: the most documents that are kept; None for all.
+        min_score: the probability that a document must reach to be kept, or "auto" for what the service's model recommends.
+        relevant_spans: whether the metadata name the answering sentences; a mapping is sent unchanged, as in
             {"mode": "enabled", "max_spans": 3}.
-        prune: whether a document's text becomes what of it answers. One of which nothing does, or for which there is no room,
-            is left out; one that the model has not scored stays whole.
-        max_context_tokens: of all pruned texts together; of use with `prune` only.
-        keep_original: whether a pruned document has its text as it was in its metadata.
+        prune: whether to reduce a document's text to its answering parts. A document without one, or without room, is left out; a
+            document that the model has not scored stays whole.
+        max_context_tokens: the most tokens of all pruned texts together; only with `prune`.
+        keep_original: whether the metadata of a pruned document have its original text.
         options: more options of POST /rerank by their names (`keyblock.client.RerankOptions`).
         client: how the client behaves (`keyblock.client.ClientOptions`).
     """
@@ -104,7 +104,7 @@ class Asking(BaseModel):
     client: dict[str, Any] = Field(default_factory=dict, frozen=True, repr=False)
 
     _connection: Connection = PrivateAttr()
-    _said: set[str] = PrivateAttr(default_factory=set)
+    _logged: set[str] = PrivateAttr(default_factory=set)
 
     @field_validator("options")
     @classmethod
@@ -125,12 +125,12 @@ class Asking(BaseModel):
         return self
 
     def ask(self, query: str, texts: Sequence[str], top_n: int | None = None) -> list[Found]:
-        """The documents that stay, best first; of no texts none, and nobody is asked.
+        """The documents that are kept, best first; without texts, no request is sent.
 
         Args:
-            query: what is looked for.
-            texts: of the documents, in first-stage order.
-            top_n: in place of the field, for this time.
+            query: the query.
+            texts: the documents' texts, in first-stage order.
+            top_n: replaces the field for this call.
 
         Raises KeyBlockError, as `Client.rerank` does.
         """
@@ -139,7 +139,7 @@ class Asking(BaseModel):
         return self._read(self._connection.client.rerank(query, texts, **self._request_options(top_n)), texts)
 
     async def ask_async(self, query: str, texts: Sequence[str], top_n: int | None = None) -> list[Found]:
-        """`ask`, to await."""
+        """`ask` as a coroutine."""
         if not texts:
             return []
         async with self._connection.awaited() as client:
@@ -147,13 +147,13 @@ class Asking(BaseModel):
 
     @property
     def _spans(self) -> dict[str, Any]:
-        """What is asked of spans; empty where nothing is."""
+        """The option of spans; empty if none are requested."""
         if isinstance(self.relevant_spans, dict):
             return self.relevant_spans
         return {"mode": "enabled"} if self.relevant_spans else {}
 
     def _request_options(self, top_n: int | None) -> RerankOptions:
-        """The options of a request: those that say more than the service does by itself."""
+        """The options of a request: those that differ from the service's defaults."""
         given = {
             "top_n": self.top_n if top_n is None else top_n,
             "min_score": self.min_score,
@@ -166,15 +166,15 @@ class Asking(BaseModel):
 
     def _read(self, ranking: Ranking, texts: Sequence[str]) -> list[Found]:
         for warning in ranking.warnings:
-            self._say(warning)
-        stay = (result for result in ranking if not self.prune or result.context or result.scored_by != MODEL)
-        return [self._ranked_text(result, texts[result.index]) for result in stay]
+            self._log_warning(warning)
+        kept = (result for result in ranking if not self.prune or result.context or result.scored_by != MODEL)
+        return [self._ranked_text(result, texts[result.index]) for result in kept]
 
-    def _say(self, warning: str) -> None:
-        """Log a warning of the service: the first of each kind as one, the others for those who look for them."""
+    def _log_warning(self, warning: str) -> None:
+        """Log a warning of the service: the first of each kind as a warning, the rest at debug level."""
         kind = warning.partition(":")[0]
-        log.log(logging.DEBUG if kind in self._said else logging.WARNING, "%s", warning)
-        self._said.add(kind)
+        log.log(logging.DEBUG if kind in self._logged else logging.WARNING, "%s", warning)
+        self._logged.add(kind)
 
     def _ranked_text(self, result: Result, text: str) -> Found:
         metadata: dict[str, Any] = {"relevance_score": result.relevance_score}

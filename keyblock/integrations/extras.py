@@ -1,4 +1,4 @@
-"""What is said where the packages of an extra are not there."""
+"""The error message if the packages of an extra are missing."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def extra(name: str) -> Iterator[None]:
-    """Around imports: one that fails names the extra that brings it. Raises ImportError."""
+    """Wrap imports: if one fails, raise ImportError that names the extra to install."""
     try:
         yield
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Haystack: a ranker, for a pipeline or by itself."""
+"""Haystack: a ranker, to use in a pipeline or alone."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,14 +15,14 @@ with extra("haystack"):
 
 @component
 class KeyBlockRanker:
-    """Ranks documents with a KeyBlock service, and prunes them if it is told to.
+    """Ranks documents with a KeyBlock service, and prunes them with `prune`.
 
     >>> ranker = KeyBlockRanker(url="http://127.0.0.1:8000", top_k=5, prune=True)                  # doctest: +SKIP
     >>> ranker.run(query="When may the tenant leave?", documents=documents)["documents"]           # doctest: +SKIP
 
     Args:
-        api_key: of a service that wants one.
-        top_k: how many documents stay at most; None for all.
+        api_key: the API key, if the service needs one.
+        top_k: the most documents that are kept; None for all.
         settings: the other fields of `Asking`: url, min_score, relevant_spans, prune, max_context_tokens, keep_original, options
             and client. Raises ValueError for any other.
     """
@@ -32,7 +32,7 @@ class KeyBlockRanker:
         self._asking = Asking(api_key=api_key and api_key.resolve_value(), top_n=top_k, **settings)
 
     def to_dict(self) -> dict[str, Any]:
-        """What `from_dict` makes it of again: without the key itself, which must come from the environment."""
+        """The dictionary for `from_dict`, without the key itself, which must come from the environment."""
         key = self._api_key and self._api_key.to_dict()
         settings = self._asking.model_dump(exclude={"top_n"}, exclude_defaults=True)
         dictionary: dict[str, Any] = default_to_dict(self, api_key=key, top_k=self._asking.top_n, **settings)
@@ -40,25 +40,25 @@ class KeyBlockRanker:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """One like that whose `to_dict` this is."""
+        """Rebuild a ranker from its `to_dict`."""
         deserialize_secrets_inplace(data["init_parameters"], keys=["api_key"])
         made: Self = default_from_dict(cls, data)
         return made
 
     @component.output_types(documents=list[Document])
     def run(self, query: str, documents: list[Document], top_k: int | None = None) -> dict[str, list[Document]]:
-        """The documents that stay, best first, as copies. Raises KeyBlockError.
+        """The documents that are kept, best first, as copies. Raises KeyBlockError.
 
         Args:
-            query: what is looked for.
+            query: the query.
             documents: in the order of the retriever.
-            top_k: in place of the component's, for this time.
+            top_k: replaces the component's for this call.
         """
         return _answered(documents, self._asking.ask(query, _texts(documents), top_k))
 
     @component.output_types(documents=list[Document])
     async def run_async(self, query: str, documents: list[Document], top_k: int | None = None) -> dict[str, list[Document]]:
-        """`run`, to await."""
+        """`run` as a coroutine."""
         return _answered(documents, await self._asking.ask_async(query, _texts(documents), top_k))
 
 

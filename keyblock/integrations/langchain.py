@@ -1,4 +1,4 @@
-"""LangChain: a document compressor, for a ContextualCompressionRetriever or by itself."""
+"""LangChain: a document compressor, to use in a ContextualCompressionRetriever or alone."""
 
 from collections.abc import Sequence
 
@@ -12,20 +12,20 @@ with extra("langchain"):
 
 
 class KeyBlockRerank(Asking, BaseDocumentCompressor):
-    """Ranks documents with a KeyBlock service, and prunes them if it is told to; `Asking` says what its fields are.
+    """Ranks documents with a KeyBlock service, and prunes them with `prune`; `Asking` describes its fields.
 
     >>> reranker = KeyBlockRerank(url="http://127.0.0.1:8000", top_n=5, prune=True)                # doctest: +SKIP
     >>> reranker.compress_documents(documents, "When may the tenant leave?")                       # doctest: +SKIP
     """
 
     def compress_documents(self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None) -> list[Document]:
-        """The documents that stay, best first, as copies. Raises KeyBlockError."""
+        """The documents that are kept, best first, as copies. Raises KeyBlockError."""
         return _answered(documents, self.ask(query, _texts(documents)))
 
     async def acompress_documents(
         self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
     ) -> list[Document]:
-        """`compress_documents`, to await."""
+        """`compress_documents` as a coroutine."""
         return _answered(documents, await self.ask_async(query, _texts(documents)))
 
 

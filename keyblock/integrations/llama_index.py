@@ -1,4 +1,4 @@
-"""LlamaIndex: a node postprocessor, for a query engine or by itself."""
+"""LlamaIndex: a node postprocessor, to use in a query engine or alone."""
 
 from collections.abc import Sequence
 
@@ -12,9 +12,9 @@ with extra("llama-index"):
 
 
 class KeyBlockRerank(Asking, BaseNodePostprocessor):
-    """Ranks nodes with a KeyBlock service, and prunes them if it is told to; `Asking` says what its fields are.
+    """Ranks nodes with a KeyBlock service, and prunes them with `prune`; `Asking` describes its fields.
 
-    What it adds to the metadata is kept out of prompts and embeddings.
+    Prompts and embeddings leave out the metadata that it adds.
 
     >>> reranker = KeyBlockRerank(url="http://127.0.0.1:8000", top_n=5, prune=True)                # doctest: +SKIP
     >>> reranker.postprocess_nodes(nodes, query_str="When may the tenant leave?")                  # doctest: +SKIP
@@ -22,7 +22,7 @@ class KeyBlockRerank(Asking, BaseNodePostprocessor):
 
     @classmethod
     def class_name(cls) -> str:
-        """Its name in what LlamaIndex writes down."""
+        """The class's name in LlamaIndex's serialized form."""
         return "KeyBlockRerank"
 
     def _postprocess_nodes(self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None) -> list[NodeWithScore]:
@@ -39,7 +39,7 @@ def _query(bundle: QueryBundle | None) -> str:
 
 
 def _texts(nodes: Sequence[NodeWithScore]) -> list[str]:
-    """As they are, without metadata: spans are offsets into them."""
+    """The nodes' texts without metadata, since spans are offsets into them."""
     return [node.node.get_content(metadata_mode=MetadataMode.NONE) for node in nodes]
 
 
@@ -48,7 +48,7 @@ def _answered(nodes: Sequence[NodeWithScore], found: Sequence[Found]) -> list[No
 
 
 def _node(given: NodeWithScore, found: Found) -> NodeWithScore:
-    """A copy: nodes belong to the index that found them."""
+    """A copy of a node with its new text and metadata: the original belongs to the index."""
     node, added = given.node, found.metadata.keys()
     copy = node.model_copy(
         update={

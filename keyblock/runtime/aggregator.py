@@ -17,24 +17,24 @@ INPUTS = tuple(_RANKS)
 class AggregatorSession:
     """A loaded aggregator graph. Safe to call from several threads.
 
-    It computes where the encoder does, but on the plain CPU where that is OpenVINO's: this is next to no work, and OpenVINO would
-    compile it again for every number of documents and passages.
+    It computes on the encoder's provider, but on the plain CPU if that provider is OpenVINO: the work is small, and OpenVINO would
+    compile the graph again for every number of documents and passages.
 
     Args:
         graph_path: the ONNX file.
-        asked: the provider of the encoder's session.
-        threads: the compute pool's; the container's CPU quota by default.
+        requested: the provider of the encoder's session.
+        threads: size of the compute pool; the container's CPU quota by default.
 
     Attributes:
         hidden: size of a state.
 
     Raises:
-        ProviderError: the provider is not there or was not used.
-        SessionError: the file is no aggregator of ours.
+        ProviderError: the provider is not available or was not used.
+        SessionError: the file holds no KeyBlock aggregator.
     """
 
-    def __init__(self, graph_path: str | Path, asked: Provider | str = Provider.CPU, threads: int | None = None) -> None:
-        on_gpu = resolve(asked).provider in (Provider.CUDA, Provider.TENSORRT)
+    def __init__(self, graph_path: str | Path, requested: Provider | str = Provider.CPU, threads: int | None = None) -> None:
+        on_gpu = resolve(requested).provider in (Provider.CUDA, Provider.TENSORRT)
         self.choice = resolve(Provider.CUDA if on_gpu else Provider.CPU)
         self._session = open_graph(Path(graph_path), self.choice, threads or default_threads())
         self.hidden = _check(Path(graph_path), self._session)
@@ -68,7 +68,7 @@ class AggregatorSession:
 
 
 def _check(graph_path: Path, session: Any) -> int:
-    """The size of a state, from the graph's inputs. Raises SessionError unless they are states and mask, with all else free."""
+    """The size of a state, from the graph's inputs. Raises SessionError unless they are states and mask with free sizes."""
     inputs, outputs = {given.name: given for given in session.get_inputs()}, session.get_outputs()
     ranks = {name: len(given.shape) for name, given in inputs.items()}
     if ranks != _RANKS or len(outputs) != 1 or not isinstance(inputs["states"].shape[2], int):

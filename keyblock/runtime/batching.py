@@ -1,7 +1,7 @@
-"""Batches of a few fixed shapes: sequences sorted by length, padded to a bucket, at most so many rows for each bucket.
+"""Batches of a few fixed shapes: sequences sorted by length and padded to a bucket, with a limit on the rows of each bucket.
 
-Every new (rows, length) shape costs a CPU session about 0.9 MB for ever and a GPU session a growing arena, so the shapes that a
-session sees are a small closed set: `shapes` lists it, and a warm-up can run all of it.
+Every new (rows, length) shape costs a CPU session about 0.9 MB that it never frees, and makes a GPU session's arena grow. So the
+shapes that a session sees are a small closed set: `shapes` lists it, and a warm-up can run all of it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,11 +16,11 @@ from keyblock.packing import Packed
 
 LENGTHS = (32, 64, 96, 128, 160, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192)
 TOKEN_CAP = 4096
-SPARE_TOKENS = 256  # padding rows worth more tokens than this cost more than a second, smaller batch
+SPARE_TOKENS = 256  # padding rows of more tokens than this cost more than a second, smaller batch
 
 
 class BatchTooLargeError(RuntimeError):
-    """The device's memory does not do for a batch of this shape; a smaller one may fit."""
+    """A batch of this shape does not fit into the device's memory; a smaller one may."""
 
 
 class Scorer(Protocol):
@@ -29,16 +29,16 @@ class Scorer(Protocol):
     def score(self, ids: NDArray[np.int64], types: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.float32]:
         """Logits of shape (batch,), or outputs of shape (batch, width), from three arrays of shape (batch, length).
 
-        Raises BatchTooLargeError when memory does not do.
+        Raises BatchTooLargeError if the batch does not fit into memory.
         """
 
 
 class Marks(NamedTuple):
-    """What a graph says of sequences, in the order given.
+    """A graph's outputs for sequences, in the order given.
 
     Attributes:
         outputs: shape (n_sequences,) or (n_sequences, width).
-        marks: for each sequence the logits of its tokens, shape (length,); None of a graph that marks none.
+        marks: for each sequence the logits of its tokens, shape (length,); None if the graph does not mark tokens.
     """
 
     outputs: NDArray[np.float32]
@@ -59,9 +59,9 @@ class Batch:
     """Which sequences run together, and in which shape.
 
     Attributes:
-        positions: of the sequences in what was planned; at most `rows`.
-        length: tokens each row is padded to.
-        rows: of the arrays; rows beyond the positions repeat a real one.
+        positions: the positions of its sequences in the planned list; at most `rows`.
+        length: tokens that each row is padded to.
+        rows: rows of the arrays; rows beyond the positions repeat a real one.
     """
 
     positions: tuple[int, ...]
@@ -78,17 +78,17 @@ def bucket(length: int) -> int:
 
 
 def capped(longest: int = LENGTHS[-1], token_cap: int = TOKEN_CAP) -> dict[int, int]:
-    """For each bucket up to that of the longest sequence, as many rows as give at most `token_cap` tokens, but one at least."""
+    """The most rows of each bucket up to that of the longest sequence: `token_cap` tokens at most, but at least one row."""
     return {length: max(1, token_cap // length) for length in LENGTHS if length <= bucket(longest)}
 
 
 def row_counts(most: int) -> list[int]:
-    """The row counts of a bucket's batches, ascending: the powers of two below its most rows, and these."""
+    """The row counts of a bucket's batches, ascending: the powers of two below `most`, then `most`."""
     return [2**power for power in range(most.bit_length()) if 2**power < most] + [most]
 
 
 def shapes(most: Mapping[int, int]) -> list[tuple[int, int]]:
-    """Every (rows, length) that `plan` makes with these most rows for each bucket."""
+    """Every (rows, length) that `plan` makes, given the most rows of each bucket."""
     return [(rows, length) for length in sorted(most) for rows in row_counts(most[length])]
 
 
@@ -97,7 +97,7 @@ def plan(lengths: Sequence[int], most: Mapping[int, int] = MappingProxyType(capp
 
     Args:
         lengths: tokens of each sequence.
-        most: rows of a batch at most, for each bucket that the sequences have.
+        most: the most rows of a batch, for each bucket that the sequences have.
 
     Raises:
         ValueError: a sequence is longer than the longest bucket.
@@ -121,7 +121,7 @@ def _cut(positions: list[int], length: int, most: int) -> Iterator[Batch]:
 
 
 def halves(batch: Batch) -> list[Batch]:
-    """The sequences of a batch of several rows in smaller ones, of powers of two: shapes that are known."""
+    """Split a batch of several rows into smaller ones whose row counts are powers of two, which `shapes` lists."""
     most = 1 << ((batch.rows - 1).bit_length() - 1)
     return list(_cut(list(batch.positions), batch.length, most))
 
@@ -131,12 +131,12 @@ def fill(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Token ids, type ids and mask of a batch, each of shape (rows, length), padded on the right.
 
-    Rows beyond the sequences repeat the first: a row of padding alone is garbage to fused attention.
+    Rows beyond the sequences repeat the first: fused attention gives garbage for a row of padding alone.
 
     Args:
         batch: from `plan`.
-        packed: all sequences that were planned.
-        pad_id: the token that fills; masked.
+        packed: all planned sequences.
+        pad_id: the padding token; masked.
         document_type: type id of the second segment; 0 for encoders with a single type.
     """
     ids = np.full((batch.rows, batch.length), pad_id, dtype=np.int64)
@@ -158,7 +158,7 @@ def score_all(
 ) -> NDArray[np.float32]:
     """Logits of shape (n_sequences,), or outputs of shape (n_sequences, width), in the order given.
 
-    A batch that the device's memory does not do for is run in halves. Raises ValueError and what the session raises.
+    A batch that does not fit into the device's memory runs in halves. Raises ValueError and what the session raises.
     """
     return _all(lambda *filled: (session.score(*filled),), packed, pad_id, document_type, token_cap)[0]
 
@@ -166,7 +166,7 @@ def score_all(
 def mark_all(
     session: Marker, packed: Sequence[Packed], pad_id: int = 0, document_type: int = 1, token_cap: int = TOKEN_CAP
 ) -> Marks:
-    """What `score_all` gives, and the marks of the tokens where the graph has them, in one run of each batch."""
+    """The outputs of `score_all`, and the marks of the tokens if the graph gives them; each batch runs once."""
     if not session.marks:
         return Marks(score_all(session, packed, pad_id, document_type, token_cap), None)
 
@@ -182,11 +182,11 @@ def mark_all(
 
 
 Run = Callable[..., tuple[NDArray[np.float32], ...]]
-"""From ids, types and mask, each (batch, length), to arrays of a row for each sequence."""
+"""Maps ids, types and mask, each of shape (batch, length), to arrays with a row for each sequence."""
 
 
 def _all(run: Run, packed: Sequence[Packed], pad_id: int, document_type: int, token_cap: int) -> list[NDArray[np.float32]]:
-    """What `run` gives of all sequences, in the order given; an empty array where there are none."""
+    """The arrays that `run` gives for all sequences, in the order given; one empty array if there are no sequences."""
     batches = plan([len(sequence.ids) for sequence in packed], capped(token_cap=token_cap))
     if not batches:
         return [np.zeros(0, dtype=np.float32)]
@@ -196,7 +196,7 @@ def _all(run: Run, packed: Sequence[Packed], pad_id: int, document_type: int, to
 
 
 def _run(run: Run, batch: Batch, packed: Sequence[Packed], pad_id: int, document_type: int) -> tuple[NDArray[np.float32], ...]:
-    """Of a batch's sequences, in its order; in smaller batches where memory does not do."""
+    """The arrays for a batch's sequences, in its order; in smaller batches if memory is too small."""
     try:
         return tuple(part[: len(batch.positions)] for part in run(*fill(batch, packed, pad_id, document_type)))
     except BatchTooLargeError:

@@ -1,7 +1,7 @@
-"""How much of the CPU this process may use, and what the CPU can do.
+"""How much of the CPU this process may use, and which instructions the CPU has.
 
-A container's quota counts, not the machine's cores: a thread pool sized by the machine is throttled by the kernel many times
-a second, and every request pays for it.
+The container's quota counts, not the machine's cores: the kernel throttles a thread pool sized by the machine many times a second,
+and every request pays for it.
 """
 
 import os
@@ -16,18 +16,18 @@ def cpu_quota(root: Path = Path("/")) -> float:
     """CPUs that this process may use: the least of its cgroups' quotas (v2 and v1) and its affinity; a fraction is possible.
 
     Args:
-        root: where ``proc`` and ``sys`` are found.
+        root: the folder of ``proc`` and ``sys``.
     """
     return min([float(_affinity()), *_quotas(root)])
 
 
 def default_threads() -> int:
-    """Threads for a pool that computes all the time: the quota, rounded, one at the least."""
+    """Threads for a pool that always computes: the quota, rounded, at least one."""
     return max(1, round(cpu_quota()))
 
 
 def cpu_flags(root: Path = Path("/")) -> frozenset[str]:
-    """The CPU's features as Linux names them; empty where that cannot be read."""
+    """The CPU's features by Linux's names; empty if they cannot be read."""
     for line in _lines(root / "proc/cpuinfo"):
         name, _, value = line.partition(":")
         if name.strip() in ("flags", "Features"):  # x86, ARM
@@ -55,7 +55,7 @@ def _affinity() -> int:
 
 
 def _quotas(root: Path) -> Iterator[float]:
-    """The quota of this process's cgroup and of each of its ancestors: all of them bind."""
+    """The quota of this process's cgroup and of each of its ancestors: all of them apply."""
     mounts = root / "sys/fs/cgroup"
     for line in _lines(root / "proc/self/cgroup"):
         _, controllers, group = line.split(":", 2)
@@ -87,7 +87,7 @@ def _quota_v2(group: Path) -> float | None:
 
 
 def _quota_v1(group: Path) -> float | None:
-    """``cpu.cfs_quota_us`` is -1 for none."""
+    """``cpu.cfs_quota_us`` is -1 for no quota."""
     quota, period = _text(group / "cpu.cfs_quota_us"), _text(group / "cpu.cfs_period_us")
     return int(quota) / int(period) if quota.isdigit() and period.isdigit() else None
 

@@ -21,14 +21,14 @@ class GraphModel:
     """Implements `keyblock.scoring.Model` with ONNX Runtime sessions.
 
     Args:
-        tokenizer: the bundle's.
-        session: the ranker's.
-        aggregator: combines states, where the ranker's graph gives them.
-        selector: chooses blocks; none: the ranker itself.
-        token_cap: tokens of a batch.
+        tokenizer: the bundle's tokenizer.
+        session: runs the ranker's graph.
+        aggregator: combines states, if the ranker's graph gives them.
+        selector: runs the graph that chooses blocks; none: the ranker's session does.
+        token_cap: the most tokens of a batch.
 
     Raises:
-        SessionError: the ranker's states are not of the aggregator's size, or one of both is missing.
+        SessionError: the ranker's states differ in size from the aggregator's, or only one of the two is given.
     """
 
     def __init__(
@@ -51,17 +51,17 @@ class GraphModel:
     def open(
         cls,
         bundle: Bundle,
-        asked: Provider | str = Provider.AUTO,
+        requested: Provider | str = Provider.AUTO,
         threads: int | None = None,
         precision: Precision | str = Precision.AUTO,
     ) -> "GraphModel":
-        """Open a session for each graph of the bundle: of those that are made for the chosen precision, where there are some.
+        """Open a session for each graph of the bundle, using graphs made for the chosen precision if there are any.
 
         Raises ProviderError and SessionError.
         """
-        choice = resolve(asked, threads=threads, precision=precision, variants=bundle.manifest.variants)
+        choice = resolve(requested, threads=threads, precision=precision, variants=bundle.manifest.variants)
         graph, selector = bundle.encoder_files(choice.precision)
-        return cls.open_files(bundle.tokenizer, graph, bundle.aggregator_path, selector, asked=choice, threads=threads)
+        return cls.open_files(bundle.tokenizer, graph, bundle.aggregator_path, selector, requested=choice, threads=threads)
 
     @classmethod
     def open_files(
@@ -70,11 +70,11 @@ class GraphModel:
         graph: GraphFiles,
         aggregator: Path | None,
         selector: GraphFiles | None,
-        asked: Provider | Choice | str = Provider.AUTO,
+        requested: Provider | Choice | str = Provider.AUTO,
         threads: int | None = None,
     ) -> "GraphModel":
         """Open a session for each graph. Raises ProviderError and SessionError."""
-        session = Session(graph.graph, asked, threads, shared=graph.shared)
+        session = Session(graph.graph, requested, threads, shared=graph.shared)
         return cls(
             tokenizer,
             session,
@@ -109,9 +109,9 @@ class GraphModel:
 
 def open_model(
     bundle: Bundle,
-    asked: Provider | str = Provider.AUTO,
+    requested: Provider | str = Provider.AUTO,
     threads: int | None = None,
     precision: Precision | str = Precision.AUTO,
 ) -> Model:
-    """What scores for a bundle: its graphs, see `GraphModel.open`, or what its vectors say, for which nothing is opened."""
-    return GraphModel.open(bundle, asked, threads, precision) if bundle.manifest.graph else VectorModel()
+    """The model that scores for a bundle: its graphs (see `GraphModel.open`), or its stored vectors, which need no session."""
+    return GraphModel.open(bundle, requested, threads, precision) if bundle.manifest.graph else VectorModel()

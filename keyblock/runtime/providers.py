@@ -1,4 +1,4 @@
-"""What computes: the choice of an ONNX Runtime execution provider. What was asked for and is not there is an error."""
+"""The choice of an ONNX Runtime execution provider. It is an error to ask for a provider that is not available."""
 
 import ctypes
 import json
@@ -11,11 +11,11 @@ from keyblock.runtime.cpus import BF16_FLAGS, VNNI_FLAGS, bf16_feature, default_
 
 
 class ProviderError(RuntimeError):
-    """The provider asked for is not there, or fell back; one line that says why and what to do."""
+    """The requested provider is not available, or fell back; the message says in one line why and what to do."""
 
 
 class Provider(StrEnum):
-    """Who computes; `auto` takes the fastest that is there: see WAYS."""
+    """The execution provider; `auto` takes the fastest available: see WAYS."""
 
     CUDA = "cuda"
     TENSORRT = "tensorrt"
@@ -25,7 +25,7 @@ class Provider(StrEnum):
 
 
 class Precision(StrEnum):
-    """Arithmetic of the matrix products; `auto` is the fastest that is there."""
+    """Arithmetic of the matrix products; `auto` is the fastest available."""
 
     BF16 = "bf16"
     FP16 = "fp16"
@@ -50,7 +50,7 @@ _INSTALL = {
 }
 
 
-WAYS = (  # the fastest first
+WAYS = (  # fastest first
     (Provider.CUDA, Precision.FP16),
     (Provider.CUDA, Precision.FP32),
     (Provider.TENSORRT, Precision.FP32),
@@ -65,14 +65,14 @@ _OF_VARIANTS = (Precision.INT8, Precision.INT8_STATIC, Precision.FP16)
 
 @dataclass(frozen=True)
 class Choice:
-    """A provider that is there.
+    """An available provider.
 
     Attributes:
         provider: never `auto`.
-        ort_providers: names and options for ``onnxruntime.InferenceSession``, the wanted one first.
+        ort_providers: names and options for ``onnxruntime.InferenceSession``, the chosen provider first.
         why: one sentence for the log and for /info.
-        precision: of the matrix products; never `auto`. For int8 and fp16 a bundle has graphs of their own.
-        fell_back: whether this build could use a GPU, and `auto` found none.
+        precision: precision of the matrix products; never `auto`. A bundle has separate graphs for int8 and fp16.
+        fell_back: whether this build could use a GPU, but `auto` found none.
     """
 
     provider: Provider
@@ -83,59 +83,59 @@ class Choice:
 
 
 def resolve(
-    asked: Provider | str,
+    requested: Provider | str,
     *,
     threads: int | None = None,
     precision: Precision | str = Precision.AUTO,
     variants: Collection[str] = (),
 ) -> Choice:
-    """Choose the first of WAYS that is asked for and there. TensorRT is never chosen unasked: it stalls on each new shape.
+    """Choose the first of WAYS that fits the request and is available. `auto` never chooses TensorRT: it stalls on each new shape.
 
     Args:
-        asked: what the configuration names.
-        threads: of the OpenVINO pool; the container's CPU quota by default.
-        precision: what the configuration names; CUDA's fp32 has TF32 products, ONNX Runtime's default.
-        variants: precisions that the bundle has graphs of their own for: int8, int8-static, fp16.
+        requested: the provider that the configuration names.
+        threads: size of the OpenVINO pool; the container's CPU quota by default.
+        precision: the precision that the configuration names; CUDA's fp32 has TF32 products, ONNX Runtime's default.
+        variants: precisions for which the bundle has separate graphs: int8, int8-static, fp16.
 
     Raises:
-        ProviderError: it is not there, or cannot compute in that precision.
+        ProviderError: the provider is not available, or cannot compute in that precision.
     """
-    asked, precision = _member(Provider, asked), _member(Precision, precision)
-    if asked is not Provider.AUTO and (missing := _missing(asked)):
-        raise ProviderError(f"provider {asked} was asked for, but {missing}; {_INSTALL[asked]}, or ask for cpu or auto")
+    requested, precision = _member(Provider, requested), _member(Precision, precision)
+    if requested is not Provider.AUTO and (missing := _missing(requested)):
+        raise ProviderError(f"provider {requested} was asked for, but {missing}; {_INSTALL[requested]}, or ask for cpu or auto")
     passed: list[str] = []
-    for provider, arithmetic in _candidates(asked, precision):
-        unasked = precision is Precision.AUTO
-        if arithmetic is Precision.INT8_STATIC and unasked and arithmetic not in variants:
-            continue  # few bundles have it, so the others need not hear of it
+    for provider, arithmetic in _candidates(requested, precision):
+        is_auto = precision is Precision.AUTO
+        if arithmetic is Precision.INT8_STATIC and is_auto and arithmetic not in variants:
+            continue  # few bundles have int8-static graphs, so the reason does not mention them for the others
         if missing := _missing(provider):
             passed.append(f"no {provider}: {missing}")
-        elif lacking := _lacking(arithmetic, variants) or (unasked and _no_faster(arithmetic)):
-            passed.append(f"no {arithmetic} on {provider}: {lacking}")
+        elif reason := _lacking(arithmetic, variants) or (is_auto and _no_faster(arithmetic)):
+            passed.append(f"no {arithmetic} on {provider}: {reason}")
         else:
-            head = "auto" if asked is Provider.AUTO else "asked for"
+            head = "auto" if requested is Provider.AUTO else "asked for"
             chosen = f"{provider} in {arithmetic}{_reason(arithmetic)}"
-            fell_back = asked is Provider.AUTO and provider not in GPU and ORT_NAMES[Provider.CUDA] in _available()
+            fell_back = requested is Provider.AUTO and provider not in GPU and ORT_NAMES[Provider.CUDA] in _available()
             return Choice(
                 provider, _options(provider, arithmetic, threads), _reasons([head, *passed, chosen]), arithmetic, fell_back
             )
     raise ProviderError(f"precision {precision} was asked for, but {_reasons(passed)}; ask for precision auto")
 
 
-def _candidates(asked: Provider, precision: Precision) -> list[tuple[Provider, Precision]]:
-    """Those that were asked for. Raises ProviderError when there are none."""
-    of_provider = [way for way in WAYS if way[0] is asked or (asked is Provider.AUTO and way[0] is not Provider.TENSORRT)]
+def _candidates(requested: Provider, precision: Precision) -> list[tuple[Provider, Precision]]:
+    """The members of WAYS that fit the request. Raises ProviderError if there are none."""
+    of_provider = [way for way in WAYS if way[0] is requested or (requested is Provider.AUTO and way[0] is not Provider.TENSORRT)]
     ways = [way for way in of_provider if precision in (way[1], Precision.AUTO)]
     if not ways:
         known = " or ".join(arithmetic for _, arithmetic in of_provider)
         raise ProviderError(
-            f"precision {precision} was asked for, but {asked} computes in {known}; ask for one of them, or for provider auto"
+            f"precision {precision} was asked for, but {requested} computes in {known}; ask for one of them, or for provider auto"
         )
     return ways
 
 
 def _lacking(arithmetic: Precision, variants: Collection[str]) -> str:
-    """Why a provider that is there cannot compute in this arithmetic; empty when it can."""
+    """Why an available provider cannot compute in this arithmetic; empty if it can."""
     if arithmetic in _OF_VARIANTS and arithmetic not in variants:
         return f"the bundle has no {arithmetic} graphs (keyblock-export --variant {arithmetic} writes them)"
     if arithmetic is Precision.BF16 and not bf16_feature():
@@ -146,7 +146,7 @@ def _lacking(arithmetic: Precision, variants: Collection[str]) -> str:
 
 
 def _no_faster(arithmetic: Precision) -> str:
-    """Why a provider computes faster in the arithmetic that comes after this one; empty when it does not."""
+    """Why the arithmetic after this one in WAYS is faster; empty if it is not."""
     feature = bf16_feature()
     return f"{feature} multiplies bf16 as fast" if arithmetic is Precision.INT8_STATIC and feature == "amx_bf16" else ""
 
@@ -168,14 +168,14 @@ def _member(kind: type[M], value: str) -> M:
 
 
 def _available() -> list[str]:
-    import onnxruntime  # not for those who only name a provider
+    import onnxruntime  # late: naming a provider needs no ONNX Runtime
 
     names: list[str] = onnxruntime.get_available_providers()
     return names
 
 
 def _missing(provider: Provider) -> str:
-    """Why the provider is not there; empty when it is."""
+    """Why the provider is not available; empty if it is."""
     available = _available()
     if ORT_NAMES[provider] not in available:
         import onnxruntime
@@ -187,24 +187,24 @@ def _missing(provider: Provider) -> str:
 
 
 def _options(provider: Provider, arithmetic: Precision, threads: int | None) -> list[tuple[str, dict[str, Any]]]:
-    """Names and options as ONNX Runtime wants them."""
+    """Provider names and options in ONNX Runtime's form."""
     if provider is Provider.OPENVINO:
         return [(ORT_NAMES[provider], _openvino_options(threads or default_threads(), arithmetic))]
     names = [ORT_NAMES[provider]] if provider is Provider.CPU else [ORT_NAMES[provider], ORT_NAMES[Provider.CPU]]
     return [(name, _OPTIONS.get(name, {})) for name in names]
 
 
-# the arena asks for what a shape needs: shapes are a small closed set, so doubling would only waste GPU memory
+# the arena grows by what a shape needs: shapes are a small closed set, so doubling would only waste GPU memory
 _OPTIONS: dict[str, dict[str, Any]] = {ORT_NAMES[Provider.CUDA]: {"arena_extend_strategy": "kSameAsRequested"}}
 
 
 def _openvino_options(threads: int, precision: Precision) -> dict[str, Any]:
-    beside_int8 = precision is Precision.INT8_STATIC and bf16_feature()  # what the graph does not multiply in 8 bits
+    beside_int8 = precision is Precision.INT8_STATIC and bf16_feature()  # bf16 for products that are not in 8 bits
     plugin = {
         "INFERENCE_PRECISION_HINT": "bf16" if precision is Precision.BF16 or beside_int8 else "f32",
         "INFERENCE_NUM_THREADS": str(threads),
         "PERFORMANCE_HINT": "LATENCY",  # one stream: a single thread feeds a session
-        "ENABLE_CPU_PINNING": "NO",  # two processes would bind their first threads to the same core, and share it
+        "ENABLE_CPU_PINNING": "NO",  # with pinning, two processes would bind their first threads to the same core
     }
     return {"device_type": "CPU", "load_config": json.dumps({"CPU": plugin})}
 

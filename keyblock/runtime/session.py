@@ -16,23 +16,23 @@ from keyblock.runtime.providers import ORT_NAMES, Choice, Precision, Provider, P
 INPUTS = ("input_ids", "token_type_ids", "attention_mask")
 MARKS = "marks"  # the second output of a graph that marks tokens
 LEFT_OUT: tuple[list[str], ...] = ["ConstantFolding"], []
-"""Passes of ONNX Runtime's in front of OpenVINO, which folds constants itself, in less memory; but not every graph's."""
-_FATAL_ONLY = 4  # of ONNX Runtime's severities: what it calls an error is raised too, and would be printed in many lines beside
+"""Passes that ONNX Runtime skips for OpenVINO, tried in turn: OpenVINO folds most graphs' constants itself, in less memory."""
+_FATAL_ONLY = 4  # a severity of ONNX Runtime's: it raises its errors, and would print them in many lines as well
 
 
 class SessionError(RuntimeError):
-    """A graph cannot be loaded; one line."""
+    """A graph cannot be loaded; the message is one line."""
 
 
 class ScoreError(RuntimeError):
-    """A batch could not be scored; one line. The session stays usable."""
+    """A batch could not be scored; the message is one line. The session stays usable."""
 
 
 class OutOfMemoryError(ScoreError, BatchTooLargeError):
-    """A batch was too large for the device's memory; one line. The session stays usable."""
+    """A batch was too large for the device's memory; the message is one line. The session stays usable."""
 
 
-# how the providers' allocators put it; ONNX Runtime has no class of error for it
+# the messages of the providers' allocators; ONNX Runtime has no error class for them
 _MEMORY = re.compile(
     "failed to allocate|out of memory|out_of_memory|bad[_ ]alloc|alloc_failed|(could|can)not allocate|smaller than requested bytes",
     re.IGNORECASE,
@@ -40,11 +40,12 @@ _MEMORY = re.compile(
 
 
 class Marked(NamedTuple):
-    """What a graph says of a padded batch.
+    """A graph's outputs for a padded batch.
 
     Attributes:
         outputs: shape (batch,) or (batch, width), see `Session.score`.
-        marks: shape (batch, length), the logit of each token that it answers; padding's mean nothing. None of a graph without them.
+        marks: shape (batch, length), for each token the logit that it belongs to an answer; meaningless for padding. None if the
+            graph does not mark tokens.
     """
 
     outputs: NDArray[np.float32]
@@ -52,29 +53,28 @@ class Marked(NamedTuple):
 
 
 class Session:
-    """A loaded graph. Safe to call from several threads; one at a time is as fast on a CPU.
+    """A loaded graph. Safe to call from several threads; on a CPU one caller at a time is as fast.
 
     Attributes:
-        width: columns of what it gives for a sequence; None for a logit alone.
-        marks: whether it marks tokens, too.
+        width: columns of the output for a sequence; None if the output is a logit alone.
+        marks: whether the graph also marks tokens.
 
     Args:
         graph_path: the ONNX file.
-        asked: the provider, or a choice made before; what is not there raises ProviderError, and so does one that fell back after
-            loading.
-        threads: the compute pool's; the container's CPU quota by default.
-        precision: of the arithmetic, where `asked` is no choice; for int8 and fp16 the graph must be one of that kind.
-        shared: another ONNX file, in which weights of the graph are.
+        requested: the provider, or a choice made before.
+        threads: size of the compute pool; the container's CPU quota by default.
+        precision: precision of the arithmetic, if `requested` is no choice; int8 and fp16 need a graph of that kind.
+        shared: another ONNX file that holds weights of the graph.
 
     Raises:
-        ProviderError: the provider is not there or was not used.
-        SessionError: the file is no graph of ours.
+        ProviderError: the provider is not available, or ONNX Runtime fell back to another after loading.
+        SessionError: the file holds no KeyBlock graph.
     """
 
     def __init__(
         self,
         graph_path: str | Path,
-        asked: Provider | Choice | str = Provider.AUTO,
+        requested: Provider | Choice | str = Provider.AUTO,
         threads: int | None = None,
         precision: Precision | str = Precision.AUTO,
         shared: Path | None = None,
@@ -82,7 +82,9 @@ class Session:
         self.threads = threads or default_threads()
         own_kind = () if precision == Precision.AUTO else (precision,)
         self.choice = (
-            asked if isinstance(asked, Choice) else resolve(asked, threads=self.threads, precision=precision, variants=own_kind)
+            requested
+            if isinstance(requested, Choice)
+            else resolve(requested, threads=self.threads, precision=precision, variants=own_kind)
         )
         self._session = open_graph(Path(graph_path), self.choice, self.threads, shared)
         self._inputs = _check_inputs(Path(graph_path), self._session)
@@ -95,19 +97,19 @@ class Session:
         Args:
             ids: shape (batch, length), token ids.
             types: shape (batch, length), segment ids: 0 for the query, 1 for the document.
-            mask: shape (batch, length), 1 for tokens, then 0 for padding: padding stands on the right, and no row is all padding.
+            mask: shape (batch, length), 1 for tokens, then 0 for padding: padding is on the right, and no row is all padding.
 
         Returns:
-            Logits of shape (batch,); of a graph with a `width` (batch, width): the logit, then the [CLS] state.
+            Logits of shape (batch,); for a graph with a `width` shape (batch, width): the logit, then the [CLS] state.
 
         Raises:
             ScoreError: the shapes do not fit, the runtime failed, or an output is not a finite number.
-            OutOfMemoryError: of these, when memory does not do for the batch.
+            OutOfMemoryError: the batch does not fit into memory; a kind of ScoreError.
         """
         return self.mark(ids, types, mask).outputs
 
     def mark(self, ids: NDArray[np.int64], types: NDArray[np.int64], mask: NDArray[np.int64]) -> Marked:
-        """Outputs of a padded batch, and the marks of its tokens where the graph gives them: one run of it.
+        """Outputs of a padded batch, and the marks of its tokens if the graph gives them, in one run.
 
         Arguments and errors are those of `score`.
         """
@@ -135,8 +137,8 @@ class Session:
 def open_graph(graph_path: Path, choice: Choice, threads: int, shared: Path | None = None) -> Any:
     """An ONNX Runtime session. Raises ProviderError and SessionError; see Session.
 
-    It gets the bytes of the shared file, and copies what it needs. Left to itself it would map the file, and die where somebody
-    writes into that; and it refuses a file that is a link.
+    ONNX Runtime gets the bytes of the shared file and copies what it needs. By default it would map the file, crash when somebody
+    writes into it, and refuse a file that is a link.
     """
     if not graph_path.is_file():
         raise SessionError(f"{graph_path}: no such graph")
@@ -155,10 +157,10 @@ def open_graph(graph_path: Path, choice: Choice, threads: int, shared: Path | No
 
 
 def _session(graph_path: Path, choice: Choice, threads: int, shared: Path | None, left_out: list[str]) -> Any:
-    """One try of `open_graph`, in which ONNX Runtime leaves out these of its passes. Raises what that and the system do."""
+    """One attempt of `open_graph`, in which ONNX Runtime skips the passes in `left_out`. Raises its errors and the system's."""
     options = _options(choice, threads)
     if shared is not None:
-        content = shared.read_bytes()  # there until the session is
+        content = shared.read_bytes()  # must live until the session exists
         options.add_external_initializers_from_files_in_memory([shared.name], [content], [len(content)])
     names, given = zip(*choice.ort_providers, strict=True)
     return onnxruntime.InferenceSession(
@@ -169,7 +171,7 @@ def _session(graph_path: Path, choice: Choice, threads: int, shared: Path | None
 def _options(choice: Choice, threads: int) -> Any:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = _FATAL_ONLY
-    options.intra_op_num_threads = 1 if choice.provider is Provider.OPENVINO else threads  # OpenVINO has a pool of its own
+    options.intra_op_num_threads = 1 if choice.provider is Provider.OPENVINO else threads  # OpenVINO has its own pool
     options.inter_op_num_threads = 1
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # idle threads must not eat the quota
     if choice.provider is Provider.OPENVINO:
@@ -178,7 +180,7 @@ def _options(choice: Choice, threads: int) -> Any:
 
 
 def _check_provider(provider: Provider, real: Sequence[str]) -> None:
-    """ONNX Runtime only warns when a provider's libraries are missing, and computes on the CPU."""
+    """Raise ProviderError if ONNX Runtime uses another provider: without a provider's libraries it only warns, and uses the CPU."""
     if ORT_NAMES[provider] != real[0]:
         raise ProviderError(
             f"provider {provider} was chosen, but ONNX Runtime fell back to {real[0]}: its libraries do not load; "
@@ -187,7 +189,7 @@ def _check_provider(provider: Provider, real: Sequence[str]) -> None:
 
 
 def _check_inputs(graph_path: Path, session: Any) -> list[str]:
-    """The graph's input names; those that every session feeds, each integer and free in batch and length."""
+    """The graph's input names. Raises SessionError unless each is in INPUTS and int64, with batch and length free."""
     inputs, outputs = session.get_inputs(), session.get_outputs()
     names = [given.name for given in inputs]
     given_out = [output.name for output in outputs]
@@ -217,5 +219,5 @@ def _width(graph_path: Path, session: Any) -> int | None:
 
 
 def one_line(error: Exception) -> str:
-    """What an exception says, in one line of bounded length."""
+    """An exception's message in one line of bounded length."""
     return " ".join(str(error).split())[:600]

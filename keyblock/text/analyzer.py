@@ -2,7 +2,7 @@
 
 The KeyB authors' code intersects ``text.lower().split(" ")``, so glued punctuation breaks matches; words of ``english`` are runs of
 letters, digits and underscores. The sentence-level paper gains from Porter stemming and stop words: both are options. ``language``
-has them for the languages of Snowball, and ``universal`` does without, for any language or several.
+has them for the languages of Snowball; ``universal`` has neither, and works for any language or several.
 """
 
 import re
@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from keyblock.text.languages import LANGUAGES, Stems
 from keyblock.text.universal import pieces, spelling
 
-# The Snowball project's English stop words, without those that mean something as a term of their own.
+# The Snowball project's English stop words, without those that are meaningful terms.
 STOP_WORDS = frozenset(
     """i me my myself we our ours ourselves you your yours yourself yourselves he him his himself she her hers herself it its
     itself they them their theirs themselves what which who whom this that these those am is are was were be been being have
@@ -29,7 +29,7 @@ STOP_WORDS = frozenset(
 )
 _WORD = re.compile(r"\w+")
 _MEMO_WORDS = 1_000_000  # a word's memo entry is about 150 bytes; natural text has far fewer distinct words
-_LONGEST_WORD = 64  # longer runs are data, not words: matched by their head, so that no memo entry grows with the input
+_LONGEST_WORD = 64  # longer runs are data, not words: cut to this length, so that no memo entry grows with the input
 
 
 class AnalyzerConfig(BaseModel):
@@ -38,12 +38,12 @@ class AnalyzerConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     name: Literal["english", "language", "universal"] = Field(
         "english",
-        description="english: as the embedded model was trained; language: one of Snowball's; universal: any, words or, in scripts "
-        "without spaces, pairs of characters",
+        description="english: as in the training of the embedded model; language: one of Snowball's languages; universal: any "
+        "language, by words or, in scripts without spaces, by pairs of characters",
     )
-    language: str | None = Field(None, description="ISO 639-1 code, where the name is language")
-    stem: bool = Field(True, description="reduce words by the language's stemmer (english: Porter's); never where universal")
-    stop_words: bool = Field(True, description="drop the language's stop words; never where universal")
+    language: str | None = Field(None, description="ISO 639-1 code, for the name `language`")
+    stem: bool = Field(True, description="reduce words by the language's stemmer (english: Porter's); never for universal")
+    stop_words: bool = Field(True, description="drop the language's stop words; never for universal")
 
     @model_validator(mode="before")
     @classmethod
@@ -80,7 +80,7 @@ class English:
 
     def __init__(self, config: AnalyzerConfig) -> None:
         self._stop, self._stems = _stop_terms(config.stop_words), config.stem
-        self._local = threading.local()  # a Stemmer keeps state between calls: one a thread
+        self._local = threading.local()  # a Stemmer keeps state between calls: one for each thread
 
     @staticmethod
     def pieces(text: str) -> list[str]:
@@ -102,7 +102,7 @@ class English:
 
 
 def _rules(config: AnalyzerConfig) -> tuple[Callable[[str], Iterable[str]], Callable[[str], str]]:
-    """What cuts a text into pieces, and what makes a term of a piece."""
+    """The function that cuts a text into pieces, and the one that makes a term of a piece."""
     if config.name == "english":
         english = English(config)
         return english.pieces, english.term
@@ -133,7 +133,7 @@ class Analyzer:
         return [term for piece in self._pieces(text) if (term := self._term(piece))]
 
     def keys(self, text: str) -> list[int]:
-        """The keys of `terms(text)`, in order; what is compared when blocks are scored."""
+        """The keys of `terms(text)`, in order; scoring of blocks compares these."""
         memo, found = self._memo, []
         for piece in self._pieces(text):
             key = memo.get(piece)

@@ -1,7 +1,7 @@
-"""What a tokenizer does with single characters: which ones it drops, keeps apart, or reads as part of a word.
+"""How a tokenizer treats single characters: which ones it drops, separates, or reads as part of a word.
 
-A tokenizer is asked, not described: each character stands between two letters in one text that it encodes. Words can then be cut
-out of a text by looking their characters up, and what the tokenizer makes of a word does not depend on its neighbours.
+The tokenizer itself decides: it encodes a text in which each character is between two letters. Looking up characters is then
+enough to cut words out of a text, and the tokens of a word do not depend on its neighbours.
 """
 
 import re
@@ -20,22 +20,22 @@ from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
 CODES = 0x110000  # Unicode code points
-ASKED = (  # the blocks of alphabets that put spaces between words, and of punctuation and symbols
+ASKED = (  # the characters that are tried: blocks of alphabets with spaces between words, of punctuation and of symbols
     *(range(0x09, 0x0530), range(0x10D0, 0x1100), range(0x1E00, 0x1F00), range(0x2000, 0x2070), range(0x20A0, 0x20C0)),
     *(range(0x2100, 0x2400), range(0x2500, 0x2600), range(0x3000, 0x3040), range(0xFF01, 0xFF66)),
 )
 WORD = re.compile(r"\w")
-LAST_LETTERS = 0x40000  # no letters or digits are beyond: planes for private use, and none that are assigned
-PIECE = 1 << 16  # code points that are asked about at a time
-MOST_KINDS = 4  # tokenizers whose kinds are kept
+LAST_LETTERS = 0x40000  # higher code points have no letters or digits: they are unassigned or for private use
+PIECE = 1 << 16  # code points that are looked up at a time
+MOST_KINDS = 4  # the most tokenizers whose kinds are kept
 
 
 class Kind(IntEnum):
-    """What a character is to the tokenizer."""
+    """How the tokenizer treats a character."""
 
-    ODD = 0  # anything else: what stands with it between two spaces is left to the tokenizer
-    SPACE = 1  # stands between words, and is no token
-    BREAK = 2  # a word of its own
+    ODD = 0  # anything else: the tokenizer itself reads the text around it between two spaces
+    SPACE = 1  # separates words, and is no token
+    BREAK = 2  # a separate word
     LETTER = 3  # a part of a word
 
 
@@ -52,22 +52,22 @@ def character_kinds(tokenizer: Tokenizer) -> NDArray[np.uint8] | None:
 
 
 _kinds: dict[str, NDArray[np.uint8] | None] = {}
-"""By the tokenizer's description: pipelines of one tokenizer share them."""
+"""Kinds by the tokenizer's description: pipelines of one tokenizer share them."""
 
 
 def _found_kinds(tokenizer: Tokenizer) -> NDArray[np.uint8] | None:
     if not reads_words(tokenizer):
         return None
     kinds = np.full(CODES, Kind.ODD, dtype=np.uint8)
-    asked = [chr(code) for codes in ASKED for code in codes if _plain(chr(code))]
-    kinds[list(map(ord, asked))] = list(_kinds_of(tokenizer, asked))
+    characters = [chr(code) for codes in ASKED for code in codes if _plain(chr(code))]
+    kinds[list(map(ord, characters))] = list(_kinds_of(tokenizer, characters))
     kinds.setflags(write=False)
     return kinds
 
 
 def ends_word(tokenizer: Tokenizer, character: str) -> bool:
-    """Whether a tokenizer that `reads_words` reads a character apart from the letters around it."""
-    if "\ud800" <= character <= "\udfff":  # which no tokenizer takes
+    """Whether a tokenizer that `reads_words` separates a character from the letters around it."""
+    if "\ud800" <= character <= "\udfff":  # a surrogate, which no tokenizer accepts
         return False
     (kind,) = _kinds_of(tokenizer, [character])
     return kind in (Kind.SPACE, Kind.BREAK)
@@ -80,7 +80,7 @@ def text_of(codes: NDArray[np.integer[Any]]) -> str:
 
 @cache
 def word_characters() -> NDArray[np.bool_]:
-    """Whether each code point is a part of a term, as analyzers find them, shape (CODES,)."""
+    """Whether each code point is a part of a term, as the analyzers see it, shape (CODES,)."""
     words = np.zeros(CODES, dtype=np.bool_)
     for first in range(0, LAST_LETTERS, PIECE):
         piece = text_of(np.arange(first, first + PIECE))
@@ -92,7 +92,7 @@ def word_characters() -> NDArray[np.bool_]:
 
 @cache
 def spaced_kinds() -> NDArray[np.uint8]:
-    """What each code point is to an analyzer alone: SPACE, LETTER (read apart from its neighbours) or ODD, shape (CODES,)."""
+    """The Kind of each code point for an analyzer alone: SPACE, LETTER (independent of its neighbours) or ODD, shape (CODES,)."""
     kinds = np.full(CODES, Kind.ODD, dtype=np.uint8)
     kinds[[code for codes in ASKED for code in codes if _plain(chr(code))]] = Kind.LETTER
     kinds[[ord(space) for space in " \t\n\r"]] = Kind.SPACE
@@ -101,28 +101,28 @@ def spaced_kinds() -> NDArray[np.uint8]:
 
 
 def reads_words(tokenizer: Tokenizer) -> bool:
-    """Whether words and punctuation are found character by character, and tokens within them (BERT's WordPiece).
+    """Whether the tokenizer finds words and punctuation character by character, and tokens within them (BERT's WordPiece).
 
-    Not so where the vocabulary lacks the token for unknown words: such a tokenizer refuses a text with one.
+    False if the vocabulary lacks the token for unknown words: such a tokenizer refuses a text with an unknown word.
     """
     model, added = tokenizer.model, tokenizer.get_added_tokens_decoder().values()
     if not (isinstance(model, WordPiece) and isinstance(tokenizer.normalizer, BertNormalizer)):
         return False
     if not isinstance(tokenizer.pre_tokenizer, BertPreTokenizer) or model.token_to_id(model.unk_token) is None:
         return False
-    return all(token.special for token in added)  # others are found within words, too
+    return all(token.special for token in added)  # added tokens that are not special are found within words, too
 
 
 def _plain(character: str) -> bool:
-    """Whether it is lower-cased alone, to one character of the same sort, and is no control or combining mark."""
+    """Whether its lower case is one character of the same sort whatever its neighbours, and it is no control or combining mark."""
     lower = character.lower()
-    alike = len(lower) == 1 and bool(WORD.match(lower)) == bool(WORD.match(character))
-    sigma = character in "Σς"  # what Python makes of it depends on its neighbours
-    return character in "\t\n\r" or (alike and not sigma and unicodedata.category(character)[0] not in "CM")
+    same_sort = len(lower) == 1 and bool(WORD.match(lower)) == bool(WORD.match(character))
+    sigma = character in "Σς"  # its lower case in Python depends on its neighbours
+    return character in "\t\n\r" or (same_sort and not sigma and unicodedata.category(character)[0] not in "CM")
 
 
 def _kinds_of(tokenizer: Tokenizer, characters: Iterable[str]) -> Iterable[Kind]:
-    """The kinds of characters, by the words that "aCb" becomes."""
+    """The kinds of characters, from the words that the tokenizer finds in "aCb"."""
     text = " ".join(f"a{character}b" for character in characters)
     encoding = tokenizer.encode(text, add_special_tokens=False)
     words: dict[int, dict[int | None, list[int]]] = defaultdict(lambda: defaultdict(list))

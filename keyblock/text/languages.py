@@ -1,4 +1,4 @@
-"""Languages that Snowball has a stemmer for: their words become stems, without their stop words.
+"""Languages with a Snowball stemmer: their words become stems, and their stop words are dropped.
 
 Stems are Snowball's (PyStemmer), stop words those of stopwords-iso, which has none for Nepali, Serbian, Tamil and Yiddish.
 """
@@ -53,8 +53,8 @@ DOTLESS = str.maketrans({"I": "ı", "İ": "i"})  # Turkish
 
 @cache
 def stop_words(language: str) -> frozenset[str]:
-    """The language's stop words, in one spelling; none where stopwords-iso has none."""
-    import stopwordsiso  # reads its file
+    """The language's stop words, caseless; none if stopwords-iso has none."""
+    import stopwordsiso  # late: it reads its file on import
 
     return frozenset(map(caseless, stopwordsiso.stopwords(language))) if stopwordsiso.has_lang(language) else frozenset()
 
@@ -64,14 +64,14 @@ class Stems:
 
     Args:
         language: one of LANGUAGES.
-        stem: whether words are stemmed at all.
+        stem: whether words are stemmed.
         stop: whether stop words are dropped.
     """
 
     def __init__(self, language: str, *, stem: bool = True, stop: bool = True) -> None:
         self._name, self._turkish = LANGUAGES[language] if stem else None, language == "tr"
         self._stop = stop_words(language) if stop else frozenset()
-        self._local = threading.local()  # a Stemmer keeps state between calls: one a thread
+        self._local = threading.local()  # a Stemmer keeps state between calls: one for each thread
 
     def __call__(self, piece: str) -> str:
         """The stem of a piece of text, see `keyblock.text.universal.pieces`, without accents; empty for a stop word."""

@@ -1,7 +1,7 @@
-"""One spelling for what readers take for one: composed or not, upper or lower case, full or half width, with or without accents.
+"""One spelling for variants of a word: composed or not, upper or lower case, full or half width, with or without accents.
 
-Accents are folded by the habit of the script. Latin and Greek letters lose them, since people leave them out when they type.
-Russian й, Hindi's vowel signs and Japanese が are letters of their own, and stay. Arabic and Hebrew lose their vowel points.
+Whether accents are dropped depends on the script. Latin and Greek letters lose them, since people leave them out when they type.
+Russian й, Hindi's vowel signs and Japanese が are separate letters and stay. Arabic and Hebrew lose their vowel points.
 """
 
 import re
@@ -10,10 +10,10 @@ import unicodedata
 from keyblock.text.scripts import IGNORABLE
 
 _IGNORED = re.compile(f"[{IGNORABLE}]+")
-_DROPPED = "\u0591-\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670\u093c"  # whatever stands before them
+_DROPPED = "\u0591-\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670\u093c"  # dropped whatever precedes them
 VANISHING = re.compile(f"[{_DROPPED}]")
-"""A mark that `folded` leaves out behind any letter."""
-# of Cyrillic the stress marks and the dots of ё; of Arabic vowel points, hamza and tatweel; of Hebrew points; of Hindi nukta
+"""A mark that `folded` drops after any letter."""
+# Cyrillic: stress marks and the dots of ё; Arabic: vowel points, hamza and tatweel; Hebrew: points; Hindi: nukta
 _MARKS = re.compile(f"(?<=[a-zα-ω])[\u0300-\u036f]+|(?<=[а-я])[\u0300\u0301]|(?<=е)\u0308|[{_DROPPED}]")
 _ALIKE = str.maketrans(
     {
@@ -39,7 +39,7 @@ _ALIKE = str.maketrans(
 
 
 def caseless(text: str) -> str:
-    """The text without what only changes its looks: composed (NFKC), in one case, without ignorable characters.
+    """The text in one case, composed (NFKC), and without ignorable characters.
 
     >>> caseless("ＡＢＣ Straße")
     'abc strasse'
@@ -50,7 +50,7 @@ def caseless(text: str) -> str:
 
 
 def folded(text: str) -> str:
-    """A caseless text without the accents that its script's readers leave out.
+    """A caseless text without the accents that people of its script leave out.
 
     >>> folded("crème brûlée ёлка")
     'creme brulee елка'

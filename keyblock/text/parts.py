@@ -1,7 +1,7 @@
-"""Long texts cut into parts that are read one after the other, so that no step takes long whatever a text says.
+"""Cuts long texts into parts that are read one after the other, so that no step takes long for any text.
 
-Only for tokenizers that read word by word or unit by unit. Tokens of the parts are those of the whole: for words where a part ends
-behind a space, a punctuation mark or a Chinese character, for units (`keyblock.text.units`) where the next part starts with one.
+Only for tokenizers that read word by word or unit by unit. The parts have the same tokens as the whole text. With words, a part
+ends after a space, a punctuation mark or a Chinese character; with units (`keyblock.text.units`), the next part starts with a unit.
 """
 
 import unicodedata
@@ -13,7 +13,7 @@ class Part(NamedTuple):
     """Characters `start` to `end` of a text.
 
     Attributes:
-        at_space: whether it ends at a space, or with the text: between words, for the analyzer too.
+        at_space: whether it ends at a space or with the text, so that the analyzer's words are whole too.
     """
 
     start: int
@@ -22,16 +22,16 @@ class Part(NamedTuple):
 
 
 LastCut = Callable[[str, int, int], tuple[int, bool] | None]
-"""The last place in a text from one place up to another where a part may end, and whether it is at a space; None for none."""
+"""The last place between two places of a text where a part may end, and whether it is at a space; None if there is none."""
 
 
 def parts(text: str, last_cut: LastCut, most: int) -> Iterator[Part]:
-    """The parts of a text, one behind the other.
+    """The parts of a text, in order.
 
     Args:
         text: any Unicode.
-        last_cut: says where a part may end.
-        most: characters of a part, two at least, where there is a place to cut.
+        last_cut: finds a place where a part may end.
+        most: the most characters of a part, at least two; a part is longer if there is no place to cut.
     """
     start = 0
     while len(text) - start > most:
@@ -43,7 +43,7 @@ def parts(text: str, last_cut: LastCut, most: int) -> Iterator[Part]:
 
 
 def _cut(text: str, start: int, last_cut: LastCut, most: int) -> tuple[int, bool]:
-    """Where the part that starts here ends, and whether that is at a space; the text's end where there is no such place."""
+    """Where the part from `start` ends, and whether that is at a space; the text's end if there is no place to cut."""
     low, end = start + 1, len(text) - 1
     while low < end:
         high = min(low + most - 1, end)
@@ -54,11 +54,11 @@ def _cut(text: str, start: int, last_cut: LastCut, most: int) -> tuple[int, bool
 
 
 def nowhere(_text: str, _low: int, _high: int) -> None:
-    """Cuts no text."""
+    """Never cut a text."""
 
 
 def behind_words(ends_word: Callable[[str], bool]) -> LastCut:
-    """Cuts behind spaces, or else behind characters of which `ends_word` says that they are no part of a word; a space is none."""
+    """Cut after spaces, else after other characters that are no part of a word, by `ends_word`."""
 
     def last_cut(text: str, low: int, high: int) -> tuple[int, bool] | None:
         space = text.rfind(" ", low, high)
@@ -74,5 +74,5 @@ def behind_words(ends_word: Callable[[str], bool]) -> LastCut:
 
 
 def _stands_alone(character: str) -> bool:
-    """Whether what stands before it is read without it: it is no combining mark, and nothing that tokenizers drop."""
+    """Whether the text before the character is read without it: it is no combining mark, and tokenizers do not drop it."""
     return character != "\ufffd" and unicodedata.category(character)[0] not in "MC"

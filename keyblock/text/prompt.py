@@ -1,6 +1,6 @@
-"""The prompt of a model that answers in words: what stands around the query and the document, and how both are read in it.
+"""The prompt of a model that answers in words: the text around the query and the document, and how to tokenize it.
 
-Pieces are read one by one, as the authors of such models read them: tokens never reach over the border of two pieces.
+Pieces are tokenized one by one, as the authors of such models do: no token extends over the border of two pieces.
 """
 
 import re
@@ -19,8 +19,8 @@ class Prompt(BaseModel):
     """Texts with `{query}` once, `{instruction}` at most once, and `{document}` last, at the end of its piece."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    pieces: tuple[str, ...] = Field(min_length=1, description="read one by one; special tokens are spelled out in them")
-    instruction: str = Field("", description="what is asked of the model where a request says nothing")
+    pieces: tuple[str, ...] = Field(min_length=1, description="tokenized one by one; they contain special tokens by name")
+    instruction: str = Field("", description="the instruction if a request gives none")
 
     @model_validator(mode="after")
     def _places(self) -> Self:
@@ -33,12 +33,12 @@ class Prompt(BaseModel):
 
     @property
     def instructed(self) -> bool:
-        """Whether a request may say what is asked of the model."""
+        """Whether a request may give an instruction."""
         return any("{instruction}" in piece for piece in self.pieces)
 
     @cached_property
     def lead(self) -> str:
-        """The space in front of the document, which tokenizers of this kind read as a part of its first word."""
+        """The space before the document, which tokenizers of this kind read as a part of its first word."""
         return " " if self.pieces[self._document].endswith(" {document}") else ""
 
     @property
@@ -46,29 +46,29 @@ class Prompt(BaseModel):
         return next(i for i, piece in enumerate(self.pieces) if piece.endswith("{document}"))
 
     def head(self, tokenizer: Tokenizer, query: str, instruction: str | None = None) -> NDArray[np.int32]:
-        """Token ids of all that stands before the document.
+        """Token ids of the prompt before the document.
 
         Args:
-            tokenizer: of the model; special tokens in what a request says are no special tokens to it.
+            tokenizer: the model's tokenizer; it does not read special tokens in a request's texts as special.
             query: any text.
-            instruction: what is asked of the model; None for the prompt's own.
+            instruction: the model's task; None for the prompt's own.
         """
         values = {"query": query, "instruction": self.instruction if instruction is None else instruction}
         last = self.pieces[self._document].removesuffix(f"{self.lead}{{document}}")
         return _ids(tokenizer, [*self.pieces[: self._document], last], values)
 
     def tail(self, tokenizer: Tokenizer) -> tuple[int, ...]:
-        """Token ids of what stands behind the document."""
+        """Token ids of the prompt after the document."""
         return tuple(_ids(tokenizer, self.pieces[self._document + 1 :], {}).tolist())
 
     def text(self, query: str, document: str, instruction: str | None = None) -> list[str]:
-        """The pieces, filled in: for those who read them by another tokenizer."""
+        """The pieces with query, document and instruction filled in, to tokenize elsewhere."""
         values = {"query": query, "document": document, "instruction": self.instruction if instruction is None else instruction}
         return [_filled(piece, values) for piece in self.pieces]
 
 
 def _filled(piece: str, values: dict[str, str]) -> str:
-    """All places at once: braces in a query are text."""
+    """The piece with all places filled in at once, so that braces in a query stay text."""
     return _PLACE.sub(lambda place: values[place[1]], piece)
 
 

@@ -1,4 +1,4 @@
-"""Reads documents: by the compiled reader where there is one for their tokenizer, else plainly, with the same result."""
+"""Reads documents: by the compiled reader if there is one for their tokenizer, else in Python, with the same result."""
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial
@@ -15,9 +15,9 @@ from keyblock.text.reading import CutText, Reading, Rule, encoded
 from keyblock.text.tokenizer import Tokenizer
 from keyblock.text.units import borders_of
 
-PART = 1 << 16  # characters that are read in one step
+PART = 1 << 16  # the most characters that are read in one step
 Pause = Callable[[int], object]
-"""Is called after each step of reading with the characters that were read in it; may raise, so that reading ends."""
+"""Is called after each step of reading with the number of characters read in it; may raise to end the reading."""
 
 SAMPLE = "\n".join(
     (
@@ -32,9 +32,9 @@ class Reader:
     """Reads texts: any Unicode. Safe to use from several threads.
 
     Args:
-        tokenizer: the model's.
+        tokenizer: the model's tokenizer.
         analyzer: finds terms.
-        compiled: whether to read by `keyblock_native` where that is installed; it gives the same.
+        compiled: whether to read by `keyblock_native` if that is installed; the result is the same.
     """
 
     def __init__(self, tokenizer: Tokenizer, analyzer: Analyzer, *, compiled: bool = True) -> None:
@@ -45,18 +45,18 @@ class Reader:
     def read(self, texts: Sequence[str], pause: Pause = int) -> list[Reading]:
         """A reading of each text.
 
-        Long texts are read in steps of bounded length where it is known where their tokenizer may begin anew; others in one step.
+        Long texts are read in steps of bounded length if it is known where their tokenizer may restart; else in one step.
         """
         short = iter(self._short([text for text in texts if len(text) <= PART], pause))
         return [next(short) if len(text) <= PART else self._long(text, pause) for text in texts]
 
     def cut(self, texts: Sequence[str], rule: Rule | None, pause: Pause = int) -> list[CutText | None]:
-        """Texts in blocks, read and cut at once; None for one that has to be read, and then cut.
+        """Texts in blocks, read and cut in one step; None for a text that has to be read first, and then cut.
 
         Args:
             texts: any Unicode.
-            rule: how they are cut; none: in a way that no compiled reader knows.
-            pause: see `read`.
+            rule: how to cut them; none: in a way that no compiled reader supports.
+            pause: see `Pause`.
         """
         if self._compiled is None or rule is None:
             return [None] * len(texts)
@@ -66,7 +66,7 @@ class Reader:
         return [known.get(i) for i in range(len(texts))]
 
     def _short(self, texts: Sequence[str], pause: Pause) -> list[Reading]:
-        """Of texts that are read in one step, or of parts."""
+        """Readings of short texts or of parts of a text, each read in one step."""
         found = [None] * len(texts) if self._compiled is None else self._compiled.read(texts)
         rest = [text for text, reading in zip(texts, found, strict=True) if reading is None]
         pause(sum(map(len, texts)) - sum(map(len, rest)))
@@ -74,7 +74,7 @@ class Reader:
         return [next(plain) if reading is None else reading for reading in found]
 
     def _plain(self, texts: Sequence[str], pause: Pause) -> list[Reading]:
-        """As the tokenizer reads them, some PART characters at once: what it says of a text takes many times the text's memory."""
+        """Readings by the tokenizer, about PART characters at a time, since its output takes many times the text's memory."""
         found = list[Reading]()
         for _, group in groupby(zip(accumulate(map(len, texts)), texts, strict=True), lambda one: one[0] // PART):
             batch = [text for _, text in group]
@@ -83,14 +83,14 @@ class Reader:
         return found
 
     def _long(self, text: str, pause: Pause) -> Reading:
-        """Of a text that is read in parts, each by itself."""
+        """The reading of a long text from separately read parts."""
         places = list(parts(text, self._last_cut, PART))
         readings = [self._short([text[part.start : part.end]], pause)[0] for part in places]
         return joined(text, readings, apart=all(part.at_space for part in places))
 
 
 def _last_cut(tokenizer: Tokenizer, analyzer: Analyzer) -> LastCut:
-    """Says where long texts are cut for this tokenizer."""
+    """The function that finds where long texts may be cut for this tokenizer."""
     if character_kinds(tokenizer.backend) is not None:
         last_cut = behind_words(cache(partial(ends_word, tokenizer.backend)))
     elif (borders := borders_of(tokenizer.backend)) is not None:
@@ -103,13 +103,13 @@ def _last_cut(tokenizer: Tokenizer, analyzer: Analyzer) -> LastCut:
 
 
 def _compiled(tokenizer: Tokenizer, analyzer: Analyzer) -> CompiledReader | None:
-    """The compiled reader, where there is one for this tokenizer and this analyzer."""
+    """The compiled reader for this tokenizer and this analyzer, if there is one; else None."""
     reader = compiled_reader(tokenizer, analyzer)
     return reader if reader is not None and _agrees(reader.read([SAMPLE])[0], tokenizer) else None
 
 
 def _agrees(found: Reading | None, tokenizer: Tokenizer) -> bool:
-    """Whether SAMPLE is read as the tokenizer reads it: a last look at one that nobody here has met."""
+    """Whether SAMPLE is read as the tokenizer reads it: a final check for an unknown tokenizer."""
     (expected,) = tokenizer.encode([SAMPLE])
     places = np.asarray(expected.offsets, dtype=np.int32).reshape(-1, 2).T
     return found is not None and np.array_equal(found.ids, expected.ids) and np.array_equal(np.stack(found.places()), places)

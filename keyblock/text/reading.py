@@ -1,6 +1,6 @@
-"""Tokens and terms of documents, with their places in the text: the plain way, from what the tokenizer and the analyzer say.
+"""Tokens and terms of documents, with their places in the text, from the tokenizer and the analyzer in Python.
 
-The compiled way (`keyblock.text.compiled`) is held to this one by tests, over any Unicode and over real documents.
+Tests hold the compiled way (`keyblock.text.compiled`) to this one, with any Unicode and with real documents.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ Ints = NDArray[np.int32]
 
 
 class Terms(NamedTuple):
-    """Of several blocks.
+    """The terms of several blocks.
 
     Attributes:
         keys: shape (n_terms,), block by block.
@@ -30,11 +30,11 @@ class Terms(NamedTuple):
 
 
 class WholeSentences(NamedTuple):
-    """What the segmenter `whole_sentences` goes by, for a reader that cuts at once.
+    """The rule of the segmenter `whole_sentences`, for a reader that also cuts.
 
     Attributes:
-        clauses: whether each token ends a clause where a space follows it, shape (vocabulary,).
-        block_tokens: tokens a block has at most.
+        clauses: whether each token ends a clause if a space follows it, shape (vocabulary,).
+        block_tokens: the most tokens of a block.
     """
 
     clauses: NDArray[np.bool_]
@@ -42,21 +42,21 @@ class WholeSentences(NamedTuple):
 
 
 class ByStructure(NamedTuple):
-    """What the segmenter `structure` goes by, for a reader that cuts at once.
+    """The rule of the segmenter `structure`, for a reader that also cuts.
 
     Attributes:
-        block_tokens: tokens a block has at most.
+        block_tokens: the most tokens of a block.
     """
 
     block_tokens: int
 
 
 Rule = WholeSentences | ByStructure
-"""What a reader that cuts at once goes by."""
+"""The rule of a reader that also cuts."""
 
 
 class CutText(NamedTuple):
-    """A text in blocks: PreparedDocument says what `ids` (its token_ids), `bounds`, `starts` and `ends` are."""
+    """A text in blocks; PreparedDocument explains `ids` (its token_ids), `bounds`, `starts` and `ends`."""
 
     ids: Ints
     bounds: Ints
@@ -70,7 +70,7 @@ class Reading:
     """A document's text as tokens and terms.
 
     Attributes:
-        text: what was read.
+        text: the text.
         analyzer: finds its terms.
         ids: the tokens, shape (n_tokens,).
         heads, tails: where the tokens start and end in the text, in code points, shape (n_tokens,) each.
@@ -83,7 +83,7 @@ class Reading:
     tails: Ints
 
     def places(self) -> tuple[Ints, Ints]:
-        """Where the tokens start and end."""
+        """Where the tokens start and end in the text, in code points, shape (n_tokens,) each."""
         return self.heads, self.tails
 
     def offsets(self, bounds: Ints) -> tuple[Ints, Ints]:
@@ -91,18 +91,18 @@ class Reading:
         return self.heads[bounds[:, 0]], self.tails[bounds[:, 1] - 1]
 
     def terms(self, starts: Ints, ends: Ints, pause: Callable[[int], object] = int) -> Terms:
-        """The terms of the text between such places; `pause` is called with 0 between steps of bounded length."""
+        """The terms of the blocks between these offsets; `pause` is called with 0 between steps of bounded length."""
         return terms_between(self.text, starts, ends, self.analyzer, pause)
 
 
 def encoded(text: str, encoding: Encoding, analyzer: Analyzer) -> Reading:
-    """A text as the tokenizer reads it."""
+    """A reading from the tokenizer's encoding of a text."""
     heads, tails = np.asarray(encoding.offsets, dtype=np.int32).reshape(-1, 2).T
     return Reading(text, analyzer, np.asarray(encoding.ids, dtype=np.int32), heads.copy(), tails.copy())
 
 
 def terms_between(text: str, starts: Ints, ends: Ints, analyzer: Analyzer, pause: Callable[[int], object] = int) -> Terms:
-    """What an analyzer makes of the text between such places; `pause` is called with 0 again and again."""
+    """The analyzer's terms of the blocks between these offsets; `pause` is called with 0 after every AT_ONCE blocks."""
     blocks = []
     for number, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True), 1):
         blocks.append(analyzer.keys(text[start:end]))
@@ -112,7 +112,7 @@ def terms_between(text: str, starts: Ints, ends: Ints, analyzer: Analyzer, pause
 
 
 def concatenated(blocks: Sequence[Any]) -> Terms:
-    """The terms of blocks from the keys of each."""
+    """The terms of several blocks from the keys of each."""
     keys = [np.asarray(block, dtype=np.int64) for block in blocks]
     bounds = np.cumsum([0, *map(len, keys)], dtype=np.int32)
     return Terms(np.concatenate(keys) if keys else np.zeros(0, np.int64), bounds)

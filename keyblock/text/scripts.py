@@ -1,4 +1,4 @@
-"""What scripts ask of whoever looks for words: which put no spaces between them, and which characters belong to a word."""
+"""How to find words in scripts: which scripts put no spaces between words, and which characters belong to a word."""
 
 import re
 import unicodedata
@@ -11,7 +11,7 @@ UNSPACED = (
     "\u3041-\u309f\u30a1-\u30fa\u30fc-\u318f\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\ua48f\ua960-\ua97f\ua9e0-\ua9ff\uaa60-\uaadf"
     "\uac00-\ud7ff\uf900-\ufaff\uff66-\uffdc\U00016fe0-\U00018dff\U0001aff0-\U0001b16f\U00020000-\U0003fffd"
 )
-IGNORABLE = (  # characters that change how others look and say nothing: Unicode's formats, joiners and variation selectors
+IGNORABLE = (  # characters that only change how others look: Unicode's formats, joiners and variation selectors
     "\u00ad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180b-\u180f\u200c-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f"
     "\ufeff\ufff9-\ufffb\U000e0001\U000e0020-\U000e007f\U000e0100-\U000e01ef"
 )
@@ -21,9 +21,9 @@ ASSIGNED = range(0x20000)  # code points that may be a part of words of scripts 
 
 @cache
 def spaced_letters() -> str:
-    r"""A regular expression's set of what words of scripts with spaces are made of, without its brackets.
+    r"""The characters of words in scripts with spaces, as a regular expression's set without its brackets.
 
-    Letters, digits and underscores, as of Python's ``\w``, and the marks on them, which that leaves out.
+    These are letters, digits and underscores, as in Python's ``\w``, and the marks on them, which ``\w`` leaves out.
     """
     unspaced = re.compile(f"[{UNSPACED}]")
     return "".join(_ranges(code for code in ASSIGNED if _in_words(chr(code)) and not unspaced.match(chr(code)))) + IGNORABLE
@@ -31,7 +31,7 @@ def spaced_letters() -> str:
 
 @cache
 def joining() -> frozenset[str]:
-    """Characters that may become one with what stands before them, when a text is composed."""
+    """Characters that may merge with the character before them when a text is composed."""
     parts = (unicodedata.decomposition(chr(code)).split() for code in range(0x30000))
     second = {chr(int(pair[1], 16)) for pair in parts if len(pair) == 2 and pair[0][0] != "<"}
     return frozenset(second | set(map(chr, MEDIALS_AND_FINALS)))

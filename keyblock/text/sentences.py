@@ -1,9 +1,9 @@
-r"""Where the sentences of a text end, told from its characters alone.
+r"""Where the sentences of a text end, decided by its characters alone.
 
-A sentence ends behind ``. ! ? …`` before a space, and behind the full stops of scripts that put no space there; the quotes and
-brackets that close behind the mark stay with it. It goes on where the next word has no capital letter ("etc. and so on", 'Why?'
-he asked) in a text that has any, and behind abbreviations, initials and the numbers of list items. A line ends a sentence too,
-unless its text goes on in the next line, as in e-mails and books whose lines are broken at a width.
+A sentence ends after ``. ! ? …`` before a space, and after the full stops of scripts without a space there; closing quotes and
+brackets after the mark belong to the sentence. The sentence continues if the next word has no capital letter ("etc. and so on",
+'Why?' he asked) in a text with capital letters, and after abbreviations, initials and the numbers of list items. The end of a line
+also ends a sentence, unless the sentence continues in the next line, as in e-mails and books with wrapped lines.
 """
 
 import re
@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from keyblock.text.characters import CODES
 
-FULL_STOPS = "。！？｡।॥؟۔።։"  # that need no space behind them
+FULL_STOPS = "。！？｡।॥؟۔።։"  # these need no space after them
 CLOSING = "\"'”’“»)\\]}*_」』）】》〉"
 OPENING = "\"'“‘„«([{¿¡*_—–-"
 MARKS = ".!?…"
 BREAKS = "\n\r\f\v\x85\u2028\u2029"
 BULLETS = "-*•‣◦▪·–—#"
-IN_NAMES = " .'’-"  # beside word characters
+IN_NAMES = " .'’-"  # allowed in a speaker's name, in addition to word characters
 TITLES = frozenset(
     "dr mr mrs ms prof st mt ft gen col maj capt lt sgt cpl rev hon gov sen rep pres mme mlle vs cf viz e.g i.e".split()
 )
@@ -30,16 +30,16 @@ BEFORE_NUMBERS = frozenset(
     """no nos nr p pp vol vols fig figs eq eqs art sec ch par tab ref ca jan feb mar apr jun jul aug sep sept oct nov dec
     """.split()
 )
-BEGINNERS = frozenset(  # words that begin a sentence where they have a capital letter, whatever stands before them
+BEGINNERS = frozenset(  # words that begin a sentence if they have a capital letter, whatever precedes them
     """the this that these those it its he his she her they their we our you in on at by for from with as if but and or so
     however there then when where while after before during since although because what who why how""".split()
 )
-LONGEST = 6  # characters of an abbreviation at most, and one more
-WRAPPED = range(40, 101)  # characters of a line that a width may have broken
+LONGEST = 6  # one more than the most characters of an abbreviation
+WRAPPED = range(40, 101)  # lengths of a line that may have been wrapped, in characters
 PIECE = 1 << 16  # characters that are looked up at a time
 REACH = 5  # characters before a mark that are looked up: a longer word is no abbreviation
 _SPACE, _UPPER, _LOWER, _DIGIT, _PERIOD, _ASK, _MARK = range(1, 8)  # kinds of characters; 0 is any other
-ENDING = _PERIOD  # characters of this kind and those behind it may end a sentence
+ENDING = _PERIOD  # characters of this kind and of the later kinds may end a sentence
 KINDS = np.zeros(CODES, np.uint8)
 """The kind of each code point."""
 for _kind, _characters in (
@@ -60,31 +60,31 @@ _ITEM = re.compile(rf"[{BULLETS}]|\(?\w{{1,3}}[.)]\s|[\w{IN_NAMES}]{{1,40}}:\s")
 
 
 def sentence_ends(text: str) -> NDArray[np.int32]:
-    """Where sentences end, ascending, in code points: behind the last mark, quote or bracket of each; the text's end is left out.
+    """Where sentences end, ascending, in code points: after the last mark, quote or bracket of each; without the text's end.
 
     Args:
-        text: any Unicode; it takes time in proportion to its length.
+        text: any Unicode; the time is proportional to its length.
     """
     capitals = not text.islower()
-    certain, others = _looked_up(text, capitals)
+    certain, uncertain = _looked_up(text, capitals)
     ends: list[int] = []
-    doubtful: list[int] = []  # ends of lines before a capital letter: of sentences, unless the text's lines are broken at a width
-    broken, line = False, 0
-    for found in _marks_at(text, others):
+    doubtful: list[int] = []  # ends of lines before a capital letter: they end sentences, unless the text's lines are wrapped
+    wrapped, line = False, 0
+    for found in _marks_at(text, uncertain):
         if found["line"] is None:
             if found["mark"] is None or not _goes_on(text, found, capitals):
                 ends.append(found.end())
             continue
-        way = _line_end(text, line, found)
+        is_end = _line_end(text, line, found)
         line = found.end()
-        broken |= way is False
-        (doubtful if way is None else ends if way else []).append(found.start())
-    places = np.concatenate([certain, np.asarray(ends if broken else ends + doubtful, dtype=np.intp)])
+        wrapped |= is_end is False
+        (doubtful if is_end is None else ends if is_end else []).append(found.start())
+    places = np.concatenate([certain, np.asarray(ends if wrapped else ends + doubtful, dtype=np.intp)])
     return np.unique(places[places < len(text)]).astype(np.int32)
 
 
 def _marks_at(text: str, places: Sequence[int]) -> Iterator[re.Match[str]]:
-    """The marks and line ends at these places, each with what closes behind it."""
+    """The marks and line ends at these places, each with the quotes and brackets that close after it."""
     past = 0
     for place in places:
         if place >= past and (found := _END.match(text, place)):
@@ -93,19 +93,19 @@ def _marks_at(text: str, places: Sequence[int]) -> Iterator[re.Match[str]]:
 
 
 def _looked_up(text: str, capitals: bool) -> tuple[Places, list[int]]:
-    """Where sentences end beyond doubt, and the marks and line ends that must be read."""
-    ends, others = [np.zeros(0, np.intp)], list[int]()
+    """Where sentences certainly end, and the places of marks and line ends that must be examined."""
+    ends, uncertain = [np.zeros(0, np.intp)], list[int]()
     padded = " " * REACH + text + " " * REACH
     for first in range(0, len(text), PIECE):
         piece = padded[first : first + PIECE + 2 * REACH].encode("utf-32-le", "surrogatepass")
         ended, doubted = _by_neighbours(KINDS[np.frombuffer(piece, np.uint32)], capitals)
         ends.append(ended + first)
-        others += (doubted + first).tolist()
-    return np.concatenate(ends), others
+        uncertain += (doubted + first).tolist()
+    return np.concatenate(ends), uncertain
 
 
 def _by_neighbours(kinds: NDArray[np.uint8], capitals: bool) -> tuple[Places, Places]:
-    """Of a piece with REACH more characters on both sides: where sentences end beyond doubt, and the marks that must be read."""
+    """Where sentences certainly end in a piece with REACH more characters on both sides, and the marks that must be examined."""
     at = np.flatnonzero(kinds[REACH:-REACH] >= _PERIOD) + REACH
     mark, before, after, then = kinds[at], kinds[at - 1], kinds[at + 1], kinds[at + 2]
     letters = (kinds == _UPPER) | (kinds == _LOWER)
@@ -120,7 +120,7 @@ def _by_neighbours(kinds: NDArray[np.uint8], capitals: bool) -> tuple[Places, Pl
 
 
 def _goes_on(text: str, found: re.Match[str], capitals: bool) -> bool:
-    """Whether the sentence goes on behind the mark that was found."""
+    """Whether the sentence continues after the found mark."""
     following, at = found["next"] or "", found.start()
     if not following:
         return False
@@ -150,7 +150,7 @@ def _abbreviates(text: str, word: str, at: int, following: int) -> bool:
 
 
 def _line_end(text: str, start: int, found: re.Match[str]) -> bool | None:
-    """Whether the line from `start` ends a sentence; None where that depends on the text's other lines."""
+    """Whether the line from `start` ends a sentence; None if that depends on the text's other lines."""
     length, gap, following = found.start() - start, found["line"], text[found.end() : found.end() + 1]
     if gap.count("\n") != 1 or length not in WRAPPED or _ITEM.match(text, found.end()):
         return True
@@ -160,7 +160,7 @@ def _line_end(text: str, start: int, found: re.Match[str]) -> bool | None:
 
 
 def sentences(text: str) -> Iterator[tuple[int, int]]:
-    """Where each sentence starts and ends, in code points, the spaces around it left out; for reading, not for speed."""
+    """Where each sentence starts and ends, in code points, without the spaces around it; written for simplicity, not speed."""
     start = 0
     for end in [*sentence_ends(text).tolist(), len(text)]:
         piece = text[start:end]

@@ -1,12 +1,12 @@
-r"""Where a text may be cut, of any script and any kind: prose, Markdown, code, tables, records, conversations.
+r"""Where a text may be cut, in any script and any kind of text: prose, Markdown, code, tables, records, conversations.
 
 free      between two parts: at a blank line, before a heading, an item of a list, a row of a table, a record of CSV or JSON, a
-          speaker's turn, and where the indentation of code goes back
-sentence  behind a sentence, as `keyblock.text.sentences` has it, with the full stops of all scripts, and behind a statement of code
-clause    behind a comma, a semicolon, a colon or a dash of any script, behind a sentence inside a record or a row, and at a space
-          of Thai, Lao, Khmer or Myanmar, which put spaces between phrases
-none      behind a heading, the head of a table, a comment of code or the line that opens a block of it: they belong to what
-          follows; and behind a line of prose that goes on in the next one
+          speaker's turn, and where the indentation of code decreases
+sentence  after a sentence, as `keyblock.text.sentences` finds it, with the full stops of all scripts, and after a statement of code
+clause    after a comma, a semicolon, a colon or a dash of any script, after a sentence inside a record or a row, and at a space of
+          Thai, Lao, Khmer or Myanmar, which put spaces between phrases
+none      after a heading, the head of a table, a comment of code or the line that opens a block of code, which belong to the text
+          after them; and after a line of prose that continues in the next line
 """
 
 import re
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from keyblock.text.sentences import BREAKS, CLOSING, WRAPPED, sentence_ends
 
-# Sentence_Terminal of Unicode 15, without what `keyblock.text.sentences` knows
+# Sentence_Terminal of Unicode 15, without the marks in `keyblock.text.sentences`
 OTHER_STOPS = (
     "\u061d\u061e\u0700-\u0702\u07f9\u0837\u0839\u083d\u083e\u104b\u1362\u1367\u1368\u166e\u1735\u1736\u17d4\u17d5\u1803\u1809"
     "\u1944\u1945\u1aa8-\u1aab\u1b5a\u1b5b\u1b5e\u1b5f\u1b7d\u1b7e\u1c3b\u1c3c\u1c7e\u1c7f\u203c\u203d\u2047-\u2049\u2e2e\u2e3c"
@@ -31,33 +31,33 @@ COMMAS = (
     "\u055d\u060c\u061b\u07f8\u104a\u1363-\u1366\u1802\u1804\u1808\u3001\ua60d\ua6f5\ufe10\ufe11\ufe50\ufe51\uff0c\uff1a\uff1b"
     "\uff64"
 )
-PAUSES = ",;:\u2013\u2014"  # that end a clause before a space
+PAUSES = ",;:\u2013\u2014"  # these end a clause before a space
 PHRASED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\ua9e0-\ua9ff\uaa60-\uaa7f"  # scripts that put spaces between phrases
 ITEM_MARKS = "-*+\u2022\u2023\u25e6\u25aa\u30fb"
 WIDE_COLON = "\uff1a"
 TURN = rf"[^\W\d_][\w .'\u2019\-]{{0,39}}(?::\s|{WIDE_COLON})"
 _OTHER = re.compile(rf"[{OTHER_STOPS}]++[{CLOSING}]*+")
-_CLAUSE = re.compile(  # each branch starts with what it looks for, so that other characters are passed over at once
+_CLAUSE = re.compile(  # each branch starts with the characters that it matches, so that all others are skipped at once
     rf"[{PAUSES}][{CLOSING}]*+(?=\s)|[{COMMAS}]++[{CLOSING}]*+| (?=[{PHRASED}])(?<=[{PHRASED}] )"
     rf"|,(?=[\"{{\[])(?<=[\"\d\]}}],)"
 )
 _RECORD = re.compile(r",(?=\s*[{\[])(?<=[}\]],)")  # between two records of JSON in one line
 _LINE = re.compile(f"[^{BREAKS}]+")
 _BEGINS = re.compile(rf"#{{1,6}}\s|[{ITEM_MARKS}]\s|\(?\w{{1,3}}[.)]\s|\||[{{\[]|{TURN}")
-_OPENS = re.compile(r"#{1,6}\s|={3,}$|-{3,}$|\|[\s:|-]+\|?$|@\w")  # headings, what underlines them, heads of tables, decorators
+_OPENS = re.compile(r"#{1,6}\s|={3,}$|-{3,}$|\|[\s:|-]+\|?$|@\w")  # headings, their underlines, heads of tables, decorators
 _UNDERLINES = re.compile(r"={3,}$|-{3,}$|\|[\s:|-]+\|?$")
-_CLOSES = re.compile(r"[}\])]+[,;]?$|(?:```|~~~)$|end;?$|</[^>]*>$")  # lines that end what stands before them
+_CLOSES = re.compile(r"[}\])]+[,;]?$|(?:```|~~~)$|end;?$|</[^>]*>$")  # lines that close the block before them
 _FENCE = ("```", "~~~")
 _STATEMENT = re.compile(
     r"(?:return|yield|raise|await|import|const|let|var)\s|from\s\S+\simport\s|(?:if|for|while|with|def|class|async|else|try)\b.*[:{]$"
     r"|@\w|[\w.\[\]\"'*, ]{1,60}\s[-+*/|&]?=\s|[\w.]+\(|.*[)\]};]$"
 )
-_UNFINISHED = tuple("([{,\\")  # ends of a line whose statement goes on
-_LONG_WRAPPED = range(WRAPPED.stop, 200)  # characters of a line that an editor's width may have broken
+_UNFINISHED = tuple("([{,\\")  # ends of a line whose statement continues
+_LONG_WRAPPED = range(WRAPPED.stop, 200)  # lengths of a line that an editor may have wrapped, in characters
 
 
 class Cut(IntEnum):
-    """What a cut at a place costs; none is offered where it is NONE."""
+    """The cost of a cut at a place; NONE: no cut is possible there."""
 
     NONE = 0
     FREE = 1
@@ -69,13 +69,13 @@ class Line(NamedTuple):
     """A line that is not blank.
 
     Attributes:
-        start, end: in the text.
-        indent: characters of white space in front.
-        body: what stands there.
-        fields: delimiters of a record: commas, semicolons and tabs without a space behind them.
-        opens: whether it belongs to what follows.
-        blank: whether a blank line stands before it.
-        fenced: whether it stands inside a fence of code.
+        start, end: offsets in the text.
+        indent: characters of white space at its start.
+        body: the line without white space around it.
+        fields: counts of a record's delimiters: commas, semicolons and tabs without a space after them.
+        opens: whether it belongs to the text after it.
+        blank: whether a blank line precedes it.
+        fenced: whether it is inside a fenced code block.
     """
 
     start: int
@@ -89,14 +89,14 @@ class Line(NamedTuple):
 
 
 def cuts(text: str) -> tuple[NDArray[np.int32], NDArray[np.int8]]:
-    """Places behind which a text may be cut, and what that costs.
+    """Places where a text may be cut, and the cost of each.
 
     Args:
-        text: any Unicode; it takes time in proportion to its length.
+        text: any Unicode; the time is proportional to its length.
 
     Returns:
-        Ascending places in code points, shape (n,), and a Cut for each, shape (n,): CLAUSE for sentences inside records alone; see
-        `clauses` for others.
+        Ascending places in code points, shape (n,), and a Cut for each, shape (n,). CLAUSE is only for sentences inside records;
+        `clauses` finds the ends of clauses.
     """
     sentence = np.unique(np.concatenate([sentence_ends(text), _other_ends(text)])).astype(np.int64)
     sentence = sentence[sentence > 0]  # a line break at the very start ends nothing
@@ -106,7 +106,7 @@ def cuts(text: str) -> tuple[NDArray[np.int32], NDArray[np.int8]]:
     kinds = np.concatenate([_of_sentences(sentence, rows), np.asarray([kind for _, kind in parts], dtype=np.int64)])
     order = np.lexsort((kinds, places))
     places, kinds = places[order], kinds[order]
-    first = np.append(True, np.diff(places) > 0)[: len(places)]  # of equal places the kind of the least number: NONE, FREE
+    first = np.append(True, np.diff(places) > 0)[: len(places)]  # among equal places, the kind with the smallest number
     return places[first].astype(np.int32), kinds[first].astype(np.int8)
 
 
@@ -117,20 +117,20 @@ def clauses(text: str) -> list[int]:
 
 @cache
 def _other_stops() -> NDArray[np.bool_]:
-    """Whether each code point up to the last full stop is one of OTHER_STOPS; the last place is for all others."""
+    """Whether each code point up to the last full stop is one of OTHER_STOPS; the last entry is for all higher code points."""
     stop = re.compile(f"[{OTHER_STOPS}]")
     return np.asarray([stop.match(chr(code)) is not None for code in range(0xFF10)])
 
 
 def _other_ends(text: str) -> list[int]:
-    """Where sentences end behind a full stop of OTHER_STOPS: few texts have one."""
+    """Where sentences end after a full stop of OTHER_STOPS, which few texts have."""
     stops = _other_stops()
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
     return [found.end() for found in _OTHER.finditer(text)] if stops[np.minimum(codes, len(stops) - 1)].any() else []
 
 
 def _of_sentences(places: NDArray[np.int64], rows: list[tuple[int, int]]) -> NDArray[np.int64]:
-    """SENTENCE for each place where one ends, and CLAUSE inside of rows, which are kept whole where they can be."""
+    """SENTENCE for each place where a sentence ends, but CLAUSE inside rows, which are kept whole if possible."""
     kinds = np.full(len(places), Cut.SENTENCE, np.int64)
     if rows:
         starts, ends = np.asarray(rows).T
@@ -140,7 +140,7 @@ def _of_sentences(places: NDArray[np.int64], rows: list[tuple[int, int]]) -> NDA
 
 
 def _parts(text: str) -> tuple[list[tuple[int, Cut]], list[tuple[int, int]]]:
-    """The ends of lines of which the text's parts decide what a cut behind them is; and where rows and records start and end."""
+    """The ends of lines where the text's structure decides the kind of cut; and where rows and records start and end."""
     parts, rows = list[tuple[int, Cut]](), list[tuple[int, int]]()
     before: Line | None = None
     for line in _lines(text):
@@ -148,44 +148,44 @@ def _parts(text: str) -> tuple[list[tuple[int, Cut]], list[tuple[int, int]]]:
             parts.append((before.end, kind))
         if line.body.startswith("|"):
             rows.append((line.start, line.end))
-        elif before is not None and _alike(before, line):
+        elif before is not None and _same_fields(before, line):
             rows += [(one.start, one.end) for one in (before, line) if not rows or rows[-1][0] < one.start]
         before = line
     return parts, rows
 
 
 def _between(before: Line, line: Line) -> Cut | None:
-    """What a cut between two lines is; none where the sentence decides."""
+    """The kind of cut between two lines; None if the sentence decides."""
     if before.opens or _UNDERLINES.match(line.body):
         return Cut.NONE
     if _CLOSES.match(line.body) and not line.blank:
         return Cut.NONE if line.fenced else None
     if line.blank or _BEGINS.match(line.body) or line.body.startswith(_FENCE) or before.body.startswith(_FENCE):
         return Cut.FREE
-    if _alike(before, line) or (line.indent < before.indent and not _wrapped(before)):
+    if _same_fields(before, line) or (line.indent < before.indent and not _wrapped(before)):
         return Cut.FREE
     if _is_code(before) and _is_code(line) and not before.body.endswith(_UNFINISHED):
         return Cut.SENTENCE
     return Cut.NONE if _goes_on(before, line) else None
 
 
-def _alike(before: Line, line: Line) -> bool:
-    """Whether two lines have as many fields: records of a table."""
+def _same_fields(before: Line, line: Line) -> bool:
+    """Whether two lines have the same number of fields, as the records of a table do."""
     return max(line.fields) > 1 and any(has > 1 and has == had for has, had in zip(line.fields, before.fields, strict=True))
 
 
 def _is_code(line: Line) -> bool:
-    """Whether it reads like a statement."""
+    """Whether a line looks like a statement of code."""
     return line.fenced or _STATEMENT.match(line.body) is not None
 
 
 def _goes_on(before: Line, line: Line) -> bool:
-    """Whether a line that is longer than `keyblock.text.sentences` takes for a broken one goes on in the next one."""
+    """Whether a line that is too long to count as wrapped in `keyblock.text.sentences` continues in the next line."""
     return len(before.body) in _LONG_WRAPPED and _wrapped(before) and line.body[0].islower()
 
 
 def _wrapped(line: Line) -> bool:
-    """Whether a line of prose may go on in the next one."""
+    """Whether a line of prose may continue in the next line."""
     return len(line.body) >= WRAPPED.start and (line.body[-1].isalpha() or line.body[-1] == ",")
 
 

@@ -1,14 +1,14 @@
-r"""Where a text may be cut so that a tokenizer reads the pieces apart as it reads them together.
+r"""Where a text may be cut so that a tokenizer reads the separate pieces in the same way as the whole text.
 
-In "naïve  words, here", to a tokenizer of SentencePiece and to one of bytes:
+In "naïve  words, here", for a SentencePiece tokenizer and for a byte-level one:
 
-unit    what lies between two such places: "naïve" and "  words," and " here"; of bytes the comma is a unit of its own
-solid   a character that every tokenizer sees and that does not melt with a space: a letter, digit, mark of punctuation or symbol
-        that Unicode 3.2 and this Python know alike
+unit    the text between two such places: "naïve" and "  words," and " here"; for a byte-level one the comma is a separate unit
+solid   a character that every tokenizer sees and that does not merge with a space: a letter, digit, punctuation mark or symbol with
+        the same category in Unicode 3.2 and this Python
 
-Both kinds of tokenizers split a text at white space before they look for tokens, and normalise it in a way that looks at
-neighbours alone. So a text may be cut in front of white space between two solid characters. Which tokenizers do so is read from
-their description; all others have no units.
+Both kinds of tokenizers split a text at white space before they look for tokens, and their normalisation depends on neighbouring
+characters only. So a text may be cut before white space between two solid characters. A tokenizer's description shows whether it
+works this way; all others have no units.
 """
 
 import json
@@ -27,14 +27,14 @@ from tokenizers import Tokenizer, models
 from keyblock.text.characters import CODES
 
 SPACES = " \t\n\r"
-MARKS = 8  # that `ends_solid` looks behind: a long text is not cut into parts behind a word that ends in as many
-KNOWN = 0x30000  # code points from here on are no solid ones
+MARKS = 8  # the most characters that `ends_solid` looks at: a long text is not cut after a word that ends in so many marks
+KNOWN = 0x30000  # code points from here on are not solid
 SOFT = "\u0e33\u0eb3\u115f\u1160\u2581\u3164\uff9e\uff9f\uffa0\ufffc\ufffd"  # letters and symbols that join others, or are blank
 LOCAL = ("Lowercase", "NFC", "NFD", "NFKC", "NFKD", "Nmt", "Precompiled", "StripAccents")  # normalizers
 UNKNOWN = "\U0010fffd"  # a character for private use: no vocabulary has it
-BLANKS = (" {2,}", r"\s{2,}|[\n\r\t]", r"\s+")  # what normalizers replace that look at white space alone
+BLANKS = (" {2,}", r"\s{2,}|[\n\r\t]", r"\s+")  # the patterns of normalizers that replace only white space
 GPT_2 = r"""'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
-WITH_NEWLINES = tuple(  # of Qwen 2 and 3, Llama 3, Qwen 3.5: line breaks behind a mark of punctuation are a part of it
+WITH_NEWLINES = tuple(  # of Qwen 2 and 3, Llama 3, Qwen 3.5: line breaks after a punctuation mark belong to it
     rf"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{{L}}\p{{N}}]?{letter}+|{number}| ?[^\s{other}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
     for letter, number, other in (
         (r"\p{L}", r"\p{N}", r"\p{L}\p{N}"),
@@ -42,7 +42,7 @@ WITH_NEWLINES = tuple(  # of Qwen 2 and 3, Llama 3, Qwen 3.5: line breaks behind
         (r"[\p{L}\p{M}]", r"\p{N}", r"\p{L}\p{M}\p{N}"),
     )
 )
-SPACE, SOLID, MARK, LETTER, NUMBER, OTHER = (1 << bit for bit in range(6))  # what a character may be, as bits
+SPACE, SOLID, MARK, LETTER, NUMBER, OTHER = (1 << bit for bit in range(6))  # sorts of characters, as bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,9 @@ class Borders:
     """Where the units of a tokenizer end.
 
     Attributes:
-        breaks_join: whether line breaks may be read with a mark of punctuation in front of them.
-        words_end: whether a unit ends behind each word, in front of a mark of punctuation, too.
-        spaces: characters of SPACES that the tokenizer splits texts at.
+        breaks_join: whether line breaks may be read together with a punctuation mark before them.
+        words_end: whether a unit also ends after each word, before a punctuation mark.
+        spaces: the characters of SPACES at which the tokenizer splits texts.
     """
 
     breaks_join: bool
@@ -60,7 +60,7 @@ class Borders:
     spaces: str = SPACES
 
     def last_cut(self, text: str, low: int, high: int) -> tuple[int, bool] | None:
-        """The last place from `low` up to `high` where a unit starts with a space, and True; None where none does."""
+        """The last place from `low` up to `high` where a unit starts with a space, and True; None if no unit does."""
         sorts = character_sorts()
         place = text.rfind(" ", low, high)
         while place >= 0:
@@ -72,7 +72,7 @@ class Borders:
 
 @cache
 def character_sorts() -> NDArray[np.uint8]:
-    """What each code point is, shape (CODES,): bits of SPACE, SOLID (LETTER, NUMBER or OTHER) and MARK."""
+    """The sort of each code point, shape (CODES,): bits of SPACE, SOLID (LETTER, NUMBER or OTHER) and MARK."""
     sorts = np.zeros(CODES, np.uint8)
     bits = {"L": SOLID | LETTER, "N": SOLID | NUMBER, "P": SOLID | OTHER, "S": SOLID | OTHER, "M": MARK}
     for code in range(KNOWN):
@@ -86,7 +86,7 @@ def character_sorts() -> NDArray[np.uint8]:
 
 
 def _kept(character: str, sort: str) -> int:
-    """The bits that a character of this sort keeps when it is normalised."""
+    """The bits that remain for a character of this sort when it is normalised."""
     normal = unicodedata.normalize("NFKC", character)
     if " " in normal:  # a diaeresis becomes a space and a mark, which may be dropped
         return 0
@@ -95,7 +95,7 @@ def _kept(character: str, sort: str) -> int:
 
 
 def ends_solid(text: str, end: int) -> bool:
-    """Whether white space behind this place is read without what stands before it: a solid character, perhaps with marks."""
+    """Whether white space after this place is read without the text before it: that ends in a solid character and its marks."""
     sorts = character_sorts()
     for place in range(end - 1, max(end - 1 - MARKS, -1), -1):
         if sorts[ord(text[place])] != MARK:
@@ -104,7 +104,7 @@ def ends_solid(text: str, end: int) -> bool:
 
 
 def borders_of(tokenizer: Tokenizer) -> Borders | None:
-    """Where a tokenizer's units end; None for one that is not known to read unit by unit."""
+    """Where a tokenizer's units end; None for a tokenizer that is not known to read unit by unit."""
     steps = [steps_of(part) for part in (tokenizer.normalizer, tokenizer.pre_tokenizer)]
     if not _reads_anything(tokenizer.model) or _trims_a_prefix(steps[1], steps_of(tokenizer.post_processor)):
         return None
@@ -118,18 +118,18 @@ def borders_of(tokenizer: Tokenizer) -> Borders | None:
 
 
 def _reads_anything(model: models.Model) -> bool:
-    """Whether it reads any word, and the same each time."""
+    """Whether the model reads any word, and always in the same way."""
     if isinstance(model, models.BPE):
         return not model.dropout
     try:
         model.tokenize(UNKNOWN)
-    except Exception:  # tokenizers raises bare Exception where the model has no token for unknown characters
+    except Exception:  # tokenizers raises bare Exception if the model has no token for unknown characters
         return False
     return True
 
 
 def steps_of(part: Any) -> list[dict[str, Any]]:
-    """The parts of a normalizer, a pre-tokenizer or a post-processor, without the sequences that they stand in."""
+    """The parts of a normalizer, a pre-tokenizer or a post-processor, with nested sequences flattened."""
     return [] if part is None else list(_flat(json.loads(part.__getstate__())))
 
 
@@ -143,31 +143,31 @@ def _flat(step: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _trims_a_prefix(pre_tokenizer: list[dict[str, Any]], post_processor: list[dict[str, Any]]) -> bool:
-    """Whether offsets leave out spaces, but in another way where a text begins, which may get one."""
+    """Whether offsets leave out spaces, but differently at the start of a text, which may get a space."""
     trims = any(step.get("trim_offsets") for step in post_processor)  # a pre-tokenizer's own setting does nothing
     return trims and any(step.get("add_prefix_space") for step in (*pre_tokenizer, *post_processor))
 
 
 def _is_metaspace(normalizer: list[dict[str, Any]], pre_tokenizer: list[dict[str, Any]]) -> bool:
-    """Whether words of SentencePiece are read one by one, with the space in front of each."""
+    """Whether the tokenizer reads SentencePiece's words one by one, each with the space before it."""
     if not all(map(_is_local, normalizer)) or not pre_tokenizer:
         return False
     *first, last = pre_tokenizer
     if [step["type"] for step in first] not in ([], ["WhitespaceSplit"], ["Punctuation"]) or last["type"] != "Metaspace":
         return False
-    # with "first" the first word of a text is marked as if a space stood before it, and no other where spaces are gone
+    # with "first", a text's first word is marked as after a space, but no other word once the split has removed the spaces
     return bool(last["split"]) and last["replacement"] == "\u2581" and (not first or last["prepend_scheme"] != "first")
 
 
 def _splits_at(tokenizer: Tokenizer, space: str) -> bool:
-    """Whether two words with a white space between them are two words to a tokenizer of SentencePiece."""
+    """Whether a SentencePiece tokenizer reads two words with this white space between them as two words."""
     text = f"a{space}a"
     normal = tokenizer.normalizer.normalize_str(text) if tokenizer.normalizer else text
     return len(tokenizer.pre_tokenizer.pre_tokenize_str(normal)) == 2
 
 
 def _is_local(step: dict[str, Any]) -> bool:
-    """Whether a normalizer looks at a character and those that join it alone, or at white space alone."""
+    """Whether a normalizer depends only on a character and its combining characters, or only on white space."""
     if step["type"] == "Strip":
         return not step["strip_left"]
     if step["type"] == "Replace":
@@ -176,20 +176,20 @@ def _is_local(step: dict[str, Any]) -> bool:
 
 
 def _within(added: Any) -> bool:
-    """Whether a token that was added to the vocabulary never reaches from one unit into another."""
+    """Whether an added token never extends from one unit into another."""
     return not (added.rstrip or added.single_word) and re.search(r"\S\s", added.content) is None
 
 
 def _ends_words(added: Any) -> bool:
-    """Whether a word ends inside a token that was added to the vocabulary, as in <think>."""
+    """Whether a word ends inside an added token, as in <think>."""
     sorts = [character_sorts()[ord(character)] for character in added.content]
-    return any(first & (LETTER | MARK) and second & OTHER for first, second in pairwise(sorts))  # NFC makes one of letter and mark
+    return any(first & (LETTER | MARK) and second & OTHER for first, second in pairwise(sorts))  # NFC may join letter and mark
 
 
 def _byte_level(pre_tokenizer: list[dict[str, Any]], added: list[Any]) -> Borders | None:
-    """Where units of byte-level BPE end, by the expression that splits its texts and the tokens that were added."""
+    """Where units of byte-level BPE end, by the expression that splits its texts and the added tokens."""
     *first, last = pre_tokenizer or [{"type": ""}]
-    if last["type"] != "ByteLevel" or (added and last["add_prefix_space"]):  # what follows an added token gets a space, too
+    if last["type"] != "ByteLevel" or (added and last["add_prefix_space"]):  # text after an added token gets a space, too
         return None
     words_end = not any(map(_ends_words, added))
     if not first and last["use_regex"]:

@@ -1,7 +1,7 @@
-"""Terms of any language: words where scripts put spaces between them, else pairs of neighbouring characters.
+"""Terms of any language: words in scripts with spaces between words, else pairs of neighbouring characters.
 
-Words are found as Unicode's UAX #29 has it, but end at apostrophes and full stops inside, so that "l'eau" meets "eau" and "Tesla's"
-meets "Tesla". Nothing is stemmed, and no word is left out.
+Words are those of Unicode's UAX #29, but end at apostrophes and full stops inside, so that "l'eau" matches "eau" and "Tesla's"
+matches "Tesla". There is no stemming, and there are no stop words.
 """
 
 import re
@@ -11,8 +11,8 @@ from functools import cache
 from keyblock.text.normalization import caseless, folded
 from keyblock.text.scripts import IGNORABLE, UNSPACED, spaced_letters
 
-STRETCH = 1024  # characters that are brought into one spelling at a time: sorting their marks may take their number squared
-HEAD = 256  # characters of a word that are read: longer ones are data
+STRETCH = 1024  # the most characters normalised at a time: sorting their marks may take quadratic time
+HEAD = 256  # the most characters of a word that are read: longer words are data
 
 
 @cache
@@ -22,9 +22,9 @@ def _pieces() -> re.Pattern[str]:
 
 
 def pieces(text: str) -> Iterator[str]:
-    """What `spelling` makes terms of, in order: words as they stand, and pairs of characters, already in one spelling.
+    """The pieces that `spelling` turns into terms, in order: words unchanged, and pairs of characters already normalised.
 
-    A stretch of one character is that character. It takes time in proportion to the text's length.
+    A stretch of one character gives that character. The time is proportional to the text's length.
     """
     for found in _pieces().finditer(text):
         if found[1] is None:
@@ -38,5 +38,5 @@ def pieces(text: str) -> Iterator[str]:
 
 
 def spelling(piece: str) -> str:
-    """The term of a piece; empty for one of nothing but ignorable characters."""
+    """The term of a piece; empty for a piece with only ignorable characters."""
     return folded(caseless(piece[:HEAD]))

@@ -1,4 +1,4 @@
-"""KeyBlock's reading of texts and choice of blocks, compiled; `keyblock.native` asks for it, and its users say what goes in."""
+"""KeyBlock's reading of texts and choice of blocks, compiled; only `keyblock.native` imports it."""
 
 from keyblock_native._core import (
     ASKED,
@@ -6,6 +6,7 @@ from keyblock_native._core import (
     FLAGS,
     INTERFACE,
     NONE,
+    PROCESSOR,
     RUNS,
     SEVERAL,
     SIGN_SHIFT,
@@ -46,6 +47,7 @@ __all__ = [
     "FLAGS",
     "INTERFACE",
     "NONE",
+    "PROCESSOR",
     "RUNS",
     "SEVERAL",
     "SIGN_SHIFT",

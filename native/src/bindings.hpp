@@ -1,4 +1,4 @@
-// What the parts of the module share: strings, arrays, and what a reader says of a text.
+// Shared by the parts of the module: strings, arrays, and the results of a reader.
 #pragma once
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -27,14 +27,14 @@ inline std::vector<Code> codes_of(nb::handle text) {
     return text_of(text).visit([](auto view) { return std::vector<Code>(view.data, view.data + view.size); });
 }
 
-// An array of the right size, made without the interpreter's lock, that becomes numpy's with it.
+// An array of the right size, made without the interpreter's lock, that becomes a NumPy array under the lock.
 template <class T>
 struct Array {
     std::unique_ptr<T[]> data;
     size_t size;
 
     explicit Array(const std::vector<T>& values) : Array(values, [](T value) { return value; }) {}
-    // What `column` makes of each row.
+    // The results of `column` for all rows.
     template <class Row, class Column>
     Array(const std::vector<Row>& rows, Column&& column) : data(new T[rows.size()]), size(rows.size()) {
         std::transform(rows.begin(), rows.end(), data.get(), column);
@@ -49,7 +49,7 @@ struct Array {
 
 constexpr auto ID = [](const Piece& token) { return token.id; };
 
-// A text that holds stretches of which nobody has said anything: given to its reader again in the text's place, it is read on.
+// A text with stretches that are not answered yet: the reader continues when it gets this in place of the text.
 struct Unfinished {
     nb::object text;
     Reading begun;
@@ -59,9 +59,9 @@ inline nb::handle text_or_its(nb::handle text) {
     return nb::isinstance<Unfinished>(text) ? nb::handle(nb::cast<const Unfinished&>(text).text) : text;
 }
 
-// What became of a text, made without the interpreter's lock.
+// The result of reading a text, made without the interpreter's lock.
 struct Found {
-    std::unique_ptr<Reading> begun;  // where it is unfinished
+    std::unique_ptr<Reading> begun;  // if the text is unfinished
 
     explicit Found(const Reading& found) : begun(found.missing.empty() ? nullptr : std::make_unique<Reading>(found)) {}
     nb::object unfinished(nb::handle text) { return nb::cast(Unfinished{nb::borrow(text), std::move(*begun)}); }
@@ -95,10 +95,10 @@ struct CutText : Found {
     }
 };
 
-// A list of what `work` makes of each text, or of one that is Unfinished: then it is given what was read of that.
+// A list of the results of `work` for each text or Unfinished, which `work` gets with the part read so far.
 template <class Result, class Work>
 nb::list each(const nb::list& texts, Work&& work) {
-    const nb::list kept(nb::steal<nb::list>(PyList_GetSlice(texts.ptr(), 0, PyList_GET_SIZE(texts.ptr()))));  // whatever becomes of the list
+    const nb::list kept(nb::steal<nb::list>(PyList_GetSlice(texts.ptr(), 0, PyList_GET_SIZE(texts.ptr()))));  // in case the list changes
     std::vector<Text> views;
     std::vector<const Reading*> begun;
     for (nb::handle text : kept) {

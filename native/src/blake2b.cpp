@@ -23,7 +23,7 @@ constexpr uint8_t ORDER[12][16] = {
     {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}, {14, 10, 4, 8, 9, 15, 13, 6, 1, 12, 0, 2, 11, 7, 5, 3},
 };
 constexpr size_t BLOCK = 128, WORDS = 16;
-constexpr size_t FEW = 2;  // 64-bit words that most terms fill
+constexpr size_t FEW = 2;  // 64-bit words that suffice for most terms
 
 uint64_t turned(uint64_t x, int by) { return x >> by | x << (64 - by); }
 
@@ -38,7 +38,7 @@ INLINED void mix(uint64_t* v, int a, int b, int c, int d, uint64_t x, uint64_t y
     v[b] = turned(v[b] ^ v[c], 63);
 }
 
-// A word of the block. Only the first SOME are other than 0: adding the rest is left out.
+// A word of the block. Only the first SOME are not 0: adding the rest is left out.
 template <size_t SOME, size_t i>
 uint64_t word(const uint64_t* m) {
     if constexpr (i < SOME) return m[i];

@@ -19,7 +19,7 @@ void force(std::vector<Place>& places, int32_t until, int32_t longest) {
     while (until - places.back().at > longest) places.push_back({places.back().at + longest, FORCED_COST});
 }
 
-// Where the text may be cut, in tokens from its start, and what a cut there costs.
+// Where the text may be cut, in tokens from its start, and the cost of a cut there.
 std::vector<Place> cut_candidates(const std::vector<uint8_t>& costs, int32_t longest) {
     const auto n = static_cast<int32_t>(costs.size());
     std::vector<Place> places{{0, 0}};
@@ -45,7 +45,7 @@ void split(const std::vector<uint8_t>& costs, size_t longest, Ints& found) {
     const std::vector<Place> places = cut_candidates(costs, most);
     std::vector<int> best(places.size());
     std::vector<size_t> before(places.size()), window(places.size());
-    size_t first = 0, last = 1;  // of the places within reach that no nearer place undercuts: the cheapest first
+    size_t first = 0, last = 1;  // of the places within reach that no nearer place beats, cheapest first
     for (size_t i = 1; i < places.size(); ++i) {
         while (places[window[first]].at < places[i].at - most) ++first;
         before[i] = window[first];
@@ -68,8 +68,8 @@ Ints WholeSentences::bounds(View<Unit> text, const Reading& reading) const {
         if (ends_clause(tokens[i].id) && tokens[i].tail < tokens[i + 1].head) costs[i] = CLAUSE_COST;
     Ints ends, bounds;
     sentences_.ends(text, reading.marks, ends);
-    size_t start = 0, token = 0;  // of the sentence; behind it
-    const auto close = [&](size_t end) {  // clauses are offered in sentences alone that are longer than a block
+    size_t start = 0, token = 0;  // of the sentence; after it
+    const auto close = [&](size_t end) {  // cuts at clauses are possible only in sentences longer than a block
         if (end - start <= longest_) std::fill(costs.begin() + static_cast<std::ptrdiff_t>(start), costs.begin() + static_cast<std::ptrdiff_t>(end), 0);
         start = end;
     };
@@ -86,7 +86,7 @@ Ints WholeSentences::bounds(View<Unit> text, const Reading& reading) const {
 
 namespace {
 
-// Counts the tokens that start before places, which come in the order of the text.
+// Counts the tokens that start before each place; the places come in the order of the text.
 class TokensBefore {
   public:
     explicit TokensBefore(const std::vector<Piece>& tokens) : tokens_(tokens) {}
@@ -101,7 +101,7 @@ class TokensBefore {
     size_t n_ = 0;
 };
 
-// Whether a cut behind each token is one inside of what is longer than a block between two cuts; nothing where none is.
+// Whether a cut after each token is inside a stretch between two cuts that is longer than a block; empty if there is no such stretch.
 std::vector<uint8_t> inside_long(const std::vector<uint8_t>& costs, size_t longest) {
     std::vector<uint8_t> found;
     const size_t n = costs.size();
@@ -121,13 +121,13 @@ std::vector<uint8_t> inside_long(const std::vector<uint8_t>& costs, size_t longe
 template <class Unit>
 Ints ByStructure::bounds(View<Unit> text, const Reading& reading) const {
     std::vector<uint8_t> costs(reading.tokens.size(), 0);
-    Ints within, bounds;  // within: tokens that end a sentence inside of a row
+    Ints within, bounds;  // within: tokens that end a sentence inside a row
     TokensBefore before(reading.tokens);
     for (const Cut cut : structure_.cuts(text, reading.marks)) {
         const size_t n = before(cut.place);
         if (n == 0) continue;
         if (cut.kind == CLAUSE_CUT) within.push_back(static_cast<int32_t>(n - 1));
-        else costs[n - 1] = cut.kind;  // of several cuts behind a token the last one counts
+        else costs[n - 1] = cut.kind;  // of several cuts after a token, the last one counts
     }
     offer_clauses(text, reading, within, costs);
     split(costs, longest_, bounds);
@@ -147,12 +147,12 @@ void ByStructure::offer_clauses(View<Unit> text, const Reading& reading, const I
 
 namespace {
 
-// Finds the keys of blocks, which come in the order of the text.
+// Finds the keys of blocks; the blocks come in the order of the text.
 class TermFinder {
   public:
     TermFinder(const KeysBetween& apart, const std::vector<Run>& runs) : apart_(apart), runs_(runs) {}
 
-    // Appends the keys between two places; false where only Python can tell them.
+    // Appends the keys between two places; returns false if only Python can find them.
     bool between(int32_t start, int32_t end, std::vector<int64_t>& found) {
         while (first_ < runs_.size() && runs_[first_].tail <= start) ++first_;
         const size_t n_found = found.size();
@@ -170,7 +170,7 @@ class TermFinder {
   private:
     const KeysBetween& apart_;
     const std::vector<Run>& runs_;
-    size_t first_ = 0;  // that ends behind the block's start
+    size_t first_ = 0;  // the first run that ends after the block's start
 };
 
 }  // namespace
@@ -183,7 +183,7 @@ Blocks blocks_between(const Reading& reading, const KeysBetween& apart, const In
         const int32_t first = bounds[i], last = bounds[i + 1];
         int32_t start = reading.tokens[static_cast<size_t>(first)].head;
         const int32_t end = reading.tokens[static_cast<size_t>(last) - 1].tail;
-        // a character of several tokens may be cut in two: it is the first block's, unless the second has no other
+        // a cut may split a character of several tokens: it belongs to the first block, unless the second has no other
         if (i > 0 && blocks.ends.back() < end) start = std::max(start, blocks.ends.back());
         blocks.bounds.push_back(first), blocks.bounds.push_back(last);
         blocks.starts.push_back(start), blocks.ends.push_back(end);

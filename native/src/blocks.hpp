@@ -1,4 +1,4 @@
-// Blocks of a text that is read. One class a segmenter: `whole_sentences` and `structure` here; others have their place beside them.
+// Blocks of a text that was read. One class for each segmenter: `whole_sentences` and `structure` so far.
 #pragma once
 #include <functional>
 #include <variant>
@@ -15,10 +15,10 @@ struct Blocks {
     Ints starts, ends;  // in the text
     std::vector<int64_t> keys;
     Ints key_bounds;
-    Ints asked;  // blocks whose terms Python has to find: they cut an odd stretch, or hold a long one; their keys are left out
+    Ints asked;  // blocks whose terms Python must find: they cut an odd stretch, or hold a long one; their keys are left out
 };
 
-// Tokens that a block may have at most; throws std::invalid_argument for a number that no text could be cut by.
+// The most tokens of a block; throws std::invalid_argument for a number by which no text can be cut.
 size_t block_size(size_t longest);
 
 // keyblock.segmenters.split: the cheapest split into blocks of at most `longest` tokens; appends the bounds to `found`.
@@ -37,7 +37,7 @@ class WholeSentences {
     bool ends_clause(int32_t id) const { return static_cast<size_t>(id) < clauses_.size() && clauses_[static_cast<size_t>(id)] != 0; }
 
     const Sentences& sentences_;
-    std::vector<uint8_t> clauses_;  // whether each token ends a clause where a space follows it
+    std::vector<uint8_t> clauses_;  // whether each token ends a clause if a space follows it
     size_t longest_;
 };
 
@@ -64,10 +64,10 @@ Ints bounds_by(const Segmenter& segmenter, View<Unit> text, const Reading& readi
     return std::visit([&](const auto* one) { return one->bounds(text, reading); }, segmenter);
 }
 
-// Appends the keys of what stands between two places, read by itself; false, and nothing, where only Python can tell.
+// Appends the keys of the text between two places, read separately; returns false, and appends nothing, if only Python can find them.
 using KeysBetween = std::function<bool(size_t, size_t, std::vector<int64_t>&)>;
 
-// The blocks between such bounds, with their places and terms. `apart`: finds the terms of blocks that cut a run, or hold a long one.
+// The blocks between these bounds, with their places and terms. `apart` finds the terms of blocks that cut a run, or hold a long one.
 Blocks blocks_between(const Reading& reading, const KeysBetween& apart, const Ints& bounds);
 
 }  // namespace keyblock

@@ -1,4 +1,4 @@
-// What is said of each code point. Python says it: nothing here knows Unicode.
+// The properties of each code point. Python computes them: nothing here knows Unicode.
 #pragma once
 #include <cstring>
 #include <string>
@@ -14,7 +14,7 @@ constexpr Code CODES = 0x110000;
 enum Kind : uint32_t { ODD = 0, SPACE = 1, BREAK = 2, LETTER = 3 };  // keyblock.text.characters.Kind
 
 enum Flag : uint32_t {
-    KIND = 3,           // its Kind to the tokenizer
+    KIND = 3,           // its Kind for the tokenizer
     WORD = 1 << 2,      // \w
     WHITE = 1 << 3,     // \s
     LOWER = 1 << 4,     // islower()
@@ -22,35 +22,35 @@ enum Flag : uint32_t {
     DIGIT = 1 << 6,     // isdigit()
     DECIMAL = 1 << 7,   // \d
     MARK = 1 << 8,      // . ! ? and the ellipsis
-    FULL_STOP = 1 << 9,  // ends a sentence without a space behind it
+    FULL_STOP = 1 << 9,  // ends a sentence without a space after it
     CLOSING = 1 << 10,
     OPENING = 1 << 11,
     LINE_BREAK = 1 << 12,
     BULLET = 1 << 13,   // begins an item of a list
     NAME = 1 << 14,     // may stand in the name of a speaker
-    ENDS = 1 << 15,     // may end a sentence: its sign says so
+    ENDS = 1 << 15,     // may end a sentence, by its sign
 };
-constexpr uint32_t SIGN_SHIFT = 16;  // three bits: what it is to keyblock.text.sentences
+constexpr uint32_t SIGN_SHIFT = 16;  // three bits: its kind in keyblock.text.sentences
 enum Sign : uint32_t { OTHER, BLANK, UPPER_CASE, LOWER_CASE, NUMERAL, PERIOD, ASK, STOP };
 constexpr Sign sign_of(uint32_t flags) { return static_cast<Sign>(flags >> SIGN_SHIFT & 7); }
 
-enum LayoutFlag : uint32_t {  // what it is to keyblock.text.structure: the flags go on
+enum LayoutFlag : uint32_t {  // its properties in keyblock.text.structure: more flags
     ALPHABETIC = 1 << 19,  // isalpha()
-    OTHER_STOP = 1 << 20,  // ends a sentence without a space behind it, beside FULL_STOP
-    COMMA = 1 << 21,       // ends a clause without a space behind it
+    OTHER_STOP = 1 << 20,  // ends a sentence without a space after it, like FULL_STOP
+    COMMA = 1 << 21,       // ends a clause without a space after it
     PAUSE = 1 << 22,       // ends a clause before a space
     PHRASED = 1 << 23,     // of a script that puts spaces between phrases
     ITEM_MARK = 1 << 24,   // begins an item of a list before a space
-    WIDE_COLON = 1 << 25,  // stands behind the name of a speaker without a space
+    WIDE_COLON = 1 << 25,  // follows the name of a speaker without a space
 };
 constexpr Code NONE = 0xFFFFFFFF;
 
-// A table in pages, of which equal ones are kept once: 100 KB instead of 17 MB.
+// A table in pages; equal pages are stored once: 100 KB instead of 17 MB.
 class Characters {
   public:
-    // normal: what the tokenizer's normalizer makes of it, for a BREAK or a LETTER
-    // folded: a character that tokenizer and analyzer read alike: words are remembered so
-    // lower:  as the analyzer has it; NONE where that is several characters
+    // normal: the output of the tokenizer's normalizer, for a BREAK or a LETTER
+    // folded: a character that tokenizer and analyzer read in the same way; words are stored in this form
+    // lower:  the analyzer's lower case; NONE if that is several characters
     Characters(const Code* normal, const Code* folded, const Code* lower, const uint32_t* flags) : numbers_(CODES / PAGE) {
         std::unordered_map<std::string, uint16_t> known;
         std::vector<Rare> rare(PAGE);
@@ -98,7 +98,7 @@ class Characters {
 
     template <class Unit>
     size_t place(Unit c) const {
-        if (sizeof(Unit) == 1 || c < PAGE) return c;  // the first page is the first that was met
+        if (sizeof(Unit) == 1 || c < PAGE) return c;  // page 0 is the first one
         return numbers_[c / PAGE] * PAGE + c % PAGE;
     }
 

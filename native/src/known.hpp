@@ -1,4 +1,4 @@
-// What is known of words, found by their characters without a lock; one thread at a time adds more.
+// The stored results for words, found by their characters without a lock; one thread at a time adds more.
 #pragma once
 #include <atomic>
 #include <cstring>
@@ -10,13 +10,13 @@
 
 namespace keyblock {
 
-// Drawn in each process: nobody can prepare words that collide.
+// Random in each process, so that nobody can prepare words that collide.
 extern const uint64_t HASH_START, HASH_FACTOR;
 
-// A word of at most LONGEST characters, packed: a byte each where all are Latin-1, else four, with zeros up to eight bytes.
+// A word of at most LONGEST characters, packed: one byte for each if all are Latin-1, else four, with zeros up to eight bytes.
 class Spelling {
   public:
-    // Where its characters are written before it is closed, both ways.
+    // Where its characters are written before it is closed, in both widths.
     Code* codes() { return codes_; }
     uint8_t* narrow() { return narrow_; }
     // Packs and hashes them. `bits`: all of them or-ed.
@@ -28,7 +28,7 @@ class Spelling {
         for (size_t i = 0, n = n_words(); i < n; ++i) hash = mixed(hash, word(i));
         hash_ = hash * HASH_FACTOR;
     }
-    // What tells a short word, and where it is found; `from` and `size` as for `take`.
+    // What identifies a short word, and where it is found; `from` and `size` as for `take`.
     struct Short {
         uint64_t mark, hash;
         uint32_t shape;
@@ -36,7 +36,7 @@ class Spelling {
             hash = mixed(HASH_START ^ shape, mark) * HASH_FACTOR;
         }
     };
-    // The same of characters that stand elsewhere, a byte each; eight bytes more may be read there. Its codes are not written.
+    // The same for characters elsewhere, one byte each; eight more bytes may be read there. The word's codes are not written.
     void take(const uint8_t* from, size_t size) {
         size_ = size, wide_ = false;
         uint64_t hash = HASH_START ^ shape();
@@ -51,7 +51,7 @@ class Spelling {
     uint64_t hash() const { return hash_; }
     uint32_t shape() const { return static_cast<uint32_t>(size_ << 1 | wide_); }  // never 0
     bool is_short() const { return !wide_ && size_ <= 8; }
-    // What tells it from most others of its shape, and from all others where it is short.
+    // Distinguishes it from most other words of its shape, and from all others if it is short.
     uint64_t mark() const { return is_short() ? word(0) : hash_; }
     const uint8_t* bytes() const { return wide_ ? reinterpret_cast<const uint8_t*>(codes_) : narrow_; }
     size_t n_words() const { return words_of(shape()); }
@@ -62,7 +62,7 @@ class Spelling {
         hash = (hash ^ word) * HASH_FACTOR;
         return hash ^ hash >> 32;
     }
-    // The first eight bytes, or as many as there are, with zeros behind them.
+    // The first eight bytes, or all if there are fewer, followed by zeros.
     static uint64_t first_bytes(const uint8_t* from, size_t size) {
         uint64_t found = 0;
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
@@ -86,10 +86,10 @@ class Spelling {
     uint64_t hash_ = 0;
 };
 
-// What became of a word that is more than one token, or not short. It is written once, and only read then.
+// The result for a word that is more than one token, or not short. It is written once, and then only read.
 struct alignas(8) Entry {
     uint32_t n_words, n_pieces, n_keys, unused;
-    // behind it stand the keys, its spelling and the pieces
+    // followed in memory by the keys, its spelling and the pieces
     const int64_t* keys() const { return reinterpret_cast<const int64_t*>(this + 1); }
     const uint8_t* spelling() const { return reinterpret_cast<const uint8_t*>(keys() + n_keys); }
     const Piece* pieces() const { return reinterpret_cast<const Piece*>(spelling() + 8 * n_words); }
@@ -97,13 +97,13 @@ struct alignas(8) Entry {
 
 class Known {
   public:
-    // Words after which no more are kept; whoever fills it makes a new one. A word takes 64 bytes, and some 60 more where it has an entry.
-    static constexpr size_t MOST = 1 << 17;  // a power of two, as any number that is given
+    // The most words that are kept; the thread that fills it makes a new one. A word takes 64 bytes, and about 60 more with an entry.
+    static constexpr size_t MOST = 1 << 17;  // a power of two, as any number must be
 
-    // A word: most are short and one token, and need no second look into memory.
+    // A word: most are short and have one token, and need no second look-up in memory.
     struct alignas(32) Slot {
-        std::atomic<uint32_t> shape{0};  // 0 where it is free; written last
-        int32_t id;                      // its one token, where there is no entry
+        std::atomic<uint32_t> shape{0};  // 0 if it is free; written last
+        int32_t id;                      // its only token, if there is no entry
         uint64_t mark;
         int64_t key;  // its first
         const Entry* entry;
@@ -115,21 +115,21 @@ class Known {
     };
 
     explicit Known(size_t most = MOST) : most_(most), slots_(new Slot[2 * most]) {}
-    // Its slot; null where it is not known.
+    // Its slot; null if the word is not stored.
     const Slot* find(const Spelling& word) const {
         return find(word.hash(), [&](const Slot& slot, uint32_t shape) { return slot.holds(word, shape); });
     }
-    // The same of a short word, of which these are told.
+    // The same for a short word, given by its hash and mark.
     const Slot* find(uint64_t hash, uint32_t own, uint64_t mark) const {
         return find(hash, [=](const Slot& slot, uint32_t shape) { return shape == own && slot.mark == mark; });
     }
-    // Asks memory for what `find` needs.
+    // Prefetches the memory that `find` needs.
     void expect([[maybe_unused]] uint64_t hash) const {
 #if defined(__GNUC__)
         __builtin_prefetch(&slots_[first_slot(hash)]);
 #endif
     }
-    // The word's slot, maybe of a thread that was first; null where it is full. There is one key at least.
+    // The word's slot, which another thread may have added first; null if the table is full. There is at least one key.
     const Slot* add(const Spelling& word, const std::vector<Piece>& pieces, const std::vector<int64_t>& keys);
     bool full() const { return size_.load(std::memory_order_relaxed) >= most_; }
 

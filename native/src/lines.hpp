@@ -1,4 +1,4 @@
-// The lines of a text, and what each says by itself: keyblock.text.structure, whose expressions are spelled out here.
+// The lines of a text and the properties of each: keyblock.text.structure, whose regular expressions are written out here.
 #pragma once
 #include <array>
 #include <string_view>
@@ -8,9 +8,9 @@
 
 namespace keyblock {
 
-constexpr size_t LONG_WRAPPED_TO = 199;  // beyond WRAPPED_TO: characters of a line that an editor's width may have broken
+constexpr size_t LONG_WRAPPED_TO = 199;  // beyond WRAPPED_TO: lengths of a line that an editor may have wrapped
 
-// What stands in a line, without the white space around it: not empty. Each question takes time in proportion to its length.
+// A line without the white space around it: not empty. Each question takes time proportional to its length.
 template <class Unit>
 class Body {
   public:
@@ -21,7 +21,7 @@ class Body {
     bool is_lower() const { return is(0, LOWER); }
     bool is_fence() const { return starts_with("```") || starts_with("~~~"); }
 
-    // Marks without a space behind them.
+    // Marks without a space after them.
     int32_t fields(char mark) const {
         const auto own = static_cast<Unit>(mark), space = static_cast<Unit>(' ');
         int32_t n = data_[size_ - 1] == own;
@@ -35,7 +35,7 @@ class Body {
         return is_heading() || is_numbered() || is_turn();
     }
 
-    // Whether it belongs to what follows: a heading, what underlines one, a head of a table, a decorator (_OPENS).
+    // Whether it belongs to the text after it: a heading, its underline, a head of a table, a decorator (_OPENS).
     bool opens() const { return is_heading() || underlines() || is_decorator(); }
 
     bool underlines() const {  // _UNDERLINES
@@ -53,14 +53,14 @@ class Body {
         return (size_ == 3 && is_fence()) || (starts_with("end") && 3 + (code(3) == ';') == size_);
     }
 
-    // Whether it reads like a statement of code (_STATEMENT).
+    // Whether it looks like a statement of code (_STATEMENT).
     bool is_statement() const {
         return is_one_of(last(), ")]};") || is_command() || is_import() || opens_block() || is_decorator() || assigns() || calls();
     }
 
     bool is_unfinished() const { return is_one_of(last(), "([{,\\"); }
 
-    // Whether a line of prose may go on in the next one.
+    // Whether a line of prose may continue in the next line.
     bool is_wrapped() const { return size_ >= WRAPPED_FROM && (is(size_ - 1, ALPHABETIC) || last() == ','); }
     bool is_wrapped_late() const { return size_ > WRAPPED_TO && size_ <= LONG_WRAPPED_TO && is_wrapped(); }
 
@@ -75,12 +75,12 @@ class Body {
             if (code(at) != static_cast<Code>(word[at])) return false;
         return true;
     }
-    // Where what stands from `at` on is no longer one of these.
+    // The first place from `at` on whose character is none of these.
     size_t over(size_t at, std::string_view some) const {
         while (is_one_of(code(at), some)) ++at;
         return at;
     }
-    // Where the character is, from `at` on; the end where it is not.
+    // The first place of the character from `at` on; the end if there is none.
     size_t until(size_t at, char c) const {
         while (at < size_ && code(at) != static_cast<Code>(c)) ++at;
         return at;
@@ -98,7 +98,7 @@ class Body {
         return end > from && is_one_of(code(end), ".)") && is(end + 1, WHITE);
     }
 
-    bool is_turn() const {  // TURN: no colon may stand in a name, so it stands behind all of it
+    bool is_turn() const {  // TURN: a name has no colon, so the colon follows the whole name
         if (!is(0, WORD) || is(0, DECIMAL) || code(0) == '_') return false;
         size_t end = 1;
         while (end < NAME_LENGTH && is(end, NAME)) ++end;
@@ -127,7 +127,7 @@ class Body {
         return false;
     }
 
-    bool assigns() const {  // [\w.\[\]"'*, ]{1,60}\s[-+*/|&]?=\s: the white space may be one of the spaces in front
+    bool assigns() const {  // [\w.\[\]"'*, ]{1,60}\s[-+*/|&]?=\s: the white space may be one of the spaces before it
         for (size_t at = 0; at < 60 && (is(at, WORD) || is_one_of(code(at), ".[]\"'*, ")); ++at) {
             if (!is(at + 1, WHITE)) continue;
             const size_t sign = at + 2 + is_one_of(code(at + 2), "-+*/|&");
@@ -147,7 +147,7 @@ class Body {
     size_t size_;
 };
 
-// keyblock.text.structure.Line: one that is not blank.
+// keyblock.text.structure.Line: a line that is not blank.
 template <class Unit>
 struct Line {
     int32_t start, end;
@@ -159,11 +159,11 @@ struct Line {
     bool is_code() const { return fenced || body.is_statement(); }
 };
 
-// Gives the lines of a text that are not blank, one after the other.
+// Iterates over the lines of a text that are not blank.
 template <class Unit>
 class Lines {
   public:
-    // marks: where characters stand that may end a sentence, ascending; line breaks are among them.
+    // marks: places of the characters that may end a sentence, ascending; line breaks are among them.
     Lines(const Characters& characters, View<Unit> text, const std::vector<int32_t>& marks)
         : characters_(characters), text_(text), marks_(marks) {}
 
@@ -207,7 +207,7 @@ class Lines {
     const Characters& characters_;
     const View<Unit> text_;
     const std::vector<int32_t>& marks_;
-    size_t end_ = 0;  // of the line before, a blank one too
+    size_t end_ = 0;  // of the line before, which may be blank
     bool blank_ = false, fenced_ = false;
 };
 

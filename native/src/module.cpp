@@ -1,4 +1,4 @@
-// What Python sees. All work is done without the interpreter's lock; objects do not change once they are made.
+// The Python interface. All work is done without the interpreter's lock; objects do not change once they are made.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unordered_set.h>
 #include <nanobind/stl/variant.h>
@@ -7,6 +7,7 @@
 #include "bindings.hpp"
 #include "near_tokens.hpp"
 #include "porter.hpp"
+#include "processors.hpp"
 #include "selection_module.hpp"
 #include "sentences.hpp"
 #include "vectors.hpp"
@@ -30,7 +31,7 @@ nb::list cut_texts(const WordReader& reader, const nb::list& texts, const Segmen
     });
 }
 
-// Where characters stand that may end a sentence: what a reader finds beside tokens and terms.
+// Places of characters that may end a sentence, which a reader finds beside tokens and terms.
 template <class Unit>
 Ints marks_of(const Characters& characters, View<Unit> text) {
     Ints marks;
@@ -39,7 +40,7 @@ Ints marks_of(const Characters& characters, View<Unit> text) {
     return marks;
 }
 
-// What `work` finds in a text.
+// The places that `work` finds in a text.
 template <class Result, class Work>
 Result found_in(nb::handle text, Work&& work) {
     const Text view = text_of(text);
@@ -102,7 +103,7 @@ void make_word_reader(WordReader* self, const Characters& characters, const nb::
     self->meet(described.tokens);
 }
 
-// A TokenTable and the arrays that it is of.
+// A TokenTable and the arrays that it uses.
 class Encoder {
   public:
     using Table = nb::ndarray<const int8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
@@ -145,7 +146,7 @@ void make_similar(Similar* self, const Encoder& encoder, Given<int32_t> ids, Giv
     new (self) Similar(encoder.table(), ids.data(), weights.data(), ids.size());
 }
 
-// The outline of a text, for tests: of each character the sets that it is in, and what it folds to.
+// The outline of a text, for tests: for each character the sets that it is in, and its folded form.
 nb::object outlined(const Characters& characters, nb::handle text, bool plainly) {
     const Text view = text_of(text);
     Outline outline;
@@ -186,8 +187,10 @@ void describe_flags(nb::module_& module) {
 
 NB_MODULE(_core, module) {
     using namespace keyblock;
-    nb::set_leak_warnings(false);  // readers that live as long as the process are no leaks
-    module.attr("INTERFACE") = 5;  // another number where keyblock could not use this one
+    nb::set_leak_warnings(false);  // readers live as long as the process, and are no leaks
+    constexpr const char* PROCESSORS[] = {"plain", "avx2", "avx512"};
+    module.attr("PROCESSOR") = PROCESSORS[static_cast<int>(processor())];  // the kind of processor whose code runs here
+    module.attr("INTERFACE") = 5;  // changes whenever older versions of keyblock cannot use the module
     describe_flags(module);
     describe_selection(module);
 

@@ -7,12 +7,12 @@
 namespace keyblock {
 namespace {
 
-constexpr size_t AHEAD = 8;     // rows that are asked of memory before they are needed
-constexpr size_t TOGETHER = 4;  // rows of the query that a row is multiplied with at once
+constexpr size_t AHEAD = 8;     // rows that are prefetched
+constexpr size_t TOGETHER = 4;  // rows of the query that are multiplied with a row at once
 
-// Products of a row and each of the query's, in whole numbers, as they count.
-FOR_EACH_PROCESSOR void nearness(const int8_t* row, float to_length_1, const int16_t* query, const float* weights, size_t n, size_t dimensions,
-                                 int16_t* wide, float* found) {
+// How near a row is to each of the query's rows: products summed in integers, then scaled and weighted, at least 0.
+INLINED void nearness(const int8_t* row, float to_length_1, const int16_t* query, const float* weights, size_t n, size_t dimensions,
+                      int16_t* wide, float* found) {
     for (size_t at = 0; at < dimensions; ++at) wide[at] = row[at];
     for (size_t first = 0; first < n; first += TOGETHER, query += TOGETHER * dimensions) {
         int32_t product[TOGETHER] = {};
@@ -38,8 +38,12 @@ Similar::Similar(const TokenTable& table, const int32_t* ids, const float* weigh
 
 void Similar::of(size_t token, std::vector<int16_t>& room, float* found) const {
     room.resize(table_.dimensions);
-    const int8_t* row = table_.rows + token * table_.dimensions;
-    nearness(row, table_.to_length_1[token], rows_.data(), weights_.data(), size(), table_.dimensions, room.data(), found);
+    const size_t dimensions = table_.dimensions, n = size();
+    const int8_t* row = table_.rows + token * dimensions;
+    const float to_length_1 = table_.to_length_1[token], *weights = weights_.data();
+    const int16_t* query = rows_.data();
+    int16_t* wide = room.data();
+    for_this_processor([=]() INLINED_BODY { nearness(row, to_length_1, query, weights, n, dimensions, wide, found); });
 }
 
 Similar::~Similar() = default;
@@ -59,7 +63,7 @@ void Similar::give(std::unique_ptr<NearTokens> known) const {
 
 void NearTokens::look_up(const int32_t* tokens, size_t n) {
     const size_t columns = similar_.size(), last = similar_.vocabulary() - 1;
-    if (table_.empty()) table_.resize(columns);  // row 0 is no token's
+    if (table_.empty()) table_.resize(columns);  // row 0 belongs to no token
     size_t rows = table_.size() / columns;
     new_.clear();
     numbers_.resize(n);

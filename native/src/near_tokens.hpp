@@ -1,4 +1,4 @@
-// How near tokens are to those of a query: keyblock.encoders.SimilarTokens.
+// How near tokens are to the tokens of a query: keyblock.encoders.SimilarTokens.
 #pragma once
 #include <memory>
 #include <mutex>
@@ -10,18 +10,18 @@ namespace keyblock {
 
 class NearTokens;
 
-// A query's tokens. Any number of threads may compare others with them.
+// A query's tokens. Any number of threads may compare other tokens with them.
 class Similar {
   public:
     Similar(const TokenTable& table, const int32_t* ids, const float* weights, size_t n);
     ~Similar();
     size_t size() const { return weights_.size(); }  // tokens of the query
     size_t vocabulary() const { return table_.vocabulary; }
-    // How near a token is to each of the query's, in `found`. `room` is any.
+    // Writes to `found` how near a token is to each of the query's. `room` is working memory.
     void of(size_t token, std::vector<int16_t>& room, float* found) const;
     void expect(size_t token) const { table_.expect(token); }
 
-    // What is known so far, for one thread, until it is given back.
+    // The rows computed so far, for one thread, until they are given back.
     std::unique_ptr<NearTokens> take() const;
     void give(std::unique_ptr<NearTokens> known) const;
 
@@ -33,18 +33,18 @@ class Similar {
     mutable std::vector<std::unique_ptr<NearTokens>> known_;
 };
 
-// What is found once for each token that occurs, in as little memory as that needs. For one thread.
+// Rows that are computed once for each token that occurs, in as little memory as possible. For one thread.
 class NearTokens {
   public:
     explicit NearTokens(const Similar& similar) : similar_(similar), known_(similar.vocabulary()) {}
-    // Finds the rows of these tokens: `numbers` are theirs in `table`.
+    // Finds the rows of these tokens: `numbers` are their row numbers in `table`.
     void look_up(const int32_t* tokens, size_t n);
     const int32_t* numbers() const { return numbers_.data(); }
     const float* table() const { return table_.data(); }
 
   private:
     const Similar& similar_;
-    std::vector<int32_t> known_;  // the number of the row of each token of the vocabulary; 0: has none yet
+    std::vector<int32_t> known_;  // the row number of each token of the vocabulary; 0: no row yet
     std::vector<float> table_;
     std::vector<int32_t> new_, numbers_;
     std::vector<int16_t> room_;

@@ -11,7 +11,7 @@
 namespace keyblock {
 namespace {
 
-constexpr size_t READ_AHEAD = 8;  // bytes behind the last that a word of eight is read from
+constexpr size_t READ_AHEAD = 8;  // bytes after the last that reading a word of eight may touch
 
 // The plain way, for up to 64 characters.
 template <class Unit>
@@ -35,27 +35,25 @@ void draw_64(const Ascii& ascii, const Unit* text, Bits& bits, uint8_t* folded) 
 }
 
 #if defined(WITH_AVX2)
-#define AVX2 __attribute__((target("avx2")))
+FOR_AVX2 inline __m256i read(const void* from) { return _mm256_loadu_si256(static_cast<const __m256i*>(from)); }
+FOR_AVX2 inline __m256i twice(const uint8_t* half) { return _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(half))); }
 
-AVX2 inline __m256i read(const void* from) { return _mm256_loadu_si256(static_cast<const __m256i*>(from)); }
-AVX2 inline __m256i twice(const uint8_t* half) { return _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(half))); }
-
-// 32 characters, a byte each: 128 or more for those that are no ASCII.
-AVX2 inline __m256i narrow(const uint8_t* text) { return read(text); }
-AVX2 inline __m256i narrow(const uint16_t* text) {
-    const __m256i most = _mm256_set1_epi16(255);  // packing takes larger ones for negative
+// 32 characters, a byte each: 128 or more for characters that are not ASCII.
+FOR_AVX2 inline __m256i narrow(const uint8_t* text) { return read(text); }
+FOR_AVX2 inline __m256i narrow(const uint16_t* text) {
+    const __m256i most = _mm256_set1_epi16(255);  // packing treats larger values as negative
     const __m256i mixed = _mm256_packus_epi16(_mm256_min_epu16(read(text), most), _mm256_min_epu16(read(text + 16), most));
-    return _mm256_permute4x64_epi64(mixed, 0b11011000);  // it goes by halves
+    return _mm256_permute4x64_epi64(mixed, 0b11011000);  // packing works on halves
 }
 
-// Of 32 characters, all bits of those that are not in a set. `upper`: the bit of the upper half; none for what is no ASCII.
-AVX2 inline __m256i outside(const uint8_t* set, __m256i lower, __m256i upper) {
+// For 32 characters, all bits of those that are not in a set. `upper`: the bit of the upper half; none for characters that are not ASCII.
+FOR_AVX2 inline __m256i outside(const uint8_t* set, __m256i lower, __m256i upper) {
     return _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(twice(set), lower), upper), _mm256_setzero_si256());
 }
-AVX2 inline uint64_t bits_of(__m256i bytes) { return static_cast<uint32_t>(_mm256_movemask_epi8(bytes)); }
+FOR_AVX2 inline uint64_t bits_of(__m256i bytes) { return static_cast<uint32_t>(_mm256_movemask_epi8(bytes)); }
 
 template <class Unit>
-AVX2 inline Bits draw_32(const Ascii& ascii, const Unit* text, uint8_t* folded) {
+FOR_AVX2 inline Bits draw_32(const Ascii& ascii, const Unit* text, uint8_t* folded) {
     alignas(16) static constexpr uint8_t BIT_OF[Ascii::HALF] = {1, 2, 4, 8, 16, 32, 64, 128};
     const __m256i characters = narrow(text), low = _mm256_set1_epi8(15);
     const __m256i lower = _mm256_and_si256(characters, low);
@@ -68,7 +66,7 @@ AVX2 inline Bits draw_32(const Ascii& ascii, const Unit* text, uint8_t* folded) 
 }
 
 template <class Unit>
-AVX2 void draw_halves(const Ascii& ascii, const Unit* text, Bits& bits, uint8_t* folded) {
+FOR_AVX2 void draw_halves(const Ascii& ascii, const Unit* text, Bits& bits, uint8_t* folded) {
     const Bits first = draw_32(ascii, text, folded), last = draw_32(ascii, text + 32, folded + 32);
     bits = {first.space | last.space << 32, first.letter | last.letter << 32, first.word | last.word << 32, first.ends | last.ends << 32,
             first.other | last.other << 32};
@@ -86,7 +84,7 @@ Ascii::Ascii(const Characters& characters) {
         const Characters::Common one = characters.common(c);
         const Code fold = c + one.fold;
         const uint32_t kind = one.flags & KIND;
-        // what would fold out of reach is read one by one
+        // characters that would fold out of range are read one by one
         const bool odd = kind == ODD || fold >= SIZE || (one.fold != 0 && one.fold != 32);
         const bool is_in[SETS] = {kind == SPACE && !odd, kind == LETTER, (one.flags & WORD) != 0, (one.flags & ENDS) != 0, odd};
         const auto bit = static_cast<uint8_t>(1 << c / HALF);

@@ -1,4 +1,4 @@
-// What the characters of a text are, 64 in a look: words of ASCII are found by their bits, and not character by character.
+// The kinds of a text's characters, 64 at a time: words of ASCII are found by bits, not character by character.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -7,15 +7,15 @@
 
 namespace keyblock {
 
-// Of 64 characters a bit each, the first the lowest. Behind the text all are spaces.
+// One bit for each of 64 characters, the first is the lowest. After the text all are spaces.
 struct Bits {
     static constexpr size_t SIZE = 64;
     uint64_t space, letter, word, ends;  // Kind and Flag of characters.hpp, of ASCII
     uint64_t other;                      // no ASCII, or ODD: read one by one
 };
 
-// The ASCII part of a table of characters, in the form in which many are looked up at once: a set has for each lower half of a
-// character a byte, in which a bit stands for each upper half.
+// The ASCII part of a table of characters, in a form for looking up many at once: a set has a byte for each lower half of a
+// character, with a bit for each upper half.
 class Ascii {
   public:
     explicit Ascii(const Characters& characters);
@@ -23,12 +23,12 @@ class Ascii {
     static constexpr size_t SETS = 5, HALF = 16, SIZE = 128;
     enum Set : size_t { SPACES, LETTERS, WORDS, ENDINGS, ODDS };
     alignas(16) uint8_t sets[SETS][HALF] = {};
-    alignas(16) uint8_t capitals[HALF] = {};  // the set of those that fold to the character 32 further on
-    uint8_t in[SIZE] = {};                    // the sets of a character, a bit each: the plain way
+    alignas(16) uint8_t capitals[HALF] = {};  // the set of characters that fold to the character 32 further on
+    uint8_t in[SIZE] = {};                    // the sets of a character, one bit each: for the plain way
     uint8_t folded[SIZE] = {};
 };
 
-// The number of zeros below the lowest bit; some bit is set.
+// The number of zeros below the lowest set bit; at least one bit must be set.
 inline size_t zeros(uint64_t bits) {
 #if defined(__GNUC__)
     return static_cast<size_t>(__builtin_ctzll(bits));
@@ -42,11 +42,11 @@ inline size_t zeros(uint64_t bits) {
 // A text's bits, and its ASCII characters folded.
 class Outline {
   public:
-    // plainly: character by character, whatever the processor can do.
+    // plainly: character by character, whatever the processor supports.
     template <class Unit>
     void draw(const Ascii& ascii, View<Unit> text, bool plainly = false);
 
-    // The first character from `at` on that is no space. It ends behind the text: there, all are spaces.
+    // The first character from `at` on that is no space, or the text's end: after the text all are spaces.
     size_t other_than_space_from(size_t at) const {
         for (; at < size_; at += Bits::SIZE)
             if (const uint64_t others = ~bits(&Bits::space, at)) return at + zeros(others);
@@ -56,9 +56,9 @@ class Outline {
     Bits bits(size_t at) const {
         return {bits(&Bits::space, at), bits(&Bits::letter, at), bits(&Bits::word, at), bits(&Bits::ends, at), bits(&Bits::other, at)};
     }
-    // The same as they were drawn: `at` is a multiple of 64.
+    // The same as they are stored: `at` is a multiple of 64.
     const Bits& drawn(size_t at) const { return bits_[at / Bits::SIZE]; }
-    // Where a character stands folded; eight more may be read behind the last.
+    // The address of a folded character; eight more may be read after the last.
     const uint8_t* folded(size_t at) const { return folded_.data() + at; }
 
   private:

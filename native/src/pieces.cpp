@@ -70,7 +70,7 @@ const Code* TokenIndex::find(uint64_t hash, const Code* token, size_t size) cons
 }
 
 std::pair<size_t, int32_t> TokenIndex::longest(As as, const Code* word, size_t size) const {
-    static thread_local std::vector<uint64_t> hashes;  // of each beginning
+    static thread_local std::vector<uint64_t> hashes;  // of each prefix
     hashes.resize(std::min(size, longest_));
     uint64_t hash = HASH_START + as;
     for (size_t i = 0; i < hashes.size(); ++i) hashes[i] = hash = with(hash, word[i]);

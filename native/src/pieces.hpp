@@ -1,4 +1,4 @@
-// What the tokenizer's model makes of a word. One class a model: WordPiece here; BPE and Unigram have their place beside it.
+// The tokens that the tokenizer's model makes of a word. One class for each model: WordPiece here, BPE and Unigram in subwords.hpp.
 #pragma once
 #include <string>
 #include <utility>
@@ -8,7 +8,7 @@
 
 namespace keyblock {
 
-constexpr size_t LONGEST = 64;  // characters of a word that is remembered: keyblock.text.compiled_reading.LONGEST
+constexpr size_t LONGEST = 64;  // the most characters of a stored word: keyblock.text.compiled_reading.LONGEST
 
 struct Piece {
     int32_t id;
@@ -18,7 +18,7 @@ struct Piece {
 class Model {
   public:
     virtual ~Model() = default;
-    // Appends the tokens of a word, given as it stands in the text: none of its characters is ODD.
+    // Appends the tokens of a word as it is in the text: none of its characters is ODD.
     virtual void cut(const Code* word, size_t size, std::vector<Piece>& found) const = 0;
 };
 
@@ -28,9 +28,9 @@ class Trie {
     explicit Trie(size_t roots) : values_(roots, -1), slots_(1024) {}
 
     void add(size_t root, const std::vector<Code>& string, int32_t value);
-    // The longest string from a root that a word starts with: its length and its value; 0 and -1 for none.
+    // The longest string from a root with which a word starts: its length and its value; 0 and -1 for none.
     std::pair<size_t, int32_t> longest(size_t root, const Code* word, size_t size) const;
-    // Calls `met` with the length and the value of each such string, the shortest first.
+    // Calls `met` with the length and the value of each such string, shortest first.
     template <class Met>
     void each(size_t root, const Code* word, size_t size, Met&& met) const {
         size_t node = root;
@@ -44,7 +44,7 @@ class Trie {
 
   private:
     struct Slot {
-        uint64_t key = 0;  // node and character; 0 where it is free
+        uint64_t key = 0;  // node and character; 0 if it is free
         uint32_t node = 0;
     };
     static uint64_t key_of(uint64_t node, Code c) { return ((node << 21) | c) + 1; }
@@ -60,21 +60,21 @@ class Trie {
     size_t used_ = 0;
 };
 
-// Tokens by their characters, in a hash table. A token may begin a word, continue one, or both: these are looked up apart.
+// Tokens by their characters, in a hash table. A token may begin a word, continue one, or both: these are looked up separately.
 class TokenIndex {
   public:
     enum As : uint64_t { BEGINNING, CONTINUING };
 
-    explicit TokenIndex(size_t most);  // tokens
+    explicit TokenIndex(size_t most);  // the most tokens
     void add(As as, const Code* token, size_t size, int32_t id);
-    // The longest token that a word starts with: its length and its id; 0 and -1 for none.
+    // The longest token with which a word starts: its length and its id; 0 and -1 for none.
     std::pair<size_t, int32_t> longest(As as, const Code* word, size_t size) const;
 
   private:
-    // What is looked up is mostly no token: a bit for each of so many hashes says so, and these fit into a processor's nearest caches.
+    // Most look-ups find no token: one bit for each of many hashes tells that, and the bits fit into a processor's nearest caches.
     static constexpr uint32_t SEEN_BITS = 19;
     struct Slot {
-        uint32_t mark = 0, token = 0;  // where it stands in `tokens_`; 0 where the slot is free
+        uint32_t mark = 0, token = 0;  // its place in `tokens_`; 0 if the slot is free
     };
     const Code* find(uint64_t hash, const Code* token, size_t size) const;
     size_t first_slot(uint64_t hash) const { return hash >> 32 & (slots_.size() - 1); }
@@ -83,18 +83,18 @@ class TokenIndex {
 
     std::vector<uint64_t> seen_;
     std::vector<Slot> slots_;
-    std::vector<Code> tokens_{0};  // of each its id, its length and its characters, side by side in memory
+    std::vector<Code> tokens_{0};  // each token's id, length and characters, contiguous in memory
     size_t longest_ = 0;
 };
 
-// Greedy, the longest first (Devlin et al., 2019), as `tokenizers` does it.
+// Greedy, longest first (Devlin et al., 2019), as in `tokenizers`.
 class WordPiece : public Model {
   public:
     struct Vocabulary {
         std::vector<std::pair<std::vector<Code>, int32_t>> tokens;
         std::vector<Code> prefix;  // of tokens that continue a word
         int32_t unknown;
-        size_t most;  // characters of a word; a longer one is unknown
+        size_t most;  // the most characters of a word; a longer word is unknown
     };
 
     WordPiece(const Characters& characters, const Vocabulary& vocabulary);

@@ -11,7 +11,7 @@ struct Suffix {
     Letters suffix, instead;
 };
 
-// Of each step the longest suffix counts, so a suffix stands before those that it ends with.
+// In each step the longest suffix counts, so a suffix precedes the suffixes that it ends with.
 constexpr Suffix STEP_2[] = {
     {"ational", "ate"}, {"ization", "ize"}, {"fulness", "ful"}, {"ousness", "ous"}, {"iveness", "ive"},
     {"tional", "tion"}, {"biliti", "ble"},  {"entli", "ent"},   {"ation", "ate"},   {"alism", "al"},
@@ -65,11 +65,11 @@ struct Word {
             if (vowel(at[i])) return true;
         return false;
     }
-    // Whether what stands before `end` closes with consonant, vowel and a consonant other than w, x and Y.
+    // Whether the text before `end` ends with a consonant, a vowel and a consonant other than w, x and Y.
     bool short_before(size_t end) const {
         return end >= 3 && !NO_SHORT_END.has(at[end - 1]) && vowel(at[end - 2]) && !vowel(at[end - 3]);
     }
-    // The first place behind a vowel and a consonant after it.
+    // The first place after a vowel and a consonant that follows it.
     size_t region(size_t from) const {
         while (from < size && !vowel(at[from])) ++from;
         while (from < size && vowel(at[from])) ++from;

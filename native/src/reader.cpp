@@ -7,8 +7,8 @@
 namespace keyblock {
 namespace {
 
-constexpr size_t AT_ONCE = 48;  // words whose slots are asked of memory before the first is read
-constexpr size_t AT_A_LOOK = 63;  // characters of a stretch that is read by its bits: one less than a number has
+constexpr size_t AT_ONCE = 48;  // words whose slots are prefetched before the first is read
+constexpr size_t AT_A_LOOK = 63;  // the most characters of a stretch that is read by its bits: one less than a number has bits
 
 }  // namespace
 
@@ -17,7 +17,7 @@ WordReader::WordReader(const Characters& characters, std::unique_ptr<Model> mode
 
 std::shared_ptr<Known> WordReader::known() const {
     std::lock_guard lock(renewing_);
-    if (known_->full()) known_ = std::make_shared<Known>();  // whoever reads in the old one keeps it so long
+    if (known_->full()) known_ = std::make_shared<Known>();  // threads that read the old one keep it until they are done
     return known_;
 }
 
@@ -30,14 +30,14 @@ struct WordReader::Call {
     std::shared_ptr<Known> known = by.known();
     Outline outline{};
     Spelling word{};
-    std::vector<Code> long_word{};  // one that is too long to be remembered
+    std::vector<Code> long_word{};  // a word that is too long to be stored
     std::vector<Piece> pieces{};
     std::vector<int64_t> keys{};
 
     enum class As : uint8_t { WORD, WORD_AND_RUN, RUN, ODD };
-    // What is read later: its place in memory is known, and asked for.
+    // A word that is looked up later: its slot is prefetched.
     struct Later {
-        uint64_t hash, mark;  // of a word that is short; else it is spelled again
+        uint64_t hash, mark;  // of a short word; a longer one is spelled again
         const Known::Slot* slot;
         uint32_t shape;
         int32_t head, tail;
@@ -60,13 +60,13 @@ struct WordReader::Call {
             const size_t size = bits.space == 0 ? Bits::SIZE : zeros(bits.space);
             if (size <= AT_A_LOOK && (bits.other & first(size)) == 0) words(at, size, bits), at += size;
             else if (by.characters.kind(text.data[at]) != SPACE) at = stretch(at);
-            else ++at;  // a space that is no ASCII
+            else ++at;  // a space that is not ASCII
             if (later.size() >= AT_ONCE) read_all();
         }
         read_all();
     }
 
-    // Reads what is missing of a text that was begun.
+    // Reads the missing part of a text that was begun.
     void go_on() {
         const Reading begun = std::move(found);
         found.clear();
@@ -83,9 +83,9 @@ struct WordReader::Call {
         take_up_to(static_cast<int32_t>(text.size));
     }
 
-    static uint64_t first(size_t size) { return ~(~uint64_t{0} << size); }  // so many bits, less than all
+    static uint64_t first(size_t size) { return ~(~uint64_t{0} << size); }  // the lowest `size` bits, which are not all
 
-    // Where characters stand that may end a sentence.
+    // Finds the characters that may end a sentence.
     void mark_ends() {
         for (size_t start = 0; start < text.size; start += Bits::SIZE) {
             const Bits& bits = outline.drawn(start);
@@ -96,7 +96,7 @@ struct WordReader::Call {
         }
     }
 
-    // What stands between two spaces, all of it ASCII: `stretch` by its bits.
+    // Reads the text between two spaces, all of it ASCII, by the bits of `stretch`.
     void words(size_t start, size_t size, const Bits& bits) {
         const size_t n_later = later.size();
         const uint64_t letters = bits.letter & first(size), in_runs = bits.word & first(size);
@@ -105,23 +105,23 @@ struct WordReader::Call {
             tail = head + ((letters >> head & 1) != 0 ? zeros(~(letters >> head)) : 1);
             const uint64_t own = first(tail - head) << head;
             const bool has_term = (in_runs & own) == own;
-            const bool is_run = has_term && (in_runs & own << 1 & ~own) == 0;  // the next one's character does not go on with it
+            const bool is_run = has_term && (in_runs & own << 1 & ~own) == 0;  // the next character does not continue it
             other_runs |= (in_runs & own) != 0 && !is_run;
             put_off(start + head, start + tail, has_term, is_run ? As::WORD_AND_RUN : As::WORD);
         }
         if (other_runs) only_words(n_later, start, start + size);
     }
 
-    // Of the words from number `first` on none is a run: the runs of their stretch are read apart.
+    // No word from number `first` on is a run: the runs of their stretch are read separately.
     void only_words(size_t first, size_t start, size_t end) {
         for (size_t i = first; i < later.size(); ++i) later[i].as = As::WORD;
         runs(start, end);
     }
 
-    // What stands from `start` up to the next space; returns where that is.
+    // Reads the text from `start` up to the next space; returns the place of that space.
     size_t stretch(size_t start) {
         const size_t n_later = later.size();
-        bool joined = false, other_runs = false;  // whether the character before joins a run; whether a run is no word
+        bool joined = false, other_runs = false;  // whether the previous character joins a run; whether a run is no word
         size_t head = start;
         for (Characters::Common next = at(head); (next.flags & KIND) != SPACE;) {
             if ((next.flags & KIND) == ODD) {
@@ -156,7 +156,7 @@ struct WordReader::Call {
         return head;
     }
 
-    // What stands in the room of `word`, unless that is only the beginning of a long one, is read with others.
+    // Queues the word in the memory of `word` to be looked up with others, unless it is only the beginning of a long word.
     void put_off(size_t head, size_t tail, Code bits, bool has_term, As as) {
         Later& one = put_off(head, tail, has_term, as, false);
         if (tail - head > LONGEST) return;
@@ -164,7 +164,7 @@ struct WordReader::Call {
         expect(one, word.hash(), word.mark(), word.shape());
     }
 
-    // The same of ASCII, where it stands folded.
+    // The same for ASCII, in its folded form.
     void put_off(size_t head, size_t tail, bool has_term, As as) {
         Later& one = put_off(head, tail, has_term, as, true);
         const Spelling::Short spelt(outline.folded(head), tail - head);
@@ -220,7 +220,7 @@ struct WordReader::Call {
         if (one.as != As::WORD) found.runs.push_back({one.head, one.tail, 0});
     }
 
-    // Its slot; null where all are taken: see `pieces` and `keys`.
+    // The word's slot; null if all are taken: see `pieces` and `keys`.
     const Known::Slot* look_up(const Later& one) {
         const auto head = static_cast<size_t>(one.head), tail = static_cast<size_t>(one.tail);
         if (one.ascii) {
@@ -235,10 +235,10 @@ struct WordReader::Call {
         return known->add(word, pieces, keys);
     }
 
-    // Makes `word` what stands there. Odd characters are not folded: one may change its neighbours.
+    // Sets `word` to the text there. Odd characters are not folded, since they may change their neighbours.
     void spell(size_t head, size_t tail, bool folded) { word.close(tail - head, write(head, tail, folded)); }
 
-    // Writes what stands there into the room of `word`; returns all characters, or-ed.
+    // Writes the text there into the memory of `word`; returns all characters, or-ed.
     Code write(size_t head, size_t tail, bool folded) {
         Code bits = 0;
         for (size_t at = head; at < tail; ++at) {
@@ -249,7 +249,7 @@ struct WordReader::Call {
         return bits;
     }
 
-    // The runs of a stretch, whatever its words are.
+    // Reads the runs of a stretch, independently of its words.
     void runs(size_t start, size_t end) {
         for (size_t head = start, tail; head < end; head = tail) {
             for (tail = head; tail < end && at(tail).flags & WORD; ++tail) continue;
@@ -258,7 +258,7 @@ struct WordReader::Call {
         }
     }
 
-    // A stretch that holds an odd character; returns where it ends.
+    // Reads a stretch with an odd character; returns where it ends.
     size_t put_off_odd(size_t start) {
         size_t end = start;
         while ((at(end).flags & KIND) != SPACE) ++end;

@@ -1,4 +1,4 @@
-// Reading a text word by word: its tokens, and the runs that its terms are made of (keyblock.text.compiled says what these are).
+// Reading a text word by word: its tokens, and the runs of which its terms are made (see keyblock.text.compiled).
 #pragma once
 #include <memory>
 #include <mutex>
@@ -16,18 +16,18 @@ using Ints = std::vector<int32_t>;
 
 struct Run {
     int32_t head, tail;
-    int64_t key;  // 0 for a run without a term, and for one that is longer than LONGEST
+    int64_t key;  // 0 for a run without a term, and for a run longer than LONGEST
 };
 
-// What is asked of a stretch: its tokens, as of the first unit of a text, or of the last one where its end may be changed, or of any
-// other; or its terms. The first two stand as a character in front of the names of such units.
+// A question about a stretch: its tokens, as the first unit of a text, as the last unit, whose end may change, or as any other unit;
+// or its terms. The first two precede the names of such units as a character.
 enum Asked : Code { TOKENS = 0, FIRST_TOKENS = 0x10FFFF, LAST_TOKENS = 0x10FFFE, TERMS = 0x10FFFD };
 
 struct Reading {
     std::vector<Piece> tokens;  // with their places in the text
     std::vector<Run> runs;
-    Ints marks;    // where characters stand that may end a sentence
-    Ints missing;  // head, tail and Asked of each stretch that nobody has said anything of: the reading then is not complete
+    Ints marks;    // places of characters that may end a sentence
+    Ints missing;  // head, tail and Asked of each stretch without an answer: the reading is then not complete
 
     void ask(size_t head, size_t tail, Asked what) {
         for (size_t said : {head, tail, static_cast<size_t>(what)}) missing.push_back(static_cast<int32_t>(said));
@@ -35,10 +35,10 @@ struct Reading {
     void clear() { tokens.clear(), runs.clear(), marks.clear(), missing.clear(); }
 };
 
-// What the tokenizer and the analyzer make of an odd stretch: Python asks them.
+// The tokens and terms of an odd stretch: Python gets them from the tokenizer and the analyzer.
 struct Odd {
     std::vector<Piece> pieces;
-    std::vector<int64_t> keys;  // at least one; 0 where there is no term
+    std::vector<int64_t> keys;  // at least one; 0 if there is no term
 };
 using Odds = std::unordered_map<std::u32string, Odd>;
 
@@ -48,15 +48,15 @@ class WordReader {
   public:
     WordReader(const Characters& characters, std::unique_ptr<Model> model, std::unique_ptr<Analyzer> analyzer);
 
-    // Reads the first of these words, so that a new process knows the usual ones.
+    // Reads the first of these words, so that a new process has the common ones.
     void meet(const std::vector<std::pair<std::vector<Code>, int32_t>>& words) const;
 
-    // Reads a text into `found`, which is empty, or what was read of it before: then only what is missing is read. `given` knows odd
-    // stretches; the short ones are remembered.
+    // Reads a text into `found`, which is empty, or has the part read before: then only the missing part is read. `given` answers odd
+    // stretches; the short ones are stored.
     template <class Unit>
     void read(View<Unit> text, const Odds& given, Reading& found) const;
 
-    // Appends the keys of what runs become that are cut at these places; false, and nothing, where something between is ODD.
+    // Appends the keys of runs cut at these places; returns false, and appends nothing, if a character between them is ODD.
     template <class Unit>
     bool keys_between(View<Unit> text, size_t start, size_t end, std::vector<int64_t>& found) const;
 

@@ -34,11 +34,11 @@ struct RunReader::Call {
     Spelling word{};
     std::vector<int64_t> keys{};
     std::vector<Code> folded{};
-    std::vector<size_t> places{};  // of these
+    std::vector<size_t> places{};  // their places
 
     std::shared_ptr<Known> newest() const {
         std::lock_guard lock(by.renewing_);
-        if (by.known_->full()) by.known_ = std::make_shared<Known>(by.most_);  // whoever reads in the old one keeps it so long
+        if (by.known_->full()) by.known_ = std::make_shared<Known>(by.most_);  // threads that read the old one keep it until they are done
         return by.known_;
     }
 
@@ -49,7 +49,7 @@ struct RunReader::Call {
             uint32_t any = 0;
             bool odd = false;
             uint32_t last = 0;  // combining class
-            size_t pairs = 0;  // that stand together
+            size_t pairs = 0;  // adjacent pairs
             for (end = start; end < text.size; ++end) {
                 const uint32_t one = flags(end);
                 if (one & ENDS_SENTENCE) found.marks.push_back(static_cast<int32_t>(end));
@@ -64,7 +64,7 @@ struct RunReader::Call {
         }
     }
 
-    // The runs of a stretch in which nothing is odd.
+    // Reads the runs of a stretch without odd characters.
     void stretch(size_t start, size_t end) {
         for (size_t head = start, tail; head < end; head = tail) {
             const uint32_t sort = flags(head) & (IN_RUN | PAIRED);
@@ -112,7 +112,7 @@ struct RunReader::Call {
         word.close(size, bits);
     }
 
-    // The keys of `word`, which stands there.
+    // The keys of `word`, which is the text there.
     void look_up(size_t head, size_t tail, size_t size, bool plain) {
         if (const Known::Slot* slot = known->find(word)) {
             if (slot->entry == nullptr) return add(head, tail, slot->key);
@@ -126,7 +126,7 @@ struct RunReader::Call {
             if (place == given.end()) return found.ask(head, tail, TERMS);
             keys = place->second.keys;
         }
-        known->add(word, {{0, 0, static_cast<int32_t>(size)}}, keys);  // a token, so that short runs need no second look
+        known->add(word, {{0, 0, static_cast<int32_t>(size)}}, keys);  // a token, so that short runs need no second look-up
         for (int64_t key : keys) add(head, tail, key);
     }
 

@@ -1,4 +1,4 @@
-// Finding the runs of a text, however its tokens are found: keyblock.text.compiled says what a run is.
+// Finds the runs of a text, independently of its tokens: keyblock.text.compiled explains what a run is.
 #pragma once
 #include "reader.hpp"
 #include "tables.hpp"
@@ -6,9 +6,9 @@
 namespace keyblock {
 
 enum RunFlag : uint32_t {
-    RUN_KIND = 3,           // its Kind to the analyzer: SPACE, LETTER, or ODD where only that can read what stands with it
+    RUN_KIND = 3,           // its Kind for the analyzer: SPACE, LETTER, or ODD if only the analyzer can read the text around it
     IN_RUN = 1 << 2,
-    PAIRED = 1 << 3,        // stands in pairs
+    PAIRED = 1 << 3,        // belongs to pairs
     ENDS_SENTENCE = 1 << 4,  // ENDS of characters.hpp
     VANISHES = 1 << 5,       // is no part of the term
 };
@@ -28,14 +28,14 @@ class Universal : public Analyzer {
 
 class RunReader {
   public:
-    // flags: see RunFlag. analyzer: none: whoever gives odd runs says what each run is. most: runs that are remembered.
+    // flags: see RunFlag. analyzer: none: the answers to odd runs include each run's terms. most: the most runs that are stored.
     RunReader(const uint32_t* flags, const Analyzer* analyzer, size_t most);
 
-    // Appends the runs of a text to `found`, which has none, the marks that may end a sentence, in order.
+    // Appends the runs of a text to `found`, which has no runs, and the marks that may end a sentence, in order.
     template <class Unit>
     void read(View<Unit> text, const Odds& given, Reading& found) const;
 
-    // Appends the keys of the runs of what stands between two places, read by itself; false, and nothing, where it must be asked.
+    // Appends the keys of the runs between two places, read separately; returns false, and appends nothing, if Python must be asked.
     template <class Unit>
     bool keys_between(View<Unit> text, size_t start, size_t end, const Odds& given, std::vector<int64_t>& found) const;
 

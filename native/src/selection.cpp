@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t BEST = 3;      // blocks of the feature `top_blocks`
 
-// NumPy's sum of numbers that stand side by side: pairs of sums of up to 128 numbers, each in eight columns.
+// NumPy's sum of contiguous numbers: pairwise sums of up to 128 numbers, each in eight columns.
 template <class T>
 T sum(const T* values, size_t n) {
     if (n < 8) return std::accumulate(values, values + n, T{0});
@@ -28,7 +28,7 @@ T sum(const T* values, size_t n) {
     return std::accumulate(values + at, values + n, all);
 }
 
-// NumPy's sum of each column: row by row, but for a single column, whose numbers stand side by side.
+// NumPy's sum of each column: row by row, except for a single column, whose numbers are contiguous.
 template <class T>
 void column_sums(const T* rows, size_t n, size_t columns, T* found) {
     if (columns == 1) {
@@ -48,7 +48,7 @@ struct Rows {
     const float* operator[](size_t i) const { return table + static_cast<size_t>(numbers[i]) * columns; }
 };
 
-// The highest number of each column, 0 at least, of `parts` that stay in registers; the last of them may overlap the one before.
+// The highest number of each column, at least 0, of `parts` that stay in registers; the last part may overlap the one before it.
 template <size_t WIDTH, size_t PARTS>
 INLINED void highest_in_parts(const Rows& rows, size_t columns, float* found) {
     float best[PARTS][WIDTH] = {};
@@ -63,8 +63,8 @@ INLINED void highest_in_parts(const Rows& rows, size_t columns, float* found) {
     for (size_t part = 0; part < PARTS; ++part) std::copy_n(best[part], WIDTH, found + start(part));
 }
 
-// The highest number of each column, 0 at least.
-FOR_EACH_PROCESSOR void highest(const Rows& rows, size_t columns, float* found) {
+// The highest number of each column, at least 0.
+INLINED void highest(const Rows& rows, size_t columns, float* found) {
     switch (columns < 8 ? 0 : (columns + 7) / 8) {
         case 1: return highest_in_parts<8, 1>(rows, columns, found);
         case 2: return highest_in_parts<8, 2>(rows, columns, found);
@@ -79,8 +79,8 @@ FOR_EACH_PROCESSOR void highest(const Rows& rows, size_t columns, float* found) 
     }
 }
 
-// Of whole numbers, so that the order does not matter.
-FOR_EACH_PROCESSOR double product(const double* whole, const int8_t* numbers, size_t n) {
+// The product of integers, so that the order does not matter.
+INLINED double product(const double* whole, const int8_t* numbers, size_t n) {
     double column[16] = {};
     size_t at = 0;
     for (; at + 16 <= n; at += 16)
@@ -216,10 +216,14 @@ void Meeting::weighted_sum(const double* weights, Value&& value, std::vector<dou
 
 // keyblock.meeting.similarities.
 void Meeting::cosines(const Document& document) {
-    const size_t dimensions = query_.vector.size;
-    cosines_.resize(blocks_);
-    for (size_t block = 0; block < blocks_; ++block)
-        cosines_[block] = product(query_.vector.data, document.vectors.data + block * dimensions, dimensions) / query_.unit;
+    const size_t blocks = blocks_, dimensions = query_.vector.size;
+    cosines_.resize(blocks);
+    const double *query = query_.vector.data, unit = query_.unit;
+    const int8_t* vectors = document.vectors.data;
+    double* found = cosines_.data();
+    for_this_processor([=]() INLINED_BODY {
+        for (size_t block = 0; block < blocks; ++block) found[block] = product(query, vectors + block * dimensions, dimensions) / unit;
+    });
 }
 
 // keyblock.meeting.nearest_tokens.
@@ -233,14 +237,16 @@ void Meeting::nearest(const Document& document) {
     best_.resize(tokens);
     for (size_t block = 0; block < blocks_; ++block) {
         const int32_t start = document.bounds.data[2 * block], end = document.bounds.data[2 * block + 1];
-        highest({near_tokens_->table(), near_tokens_->numbers() + start, static_cast<size_t>(end - start), tokens}, tokens, best_.data());
+        const Rows rows{near_tokens_->table(), near_tokens_->numbers() + start, static_cast<size_t>(end - start), tokens};
+        float* best = best_.data();
+        for_this_processor([=]() INLINED_BODY { highest(rows, tokens, best); });
         for (size_t token = 0; token < tokens; ++token) by_token_[token * blocks_ + block] = best_[token];
     }
     column_sums(by_token_.data(), tokens, blocks_, near_sums_.data());
     std::copy(near_sums_.begin(), near_sums_.end(), near_.begin());
 }
 
-// keyblock.selectors.Hybrid.combined, of the scores of terms in place.
+// keyblock.selectors.Hybrid.combined, in place, from the scores of terms.
 void Meeting::combine(const Hybrid& hybrid, const Document& document) {
     cosines(document);
     const double mass = hybrid.mass && query_.mass != 0 ? query_.mass : 1.0;
@@ -304,7 +310,7 @@ void Meeting::evidence_of(Chosen& found) const {
     found.evidence.insert(found.evidence.end(), features, features + FEATURES);
 }
 
-// keyblock.packing.pack: of blocks, the best first, those that there is room for.
+// keyblock.packing.pack: the best blocks for which there is room, best first.
 Packed Meeting::pack(const Document& document, const int64_t* order, size_t n, Chosen& found) const {
     const size_t titled = std::min(document.title.size, query_.room / 2), room = query_.room - titled;
     const int32_t* bounds = document.bounds.data;
@@ -332,7 +338,7 @@ Packed Meeting::pack(const Document& document, const int64_t* order, size_t n, C
     return {n_taken, cut};
 }
 
-// keyblock.pooled.shared_terms, and what keyblock.pipeline.Pipeline._shared says of the document.
+// keyblock.pooled.shared_terms, with the flags of keyblock.pipeline.Pipeline._shared.
 void Meeting::shared_terms(const Document& document, Chosen& found) {
     const SharedRules& shared = *rules_.shared;
     const bool foreign = query_.foreign || this->foreign(document);
@@ -366,7 +372,7 @@ bool Meeting::foreign(const Document& document) const {
     return foreign >= rules_.shared->clearly && foreign > learned;
 }
 
-// keyblock.pooled.knows.
+// keyblock.pooled.knows_language.
 bool Meeting::known(const Document& document) const {
     const SharedRules& shared = *rules_.shared;
     const size_t n = document.terms.size, asked = std::min(n, shared.looked_up);

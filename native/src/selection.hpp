@@ -1,7 +1,7 @@
-// Which blocks of a document a query reads, and the sequences of them: keyblock.pipeline, for one query and many documents.
+// The blocks of a document that are chosen for a query, and their sequences: keyblock.pipeline, for one query and many documents.
 //
-// Each number is made as NumPy makes it in keyblock.meeting and keyblock.selectors: the same operations in the same order. So scores
-// are equal bit for bit, and where two blocks tie there they tie here.
+// Each number is computed as NumPy does in keyblock.meeting and keyblock.selectors: by the same operations in the same order. So scores
+// are equal bit for bit, and blocks that tie there tie here.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -37,31 +37,31 @@ class Keys {
     int shift_ = 64;
 };
 
-// keyblock.selectors.Bm25 whose idf is that of documents.
+// keyblock.selectors.Bm25 with the idf of documents.
 struct Bm25 {
     double k1, b;
     bool operator==(const Bm25& other) const { return k1 == other.k1 && b == other.b; }
 };
 
-// keyblock.selectors.Hybrid, what it does with the scores of terms.
+// keyblock.selectors.Hybrid, the part after the scores of terms.
 struct Hybrid {
     double terms, vectors, doubt, soft, exact, near;
     bool mass;
     size_t exact_blocks;
 };
 
-// keyblock.pooled and keyblock.text.alphabets: which terms a document shares with the query, and whether its language was learned.
+// keyblock.pooled and keyblock.text.alphabets: the terms that a document shares with the query, and whether its language was learned.
 struct SharedRules {
     Bm25 bm25;
     size_t kept, looked_up, fewest;
     double share;
     int32_t clearly;
-    std::vector<int8_t> kinds;  // of tokens: above 0 in a script that the model has learned, below 0 in another
+    std::vector<int8_t> kinds;  // of tokens: above 0 in a script that the model has learned, below 0 in any other
     Keys known;                 // terms that the table of frequencies has
 };
 
 struct Rules {
-    Bm25 evidence, terms;          // `terms` selects, or the hybrid goes by it
+    Bm25 evidence, terms;          // `terms` selects, or the hybrid uses it
     std::optional<Hybrid> hybrid;
     bool joint;
     size_t passages;
@@ -74,11 +74,11 @@ struct Query {
     const double *idf, *rare;
     double mass;
     Span<double> vector;   // in whole numbers
-    const Similar* similar;  // null where tokens are not compared
+    const Similar* similar;  // null if tokens are not compared
     bool foreign;
     std::vector<int32_t> head, tail;  // of a sequence
     size_t room;                      // beside both
-    double unit;                      // what a product of vectors of length 1 comes to
+    double unit;                      // the product of two equal vectors of length 1
 };
 
 // keyblock.prepared.PreparedDocument.
@@ -89,20 +89,20 @@ struct Document {
     Span<int8_t> vectors;
 
     size_t blocks() const { return bounds.size / 2; }
-    // Whether the arrays belong together, and all tokens are below `vocabulary`. 0 dimensions: vectors are not asked for.
+    // Whether the arrays belong together, and all tokens are below `vocabulary`. 0 dimensions: vectors are not needed.
     bool whole(size_t dimensions, size_t vocabulary) const;
 };
 
 enum By : int8_t { NOTHING, EVIDENCE, POSITION };
 
-// What was chosen of several documents, one behind the other.
+// The selections of several documents, one after the other.
 struct Chosen {
     std::vector<int32_t> ids;
     std::vector<int64_t> sequence_ends;       // in `ids`
-    std::vector<int64_t> blocks, block_ends;  // of sequences, the best first
+    std::vector<int64_t> blocks, block_ends;  // of sequences, best first
     std::vector<uint8_t> cut;                 // of sequences
-    std::vector<int64_t> sequences;           // of documents, how many
-    std::vector<int64_t> taken, n_taken;      // of documents, the best first
+    std::vector<int64_t> sequences;           // number for each document
+    std::vector<int64_t> taken, n_taken;      // of documents, best first
     std::vector<double> scores, evidence;
     std::vector<int8_t> by;
     std::vector<float> counts;  // of `kept` blocks, term by term
@@ -112,10 +112,10 @@ struct Chosen {
 
 struct Packed {
     size_t n_taken;
-    bool cut;  // the last of them is
+    bool cut;  // whether the last of them is cut
 };
 
-// Chooses blocks of one document after the other, in one thread.
+// Chooses the blocks of one document after the other, in one thread.
 class Meeting {
   public:
     Meeting(const Rules& rules, const Query& query) : rules_(rules), query_(query), rows_(query.terms), near_tokens_(query.similar == nullptr ? nullptr : query.similar->take()) {}
@@ -147,7 +147,7 @@ class Meeting {
     const Rules& rules_;
     const Query& query_;
     const Keys rows_;
-    std::unique_ptr<NearTokens> near_tokens_;  // none where tokens are not compared
+    std::unique_ptr<NearTokens> near_tokens_;  // none if tokens are not compared
     size_t blocks_ = 0;
     std::vector<double> counts_, cells_, saturated_;                // a row for each term
     std::vector<double> lexical_, scores_, cosines_, near_, sums_;  // of blocks

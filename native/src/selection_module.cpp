@@ -25,7 +25,7 @@ Span<T> span(const Given<T>& array) {
     return {array.data(), array.size()};
 }
 
-// A Query and the arrays that it is of.
+// A Query and the arrays that it uses.
 struct AskedQuery {
     Given<int64_t> terms;
     Given<double> idf, rare, vector;
@@ -39,7 +39,7 @@ struct AskedQuery {
     }
 };
 
-// Arrays of Python objects, as long as this lives; it is made and goes with the interpreter's lock.
+// Keeps the arrays of Python objects while it lives; it is made and destroyed under the interpreter's lock.
 class Arrays {
   public:
     Arrays() = default;
@@ -53,7 +53,7 @@ class Arrays {
         nb::object array = owner.attr(name);
         if (array.is_none()) return {};
         if (!hold(array, sizeof(T), formats)) {
-            array = nb::module_::import_("numpy").attr("require")(array, nb::str(formats.data(), 1), "CA");  // a copy, side by side and aligned
+            array = nb::module_::import_("numpy").attr("require")(array, nb::str(formats.data(), 1), "CA");  // a copy, contiguous and aligned
             if (!hold(array, sizeof(T), formats)) throw nb::type_error("an array of numbers is due");
         }
         const Py_buffer& view = views_.back();
@@ -73,7 +73,7 @@ class Arrays {
         views_.pop_back();
         return false;
     }
-    std::deque<Py_buffer> views_;  // they stay where they are
+    std::deque<Py_buffer> views_;  // a deque, so that they do not move
 };
 
 Document document_of(nb::handle prepared, Arrays& arrays) {
@@ -83,7 +83,7 @@ Document document_of(nb::handle prepared, Arrays& arrays) {
             arrays.of<int32_t>(prepared, "title_ids", whole), arrays.of<int8_t>(prepared, "vectors", small)};
 }
 
-// NumPy's array of the numbers, which are not copied.
+// A NumPy array of the numbers, which are not copied.
 template <class T>
 nb::object numpy(std::vector<T>& values, std::initializer_list<size_t> shape = {}) {
     auto* kept = new std::vector<T>(std::move(values));

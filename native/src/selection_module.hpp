@@ -1,4 +1,4 @@
-// What Python sees of the choice of blocks: see selection.hpp.
+// The Python interface of the choice of blocks: see selection.hpp.
 #pragma once
 #include <nanobind/nanobind.h>
 

@@ -34,7 +34,7 @@ class Finder {
 
     bool is(size_t at, uint32_t flags) const { return at < text_.size && by_.characters.is(text_.data[at], flags); }
     Code code(size_t at) const { return text_.data[at]; }
-    // What stands before and behind a text counts as blank; -1 is a very large number here.
+    // Characters before and after a text count as blank; -1 is a very large number here.
     Sign sign(size_t at) const {
         return at < text_.size ? sign_of(by_.characters.flags(text_.data[at])) : BLANK;
     }
@@ -90,7 +90,7 @@ class Finder {
         }
     }
 
-    // Whether the sentence goes on behind the mark at `at`, which is closed at `close`, in the word that starts at `next`.
+    // Whether the sentence continues after the mark at `at`, closed at `close`, in the word that starts at `next`.
     bool goes_on(size_t at, size_t close, size_t next) const {
         if (next >= text_.size) return false;
         if (capitals_ && is(next, LOWER)) return true;
@@ -169,7 +169,7 @@ class Finder {
     const Sentences& by_;
     const View<Unit> text_;
     std::vector<int32_t>& found_;
-    std::vector<int32_t> doubtful_;  // ends of lines before a capital letter: of sentences, unless lines are broken at a width
+    std::vector<int32_t> doubtful_;  // ends of lines before a capital letter: they end sentences, unless lines are wrapped
     const bool capitals_;
     bool broken_ = false;
     size_t past_ = 0, line_ = 0;

@@ -10,8 +10,8 @@ namespace keyblock {
 
 using Strings = std::unordered_set<std::string>;  // of ASCII
 
-constexpr size_t WRAPPED_FROM = 40, WRAPPED_TO = 100;  // characters of a line that a width may have broken
-constexpr size_t NAME_LENGTH = 40;                    // characters of a speaker's name at most
+constexpr size_t WRAPPED_FROM = 40, WRAPPED_TO = 100;  // lengths of a line that may have been wrapped
+constexpr size_t NAME_LENGTH = 40;                    // the most characters of a speaker's name
 
 struct SentenceRules {
     Strings titles, names_go_on, before_numbers, beginners;
@@ -21,7 +21,7 @@ class Sentences {
   public:
     Sentences(const Characters& characters, SentenceRules rules) : characters(characters), rules(std::move(rules)) {}
 
-    // Appends where sentences end, ascending; the text's end is left out. `found` is empty; `marks` is where ENDS characters stand.
+    // Appends where sentences end, ascending, without the text's end. `found` is empty; `marks` are the places of ENDS characters.
     template <class Unit>
     void ends(View<Unit> text, const std::vector<int32_t>& marks, std::vector<int32_t>& found) const;
 

@@ -52,7 +52,7 @@ class Finder {
         return false;
     }
 
-    // The end of the clause that the mark at `at` may end; `at` itself where it does not.
+    // The end of the clause that the mark at `at` may end; `at` itself if it ends none.
     size_t clause_end(size_t at) const {
         if (is(at, COMMA)) return over(over(at, COMMA), CLOSING);
         const size_t closed = over(at + 1, CLOSING);
@@ -61,7 +61,7 @@ class Finder {
         return between_values ? at + 1 : at;
     }
 
-    // The ends of sentences, which inside of rows cost as much as clauses.
+    // The ends of sentences, which inside rows cost as much as clauses.
     std::vector<Cut> ends_of_sentences(const std::vector<int32_t>& marks) const {
         std::vector<int32_t> ends;
         sentences_.ends(text_, marks, ends);
@@ -78,7 +78,7 @@ class Finder {
         return found;
     }
 
-    // Appends where sentences end behind a full stop that Sentences does not know.
+    // Appends where sentences end after a full stop that Sentences does not know.
     void other_ends(std::vector<int32_t>& found) const {
         for (size_t at = 0; at < text_.size; ++at) {
             if (!is(at, OTHER_STOP)) continue;
@@ -87,7 +87,7 @@ class Finder {
         }
     }
 
-    // The ends of records of JSON that stand in one line (_RECORD).
+    // The ends of JSON records in one line (_RECORD).
     std::vector<Cut> ends_of_records() const {
         std::vector<Cut> found;
         for (size_t at = 1; at < text_.size; ++at)
@@ -103,7 +103,7 @@ class Finder {
         std::inplace_merge(found.begin(), found.begin() + n, found.end(), before);
     }
 
-    // The ends of lines of which the text's parts decide what a cut behind them is; and where rows and records start and end.
+    // The ends of lines where the text's structure decides the kind of cut; and where rows and records start and end.
     void find_parts(const std::vector<int32_t>& marks) {
         std::optional<Line<Unit>> before;
         Lines<Unit>(characters_, text_, marks).visit([&](const Line<Unit>& line) {
@@ -112,14 +112,14 @@ class Finder {
             if (line.body.starts_with('|')) {
                 rows_.push_back({line.start, line.end});
             } else if (before && are_records(*before, line)) {
-                rows_.push_back({before->start, before->end});  // again where it was one already
+                rows_.push_back({before->start, before->end});  // a second time if it was one already
                 rows_.push_back({line.start, line.end});
             }
             before.emplace(line);
         });
     }
 
-    // What a cut between two lines is; none where the sentence decides.
+    // The kind of cut between two lines; none if the sentence decides.
     static std::optional<CutKind> between(const Line<Unit>& before, const Line<Unit>& line) {
         if (before.opens || line.body.underlines()) return NO_CUT;
         if (!line.blank && line.body.closes()) return line.fenced ? std::optional(NO_CUT) : std::nullopt;
@@ -129,7 +129,7 @@ class Finder {
         return before.body.is_wrapped_late() && line.body.is_lower() ? std::optional(NO_CUT) : std::nullopt;
     }
 
-    // Whether two lines have as many fields.
+    // Whether two lines have the same number of fields.
     static bool are_records(const Line<Unit>& before, const Line<Unit>& line) {
         for (size_t i = 0; i < line.fields.size(); ++i)
             if (line.fields[i] > 1 && line.fields[i] == before.fields[i]) return true;

@@ -6,7 +6,7 @@
 
 namespace keyblock {
 
-enum CutKind : uint8_t { NO_CUT = 0, FREE_CUT = 1, SENTENCE_CUT = 2, CLAUSE_CUT = 3 };  // keyblock.text.structure.Cut: what it costs
+enum CutKind : uint8_t { NO_CUT = 0, FREE_CUT = 1, SENTENCE_CUT = 2, CLAUSE_CUT = 3 };  // keyblock.text.structure.Cut: its cost
 
 struct Cut {
     int32_t place;
@@ -17,7 +17,7 @@ class Structure {
   public:
     explicit Structure(const Sentences& sentences) : sentences(sentences) {}
 
-    // Places behind which a text may be cut, ascending. `marks` is where ENDS characters stand.
+    // Places after which a text may be cut, ascending. `marks` are the places of ENDS characters.
     template <class Unit>
     std::vector<Cut> cuts(View<Unit> text, const std::vector<int32_t>& marks) const;
 

@@ -8,7 +8,7 @@
 namespace keyblock {
 namespace {
 
-constexpr size_t COMMON = 0x250;  // symbols that are found without a hash table: Latin letters, and all that stand for bytes
+constexpr size_t COMMON = 0x250;  // symbols that are found without a hash table: Latin letters, and all symbols for bytes
 constexpr double UNKNOWN_PENALTY = 10;
 
 }  // namespace
@@ -79,7 +79,7 @@ bool Merges::cut(const Code* word, size_t size, std::vector<Piece>& found) const
         if (left.gone || left.next < 0) continue;
         Symbol& right = symbols[left.next];
         const Rule* rule = this->rule(left.id, right.id);
-        if (rule == nullptr || rule->joined != best.joined) continue;  // of a pair that is no more
+        if (rule == nullptr || rule->joined != best.joined) continue;  // of a pair that no longer exists
         left.id = best.joined, left.tail = right.tail, left.next = right.next, right.gone = true;
         if (left.next >= 0) symbols[left.next].before = best.at;
         offer(left.before), offer(best.at);
@@ -103,7 +103,7 @@ bool Unigram::cut(const Code* word, size_t size, std::vector<Piece>& found) cons
         double score = 0;
         int32_t from = -1, id = -1;
     };
-    static thread_local std::vector<Way> best;  // to each place
+    static thread_local std::vector<Way> best;  // up to each place
     best.assign(size + 1, {});
     const auto offer = [&](size_t from, size_t to, double score, int32_t id) {
         score += best[from].score;

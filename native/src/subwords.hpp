@@ -1,4 +1,4 @@
-// What models of SentencePiece and of bytes make of a word: its symbols, characters or bytes, joined to tokens.
+// The tokens that SentencePiece and byte-level models make of a word: its symbols (characters or bytes), joined to tokens.
 #pragma once
 #include <unordered_map>
 #include <vector>
@@ -12,17 +12,17 @@ using Codes = std::vector<Code>;
 class Subwords {
   public:
     virtual ~Subwords() = default;
-    // Appends the tokens of a word, their places in its symbols; false, and nothing appended, where it cannot say them.
+    // Appends the tokens of a word with their places in its symbols; returns false, and appends nothing, if it cannot find them.
     virtual bool cut(const Code* word, size_t size, std::vector<Piece>& found) const = 0;
 };
 
-// Byte-pair encoding (Sennrich et al., 2016) as `tokenizers` does it: of the pairs that may be joined the first of the lowest rank.
+// Byte-pair encoding (Sennrich et al., 2016) as in `tokenizers`: joins the first pair of the lowest rank each time.
 class Merges : public Subwords {
   public:
     struct Merge {
         int32_t left, right, joined;
     };
-    // symbols: the tokens of one symbol. merges: by rank. whole: tokens that a word may be at once.
+    // symbols: the tokens of one symbol. merges: by rank. whole: tokens that are whole words.
     Merges(const std::vector<std::pair<Code, int32_t>>& symbols, const std::vector<Merge>& merges,
            const std::vector<std::pair<Codes, int32_t>>& whole);
     bool cut(const Code* word, size_t size, std::vector<Piece>& found) const override;
@@ -46,7 +46,7 @@ class Merges : public Subwords {
     Trie whole_{1};
 };
 
-// The most probable tokens (Kudo, 2018) as `tokenizers` finds them, unknown symbols side by side as one.
+// The most probable tokens (Kudo, 2018) as `tokenizers` finds them, with adjacent unknown symbols as one token.
 class Unigram : public Subwords {
   public:
     struct Token {

@@ -1,4 +1,4 @@
-// Tables with a row for each code point, in pages of which equal ones are kept once. Python says what stands in them.
+// Tables with a row for each code point, in pages; equal pages are stored once. Python fills them.
 #pragma once
 #include <cstring>
 #include <string>
@@ -23,7 +23,7 @@ class Paged {
     }
     template <class Unit>
     uint32_t operator[](Unit c) const {
-        if (sizeof(Unit) == 1) return rows_[c];  // the first page is the first that was met
+        if (sizeof(Unit) == 1) return rows_[c];  // page 0 is the first one
         return rows_[firsts_[c / PAGE] + c % PAGE];
     }
     static constexpr Code ROWS = 0x110000, PAGE = 256;
@@ -32,19 +32,19 @@ class Paged {
     std::vector<uint32_t> rows_, firsts_;
 };
 
-// Marks of Unicode's combining classes, which are sorted by them when a text is normalized: at the top of a row of flags stand the
-// classes of the first and of the last part of what a character becomes.
+// Unicode's combining classes, by which marks are sorted when a text is normalized: the top bits of a row of flags hold the classes
+// of the first and of the last part of a character's normal form.
 constexpr uint32_t FIRST_CLASS_SHIFT = 16, LAST_CLASS_SHIFT = 24;
 constexpr uint32_t first_class(uint32_t flags) { return flags >> FIRST_CLASS_SHIFT & 0xFF; }
 constexpr uint32_t last_class(uint32_t flags) { return flags >> LAST_CLASS_SHIFT; }
 
-// What each character becomes: one character, or several. Steps from the code point itself, so that most pages are equal.
+// The normal form of each character: one character, or several. Stored as steps from the code point, so that most pages are equal.
 class Spellings {
   public:
     // `steps`: to be added to a code point; SEVERAL and more: the number of one of `several`.
     Spellings(const uint32_t* steps, std::vector<std::vector<Code>> several) : steps_(steps), several_(std::move(several)) {}
 
-    // Calls `each` with the characters that `c` becomes.
+    // Calls `each` with the characters of the normal form of `c`.
     template <class Each>
     void spell(Code c, Each&& each) const {
         const uint32_t step = steps_[c];

@@ -1,4 +1,4 @@
-// The key of the term that the analyzer makes of a word. One class an analyzer: English here; others have their place beside it.
+// The key of the term that the analyzer makes of a word. One class for each analyzer.
 #pragma once
 #include <memory>
 #include <string>
@@ -12,9 +12,9 @@ namespace keyblock {
 class Analyzer {
   public:
     virtual ~Analyzer() = default;
-    // Of a run of word characters as it stands in the text, none of them ODD; 0 where it has no term.
+    // The key of a run of word characters as in the text, none of them ODD; 0 if it has no term.
     virtual int64_t key(const Code* run, size_t size) const = 0;
-    // Appends what a character becomes before characters are paired.
+    // Appends the normal form of a character, before characters are paired.
     virtual void fold(Code c, std::vector<Code>& into) const { into.push_back(c); }
 };
 
@@ -30,7 +30,7 @@ class English : public Analyzer {
     bool stem_;
 };
 
-// keyblock.text.analyzer.term_key: of a term that is not empty.
+// keyblock.text.analyzer.term_key, for a term that is not empty.
 int64_t term_key(const Code* term, size_t size);
 
 }  // namespace keyblock

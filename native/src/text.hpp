@@ -1,4 +1,4 @@
-// The characters of a Python string where they stand, one, two or four bytes each: nothing is decoded and nothing copied.
+// The characters of a Python string in its own memory, one, two or four bytes each: nothing is decoded or copied.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What Python sees of readers for tokenizers of SentencePiece and of bytes, and for analyzers of any language.
+// The Python interface of readers for SentencePiece and byte-level tokenizers, and for analyzers of any language.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unordered_set.h>
 #include <nanobind/stl/variant.h>
@@ -69,9 +69,9 @@ class TextReader {
   private:
     template <class Some>
     void read_one(Some text, const Odds& odds, const Odds& terms, Reading& scratch) const {
-        scratch.clear();  // what was begun is read anew
+        scratch.clear();  // a text that was begun is read again
         std::visit([&](const auto* reader) { reader->read(text, odds, scratch); }, tokens_);
-        scratch.runs.clear(), scratch.marks.clear();  // of a reader of words
+        scratch.runs.clear(), scratch.marks.clear();  // left by a reader of words
         runs_.read(text, terms, scratch);
     }
 

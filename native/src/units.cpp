@@ -10,13 +10,13 @@ namespace {
 
 constexpr Code METASPACE = 0x2581;
 constexpr size_t MARKS = 8;       // keyblock.text.units.MARKS
-constexpr Code THREE_BYTES = 0x800;  // characters from here on take three bytes at least
+constexpr Code THREE_BYTES = 0x800;  // characters from here on take at least three bytes
 
 bool is_newline(Code c) { return c == '\n' || c == '\r'; }
 
 }  // namespace
 
-// The characters of a unit as the normalizer leaves them, and which of the unit's characters each was.
+// The normalized characters of a unit, and the character of the unit that each comes from.
 struct UnitReader::Symbols {
     Codes codes;
     std::vector<int32_t> places;
@@ -31,14 +31,14 @@ UnitReader::UnitReader(const uint32_t* sorts, Spellings normal, UnitRules rules,
 
 std::shared_ptr<Known> UnitReader::known() const {
     std::lock_guard lock(renewing_);
-    if (known_->full()) known_ = std::make_shared<Known>();  // whoever reads in the old one keeps it so long
+    if (known_->full()) known_ = std::make_shared<Known>();  // threads that read the old one keep it until they are done
     return known_;
 }
 
-// Where the unit ends that starts here: keyblock.text.units.Borders.
+// The end of the unit that starts here: keyblock.text.units.Borders.
 template <class Unit>
 size_t UnitReader::unit_end(View<Unit> text, size_t start) const {
-    uint32_t before = 0;  // of a mark: COMBINING, and SOLID where it stands on what is
+    uint32_t before = 0;  // of a mark: COMBINING, and SOLID if its base character is
     for (size_t at = start; at < text.size;) {
         uint32_t sort = sorts_[text.data[at]];
         if ((sort & (BLANK_SPACE | SOLID | COMBINING)) == COMBINING) sort |= before & SOLID;
@@ -65,7 +65,7 @@ bool UnitReader::ends_solid(View<Unit> text, size_t end) const {
     return false;
 }
 
-// The symbols of a unit; false where only the tokenizer can tell them.
+// The symbols of a unit; false if only the tokenizer can find them.
 template <class Unit>
 bool UnitReader::spell(View<Unit> unit, Symbols& into) const {
     into.clear();
@@ -80,7 +80,7 @@ bool UnitReader::spell(View<Unit> unit, Symbols& into) const {
         }
         const auto place = static_cast<int32_t>(i);
         if (sort & BLANK_SPACE) {
-            const bool dropped = rules_.bytes.empty() && !rules_.keeps_space && into.codes.empty();  // in front of a word
+            const bool dropped = rules_.bytes.empty() && !rules_.keeps_space && into.codes.empty();  // before a word
             if (rules_.bytes.empty() && !dropped && (i > 0 || c != ' ')) return false;
             if (!dropped) into.add(c, place);
         } else if (sort & PLAIN) {
@@ -158,7 +158,7 @@ bool UnitReader::cut_bytes(const Symbols& unit, bool first, std::vector<Piece>& 
     return true;
 }
 
-// Where the first word ends from `start` on, by the expressions GPT_2 and WITH_NEWLINES of keyblock.text.units, branch by branch.
+// The end of the first word from `start` on, by the expressions GPT_2 and WITH_NEWLINES of keyblock.text.units, branch by branch.
 size_t UnitReader::word_end(const Codes& codes, size_t start) const {
     const size_t size = codes.size();
     const uint32_t letters = LETTER_CLASS | (rules_.marks_in_words ? uint32_t{MARK_CLASS} : 0);

@@ -1,4 +1,4 @@
-// Reading a text unit by unit: keyblock.text.units says what a unit is, keyblock.text.compiled_units what is said of each character.
+// Reading a text unit by unit: keyblock.text.units explains units, keyblock.text.compiled_units the properties of each character.
 #pragma once
 #include "reader.hpp"
 #include "subwords.hpp"
@@ -13,12 +13,12 @@ enum Sort : uint32_t {  // keyblock.text.units.character_sorts, and more
     OF_LETTERS = 1 << 3,
     OF_NUMBERS = 1 << 4,
     OF_OTHERS = 1 << 5,
-    PLAIN = 1 << 6,        // the tokenizer's normalizer reads it as it would alone
+    PLAIN = 1 << 6,        // the tokenizer's normalizer treats it as if it were alone
     LETTER_CLASS = 1 << 8,   // \p{L}
     NUMBER_CLASS = 1 << 9,   // \p{N}
     MARK_CLASS = 1 << 10,    // \p{M}
-    PUNCTUATION = 1 << 11,   // to the pre-tokenizer
-    BEGINS_ADDED = 1 << 12,  // may begin a token that was added to the vocabulary
+    PUNCTUATION = 1 << 11,   // for the pre-tokenizer
+    BEGINS_ADDED = 1 << 12,  // may begin an added token
 };
 
 // How a tokenizer cuts its texts into words.
@@ -28,24 +28,24 @@ struct UnitRules {
     // of bytes
     bool newlines_join = false;   // the expression is one of WITH_NEWLINES, not GPT_2
     bool marks_in_words = false;  // it has [\p{L}\p{M}]+
-    size_t digits = 1;            // that stand together at most, where newlines join
-    bool prefix = false;          // a space is put in front of a text
+    size_t digits = 1;            // the most digits that stay together, if newlines join
+    bool prefix = false;          // a space is added before a text
     bool trim = false;            // places leave spaces out
-    std::vector<Codes> added;     // tokens that were added to the vocabulary
+    std::vector<Codes> added;     // added tokens
     // of SentencePiece
     bool mark_each = false, mark_first = false;  // whether each word gets a mark, or a text's first alone
-    bool keeps_space = false;                    // a space in front stays, as a mark
-    bool marks_alone = false;                    // punctuation stands alone
+    bool keeps_space = false;                    // a space at the start stays, as a mark
+    bool marks_alone = false;                    // punctuation marks are separate words
     bool joins = false;                          // a mark may be normalized with a letter of few bytes
 };
 
 class UnitReader {
   public:
-    // model: none: whoever gives odd units says what each unit is.
-    // sorts: see Sort. normal: what the normalizer makes of PLAIN characters.
+    // model: none: the answers to odd units include each unit's tokens.
+    // sorts: see Sort. normal: the normalizer's output for PLAIN characters.
     UnitReader(const uint32_t* sorts, Spellings normal, UnitRules rules, const Subwords* model);
 
-    // Appends the tokens of a text to `found`, which has none.
+    // Appends the tokens of a text to `found`, which has no tokens.
     template <class Unit>
     void read(View<Unit> text, const Odds& given, Reading& found) const;
 

@@ -10,10 +10,10 @@ namespace keyblock {
 namespace {
 
 constexpr float QUANTUM = 127;  // keyblock.prepared.QUANTUM
-constexpr size_t AHEAD = 8;     // rows that are asked of memory before they are needed
-constexpr size_t LINE = 64;     // bytes of memory that come together
+constexpr size_t AHEAD = 8;     // rows that are prefetched
+constexpr size_t LINE = 64;     // bytes of a cache line
 
-FOR_EACH_PROCESSOR void add_up(const TokenTable& table, const int32_t* ids, size_t n, float* sum) {
+INLINED void add_up(const TokenTable& table, const int32_t* ids, size_t n, float* sum) {
     const size_t dimensions = table.dimensions;
     for (size_t i = 0; i < n; ++i) {
         if (i + AHEAD < n) table.expect(static_cast<size_t>(ids[i + AHEAD]));
@@ -24,8 +24,8 @@ FOR_EACH_PROCESSOR void add_up(const TokenTable& table, const int32_t* ids, size
     }
 }
 
-// A vector at length 1, times QUANTUM, in whole numbers.
-FOR_EACH_PROCESSOR void quantize(const float* vector, size_t n, int8_t* found) {
+// A vector at length 1, times QUANTUM, in integers.
+INLINED void quantize(const float* vector, size_t n, int8_t* found) {
     constexpr size_t COLUMNS = 16;
     float column[COLUMNS] = {}, squares = 0;
     size_t at = 0;
@@ -41,9 +41,11 @@ FOR_EACH_PROCESSOR void quantize(const float* vector, size_t n, int8_t* found) {
 }  // namespace
 
 void TokenTable::encode(const int32_t* ids, size_t n, float* sum, int8_t* found) const {
-    std::fill(sum, sum + dimensions, 0.0f);
-    add_up(*this, ids, n, sum);
-    quantize(sum, dimensions, found);
+    for_this_processor([=]() INLINED_BODY {
+        std::fill(sum, sum + dimensions, 0.0f);
+        add_up(*this, ids, n, sum);
+        quantize(sum, dimensions, found);
+    });
 }
 
 void TokenTable::expect([[maybe_unused]] size_t id) const {

@@ -10,9 +10,9 @@ struct TokenTable {
     const float *scales, *to_length_1;
     size_t vocabulary, dimensions;
 
-    // The scaled sum of the rows of `ids`, at length 1 times 127, in whole numbers; 0 where it is 0. `sum` has room for `dimensions` numbers.
+    // The scaled sum of the rows of `ids`, at length 1 times 127, in integers; 0 if the sum is 0. `sum` has room for `dimensions` numbers.
     void encode(const int32_t* ids, size_t n, float* sum, int8_t* found) const;
-    // Asks memory for a row.
+    // Prefetches a row.
     void expect(size_t id) const;
 };
 

@@ -15,7 +15,7 @@ from service.machine import Clock
 log = logging.getLogger(__name__)
 ALIKE = 0.85  # of what another run took, or more: both say the same
 TRIES = 2  # on a machine that does other work as well, one slow run says little
-USUAL = 1.3  # times what its tokens take in other shapes: a first run of no more has cost nothing else, and is not repeated
+USUAL = 1.3  # times what its tokens take in the shape before: a run of less has cost nothing else, and is not repeated
 
 
 Run = tuple[int, int, float]
@@ -38,20 +38,21 @@ def first_runs(graph: Scorer, most: Mapping[int, int], seconds: float, clock: Cl
     """
     pace = 0.0  # seconds a token, of the last shape
     for length in sorted(most):
-        taken, ran = 0.0, 1
+        taken, ran, believed = 0.0, 1, False
         for rows in row_counts(most[length]):
-            if taken * rows / ran > seconds:  # so it was in one run: measure again before that decides
+            if taken * rows / ran > seconds and not believed:  # measure again before one run decides
                 taken = yield from _again(graph, ran, length, taken, seconds * ran / rows, clock)
-                if taken * rows / ran > seconds:
-                    break
+            if taken * rows / ran > seconds:
+                break
+            usual = USUAL * pace * rows * length
             try:
-                taken = yield from _timed(graph, rows, length, seconds, USUAL * pace * rows * length, clock)
+                taken = yield from _timed(graph, rows, length, seconds, usual, clock)
             except BatchTooLargeError as error:
                 if rows == 1:
                     raise
                 log.warning("batches of %d tokens have fewer than %d rows, for want of memory: %s", length, rows, error)
                 break
-            ran, pace = rows, taken / (rows * length)
+            ran, pace, believed = rows, taken / (rows * length), taken < usual
             if rows == 1 or taken <= seconds:
                 yield rows, length, taken
 

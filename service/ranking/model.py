@@ -1,6 +1,7 @@
 """One model: a bundle at work, with all that is between a call and its ranking."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -74,9 +75,11 @@ class Model:
         self.name = bundle.manifest.name
         self.load_seconds = load_seconds
         self.fingerprint = bytes.fromhex(preparation_fingerprint(bundle.pipeline, bundle.path / TOKENIZER_FILE))
-        bundle.check_files()  # all that was read, graphs and fingerprint too, was of this bundle
+        with ThreadPoolExecutor(1) as aside:  # all that was read, graphs and fingerprint too, must have been of this bundle
+            checked = aside.submit(bundle.check_files)
+            self.preparer = Preparer(self.bundle.pipeline, shared.cache, shared.threads, shared.metrics, self.fingerprint)
+            checked.result()
         self.metrics = shared.metrics.of(self.name)
-        self.preparer = Preparer(self.bundle.pipeline, shared.cache, shared.threads, shared.metrics, self.fingerprint)
         self.scorer = scoring(self.metrics)
         self._fed = Pace()  # tokens for each one that a sequence a document has
         self._shared = shared

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from keyblock.caveats import about_empty, about_first_stage, about_languages, about_position, about_scripts, first_few
 from keyblock.description import PipelineConfig
-from keyblock.order import Candidate, Ranking, ScoredBy, beside_first_stage, rank
+from keyblock.order import Candidate, Ranking, ScoredBy, rank, with_first_stage
 from keyblock.prepared import PreparedQuery
 from service.call import Call
 from service.engine.jobs import Scored
@@ -49,7 +49,7 @@ def ranked(call: Call, outcome: Outcome, config: PipelineConfig, metrics: Metric
         passages=passages,
         activation=config.activation,
     )
-    ranking = beside_first_stage(ranking, call.first_stage, config.first_stage)
+    ranking = with_first_stage(ranking, call.first_stage, config.first_stage)
     call.warnings.extend(about_first_stage(call.first_stage, config, fused=bool(ranking.fused)))
     _count(candidates, ranking, metrics)
     unknown, away = call.documents.by_id.unknown, call.documents.by_id.away

@@ -10,7 +10,7 @@ from bulk import job
 from bulk.errors import BulkError
 from bulk.job import rank_all
 from bulk.options import Options
-from keyblock.lock import alone_in
+from keyblock.lock import locked
 from tests.bulk.jobs import InThisProcess, contents, made, rankings, river_lists, shards
 
 
@@ -32,7 +32,7 @@ def test_all_is_ranked_once(tmp_path: Path, bundle_path: Path) -> None:
 
 def test_one_job_at_a_time(tmp_path: Path, bundle_path: Path) -> None:
     options = made(tmp_path, bundle_path, river_lists(1))
-    with alone_in(options.out, AssertionError()), pytest.raises(BulkError, match=r"out: another job writes to it; wait for it"):
+    with locked(options.out, AssertionError()), pytest.raises(BulkError, match=r"out: another job writes to it; wait for it"):
         rank_all(options)
 
 

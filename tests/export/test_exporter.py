@@ -12,7 +12,7 @@ from onnx import numpy_helper
 
 from export import ExportError
 from export.exporter import SAMPLE, export_run
-from export.last_attention import CLS_ATTENTION, ask_for_cls_alone
+from export.last_attention import CLS_ATTENTION, compute_cls_alone
 from export.options import Options, WeightPrecision
 from keyblock.bundle import AggregatorEntry, Bundle, BundleError, load_bundle
 from keyblock.runtime.batching import score_all
@@ -178,11 +178,11 @@ def test_what_was_measured_is_in_the_bundle(run: Path, tmp_path: Path) -> None:
 
 def test_what_is_served_is_what_is_held_to_pytorch(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def damage(graph: onnx.ModelProto) -> None:
-        ask_for_cls_alone(graph)
+        compute_cls_alone(graph)
         (scale,) = [tensor for tensor in graph.graph.initializer if tensor.name == f"{CLS_ATTENTION}/scale"]
         scale.CopyFrom(numpy_helper.from_array(5 * numpy_helper.to_array(scale), scale.name))
 
-    monkeypatch.setattr("export.last_attention.ask_for_cls_alone", damage)
+    monkeypatch.setattr("export.last_attention.compute_cls_alone", damage)
     with pytest.raises(ExportError, match="PyTorch"):
         export_run(run, tmp_path / "bundle", Options(provider=Provider.CPU))
     assert not (tmp_path / "bundle").exists()

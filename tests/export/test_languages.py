@@ -9,14 +9,14 @@ from tokenizers import models, pre_tokenizers, processors, trainers
 
 from export.checkpoint import read_checkpoint
 from export.habits import import_frequencies, import_pipeline, import_tokenizer
-from export.languages import CHOICES, ENGLISH, OTHERS, named_analyzer, usual_analyzer
+from export.languages import CHOICES, ENGLISH, OTHERS, default_analyzer, named_analyzer
 from export.options import ImportOptions
 from keyblock.text.analyzer import AnalyzerConfig
 from keyblock.text.tokenizer import Tokenizer
 
 
 def test_a_tokenizer_of_english_alone(tokenizer: Tokenizer) -> None:
-    assert usual_analyzer(tokenizer) == AnalyzerConfig()
+    assert default_analyzer(tokenizer) == AnalyzerConfig()
 
 
 def test_a_tokenizer_of_several_languages(tmp_path: Path) -> None:
@@ -30,7 +30,7 @@ def test_a_tokenizer_of_several_languages(tmp_path: Path) -> None:
     start = backend.token_to_id("<s>")
     backend.post_processor = processors.TemplateProcessing(single="<s> $A", pair="<s> $A <s> $B:1", special_tokens=[("<s>", start)])
     backend.save(str(tmp_path / "tokenizer.json"))
-    assert usual_analyzer(Tokenizer(tmp_path / "tokenizer.json")).name == "universal"
+    assert default_analyzer(Tokenizer(tmp_path / "tokenizer.json")).name == "universal"
 
 
 @pytest.mark.parametrize("name", CHOICES)

@@ -9,7 +9,7 @@ from onnx import ModelProto, helper
 
 from export import ExportError
 from export.graph import export_graph
-from export.last_attention import ask_for_cls_alone
+from export.last_attention import compute_cls_alone
 from export.precision import halve_weights
 from keyblock.runtime.session import Session
 from training.models.cross_encoder import CrossEncoder
@@ -27,7 +27,7 @@ def exported(tmp_path: Path, tiny: Callable[..., CrossEncoder]) -> Callable[...,
                 layer.attention.self.key.bias.normal_(std=2.0)
         export_graph(model, tmp_path / "before.onnx")
         graph = onnx.load(str(tmp_path / "before.onnx"))
-        ask_for_cls_alone(graph)
+        compute_cls_alone(graph)
         onnx.checker.check_model(graph)
         onnx.save(graph, str(tmp_path / "after.onnx"))
         return tmp_path / "before.onnx", tmp_path / "after.onnx"
@@ -68,7 +68,7 @@ def test_a_graph_in_half_of_the_bytes_is_refused(exported: Callable[..., tuple[P
     narrowed = onnx.load(str(exported()[0]))
     halve_weights(narrowed)
     with pytest.raises(ExportError, match="before that of the weights' precision"):
-        ask_for_cls_alone(narrowed)
+        compute_cls_alone(narrowed)
 
 
 def test_the_weights_are_found_again(exported: Callable[..., tuple[Path, Path]]) -> None:
@@ -81,4 +81,4 @@ def test_the_weights_are_found_again(exported: Callable[..., tuple[Path, Path]])
 def test_a_graph_of_another_form_is_refused(nodes: list[onnx.NodeProto]) -> None:
     model: ModelProto = helper.make_model(helper.make_graph(nodes, "short", [], []))
     with pytest.raises(ExportError, match="narrow the last layer first"):
-        ask_for_cls_alone(model)
+        compute_cls_alone(model)

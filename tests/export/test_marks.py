@@ -10,7 +10,7 @@ import torch
 
 from export import ExportError
 from export.graph import export_graph
-from export.last_attention import ask_for_cls_alone
+from export.last_attention import compute_cls_alone
 from export.marks import add_marks
 from keyblock.packing import Packed
 from keyblock.runtime.batching import mark_all, score_all
@@ -41,7 +41,7 @@ def graph(model: CrossEncoder, tmp_path_factory: pytest.TempPathFactory, request
     export_graph(model, path)
     if request.param:
         narrowed = onnx.load(str(path))
-        ask_for_cls_alone(narrowed)
+        compute_cls_alone(narrowed)
         onnx.save(narrowed, str(path))
     return path
 

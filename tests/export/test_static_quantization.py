@@ -10,7 +10,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from export import ExportError, static_quantization
 from export.graph import export_graph
-from export.static_quantization import Batch, Reach, evening, observe, quantize_static
+from export.static_quantization import Batch, Reach, observe, quantize_static, smoothing_factors
 from keyblock.runtime.session import Session
 from training.models.cross_encoder import CrossEncoder
 
@@ -31,7 +31,7 @@ def test_channels_are_evened_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """At one half: sqrt(16 / 4) and sqrt(1 / 4). The paper's equation 4 makes activations and weights alike: 8 and 8, 2 and 2."""
     monkeypatch.setattr(static_quantization, "STRENGTH", 0.5)
     reach, weight = Reach(floats(-16, -1), floats(3, 1)), np.array([[4, -1], [0.5, -4]], np.float32)
-    factors = evening(reach, weight)
+    factors = smoothing_factors(reach, weight)
     np.testing.assert_allclose(factors, [2, 0.5])
     np.testing.assert_allclose(reach.divided(factors).size, [8, 2])
     np.testing.assert_allclose(np.abs(weight * factors[:, None]).max(axis=1), [8, 2])

@@ -3,7 +3,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from keyblock.answering import Asked, Documents, answered
+from keyblock.answering import AnswerOptions, Documents, answered
 from keyblock.description import PipelineConfig
 from keyblock.evidence import Activation
 from keyblock.first_stage import NOT_SENT, FirstStage
@@ -25,7 +25,7 @@ def ranked(pipeline: Pipeline, candidates: list[Candidate], logits: list[float])
 
 
 def complete(pipeline: Pipeline, candidates: list[Candidate], logits: list[float], **asked: Any) -> Any:
-    documents, wanted = Documents(candidates, [*TEXTS, "", ""][: len(candidates)]), Asked(**asked)
+    documents, wanted = Documents(candidates, [*TEXTS, "", ""][: len(candidates)]), AnswerOptions(**asked)
     ranking = ranked(pipeline, candidates, logits)
     return answered(pipeline, pipeline.prepare_query("river"), documents, ranking, wanted)
 
@@ -83,13 +83,18 @@ def test_spans_and_contexts_are_of_the_results_alone(pipeline: Pipeline, candida
 def test_how_many_results_a_call_is_about() -> None:
     """Ten where it does not say; all where the model has something to say of each, or the first stage may lift any."""
     config, fused = PipelineConfig(), FirstStage.read([3, 2, 1], "mapfuse", 3)
-    assert Asked().results(NOT_SENT, config) == 10
-    assert Asked(top_n=3).results(NOT_SENT, config) == 3
-    assert Asked(top_n=3).results(FirstStage.read([3, 2, 1], None, 3), config) == 3
-    for judged in (Asked(min_score=0.5), Asked(min_score="auto"), Asked(spans=True), Asked(prune=True)):
+    assert AnswerOptions().results(NOT_SENT, config) == 10
+    assert AnswerOptions(top_n=3).results(NOT_SENT, config) == 3
+    assert AnswerOptions(top_n=3).results(FirstStage.read([3, 2, 1], None, 3), config) == 3
+    for judged in (
+        AnswerOptions(min_score=0.5),
+        AnswerOptions(min_score="auto"),
+        AnswerOptions(spans=True),
+        AnswerOptions(prune=True),
+    ):
         assert judged.results(NOT_SENT, config) is None
         assert judged._replace(top_n=3).results(NOT_SENT, config) == 3
-    assert Asked(top_n=3).results(fused, config) is None
+    assert AnswerOptions(top_n=3).results(fused, config) is None
 
 
 def test_a_document_that_the_model_was_spared_takes_no_place_of_a_bound(pipeline: Pipeline, candidates: list[Candidate]) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from keyblock.answering import Asked
+from keyblock.answering import AnswerOptions
 from keyblock.description import PipelineConfig
 from keyblock.lists import CandidateList, meet, rank_lists, without_surrogates
 from keyblock.packing import Packed
@@ -45,7 +45,7 @@ def listed(pipeline: Pipeline, query: str, texts: Sequence[str]) -> CandidateLis
     lists=st.lists(st.tuples(st.sampled_from(["river", "stone bridge"]), st.lists(st.sampled_from(TEXTS), max_size=4)), max_size=4)
 )
 def test_together_or_each_by_itself_is_the_same(ranked: Pipeline, lists: list[tuple[str, list[str]]]) -> None:
-    asked, budget = Asked(spans=True, threshold=0.0, top_n=3), ranked.config.packing.budget
+    asked, budget = AnswerOptions(spans=True, threshold=0.0, top_n=3), ranked.config.packing.budget
     met = [listed(ranked, *one) for one in lists]
     together = list(rank_lists(ranked, Model(), met, asked, budget))
     alone = [answer for one in met for answer in rank_lists(ranked, Model(), [one], asked, budget)]

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from keyblock.lock import alone_in
+from keyblock.lock import locked
 
 HELD = ValueError("somebody has it")
 HOLD = """
 import sys, time
 from pathlib import Path
-from keyblock.lock import alone_in
-with alone_in(Path(sys.argv[1]), ValueError()):
+from keyblock.lock import locked
+with locked(Path(sys.argv[1]), ValueError()):
     print("held", flush=True)
     time.sleep(600)
 """
@@ -23,12 +23,12 @@ with alone_in(Path(sys.argv[1]), ValueError()):
 
 def test_a_directory_is_locked_by_one_holder_at_a_time(tmp_path: Path) -> None:
     run = tmp_path / "a" / "run"
-    with alone_in(run, HELD):
-        with pytest.raises(ValueError, match="somebody has it"), alone_in(run, HELD):
+    with locked(run, HELD):
+        with pytest.raises(ValueError, match="somebody has it"), locked(run, HELD):
             pass
-        with alone_in(tmp_path / "a" / "other", HELD):
+        with locked(tmp_path / "a" / "other", HELD):
             pass
-    with alone_in(run, HELD):
+    with locked(run, HELD):
         assert not list(run.iterdir()), "nothing is left in it"
 
 
@@ -38,22 +38,22 @@ def test_a_killed_process_holds_nothing(tmp_path: Path) -> None:
     try:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
-        with pytest.raises(ValueError, match="somebody has it"), alone_in(tmp_path, HELD):
+        with pytest.raises(ValueError, match="somebody has it"), locked(tmp_path, HELD):
             pass
     finally:
         holder.send_signal(signal.SIGKILL)
         holder.communicate()
-    with alone_in(tmp_path, HELD):
+    with locked(tmp_path, HELD):
         pass
 
 
 def test_what_goes_wrong_inside_passes_and_lets_go(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="full"), alone_in(tmp_path, HELD):
+    with pytest.raises(OSError, match="full"), locked(tmp_path, HELD):
         raise OSError("full")
-    with alone_in(tmp_path, HELD):
+    with locked(tmp_path, HELD):
         pass
 
 
 def test_any_error_may_say_that_it_is_held(tmp_path: Path) -> None:
-    with alone_in(tmp_path, HELD), pytest.raises(OSError, match="busy"), alone_in(tmp_path, OSError("busy")):
+    with locked(tmp_path, HELD), pytest.raises(OSError, match="busy"), locked(tmp_path, OSError("busy")):
         pass

@@ -14,19 +14,19 @@ from keyblock.order import (
     Block,
     Candidate,
     Ranking,
-    beside_first_stage,
     block_scores,
     candidate,
     first_to_read,
     preranking,
     promising,
     rank,
+    with_first_stage,
     without_spared,
 )
 from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
 from keyblock.pooled import Shared
-from keyblock.selection import Selection, alone
+from keyblock.selection import Selection, single_reach
 
 FUSION = Fusion(bias=-1.0, logit=2.0, best_block=0.5)
 PACKED = Packed(np.arange(10, dtype=np.int32), 3, np.zeros(1, np.intp))
@@ -150,7 +150,7 @@ def test_blocks_that_a_learned_selector_was_not_asked_about_come_last_with_finit
     sequence = Packed(np.arange(10, dtype=np.int32), 3, np.zeros(1, np.intp))
     scores = np.asarray([-np.inf, 2.5, -np.inf, -1.5])
     selection = Selection(
-        [sequence], np.asarray([1, 3, 0, 2]), scores, np.zeros(5), alone(np.asarray([1, 3, 0, 2])), asked_tokens=20
+        [sequence], np.asarray([1, 3, 0, 2]), scores, np.zeros(5), single_reach(np.asarray([1, 3, 0, 2])), selection_tokens=20
     )
     kept = candidate(document, selection)
     assert [block.score for block in kept.blocks] == [2.5, -1.5, LOWEST, LOWEST]
@@ -161,7 +161,7 @@ def test_blocks_that_a_learned_selector_was_not_asked_about_come_last_with_finit
 
 
 def test_a_block_that_was_asked_about_is_never_below_one_that_was_not() -> None:
-    selection = Selection([], np.asarray([0, 1, 2]), np.asarray([3.0, -400.0, -np.inf]), np.zeros(5), alone(np.arange(3)))
+    selection = Selection([], np.asarray([0, 1, 2]), np.asarray([3.0, -400.0, -np.inf]), np.zeros(5), single_reach(np.arange(3)))
     assert block_scores(selection).tolist() == [3.0, -400.0, -400.0]
 
 
@@ -251,16 +251,16 @@ def test_the_first_stage_moves_what_the_model_has_scored_and_nothing_else() -> N
     """For the model 2 is first, 0 and 3 share rank 2; the first stage has 3, 2, 0: 1 / 2 + 1, 1 / 3 + 1 / 2 and 1 + 1 / 2."""
     alone = run([(1.0, 0.0), None, (1.0, 2.0), (1.0, 0.0)])
     assert alone.order == [2, 0, 3, 1]
-    ranking = beside_first_stage(alone, FirstStage.read([1, 9, 2, 3], "mapfuse", 4), None)
+    ranking = with_first_stage(alone, FirstStage.read([1, 9, 2, 3], "mapfuse", 4), None)
     assert ranking.order == [2, 3, 0, 1], "what equals is in the model's order, and what has no text stays last"
     assert ranking.fused == pytest.approx({2: 1.5, 3: 1.5, 0: 0.833333})
     assert ranking.scores.tolist() == alone.scores.tolist(), "a relevance score is the model's"
-    assert beside_first_stage(alone, FirstStage.read([1, 9, 2, 3], None, 4), None) is alone
+    assert with_first_stage(alone, FirstStage.read([1, 9, 2, 3], None, 4), None) is alone
 
 
 def test_where_the_model_has_no_say_the_first_stage_fuses_nothing() -> None:
     alone = of_scripts(*[NOTHING] * 4)
-    ranking = beside_first_stage(alone, FirstStage.read([1, 2, 3, 4], "linear", 4), None)
+    ranking = with_first_stage(alone, FirstStage.read([1, 2, 3, 4], "linear", 4), None)
     assert (ranking.order, ranking.fused) == ([0, 1, 2, 3], {})
 
 

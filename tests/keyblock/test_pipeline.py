@@ -86,7 +86,7 @@ def scores_of(shortlist: Shortlist) -> NDArray[np.float32]:
 def select(pipeline: Pipeline, query: PreparedQuery, document: PreparedDocument) -> Selection:
     """In two rounds, as a learned selector needs."""
     shortlist = pipeline.shortlist(query, document)
-    return pipeline.select(query, document, asked=(shortlist, scores_of(shortlist)))
+    return pipeline.select(query, document, shortlisted=(shortlist, scores_of(shortlist)))
 
 
 SMALL = {"name": "cogltx", "block_tokens": 12}
@@ -296,7 +296,7 @@ def test_the_model_chose_where_it_saw_all_blocks_or_those_that_stood_out(fine: P
     query, document = cascade.prepare_query("river"), cascade.prepare_document(QUIET * 60 + "The river flooded.")
     shortlist = cascade.shortlist(query, document)
     unasked = np.full(len(shortlist.blocks), -np.inf)
-    assert cascade.select(query, document, asked=(shortlist, unasked)).by == SelectedBy.EVIDENCE
+    assert cascade.select(query, document, shortlisted=(shortlist, unasked)).by == SelectedBy.EVIDENCE
 
 
 @pytest.mark.parametrize("selector", ["first", "last", "random", "spread"])

@@ -6,7 +6,7 @@ import pytest
 from keyblock.bundle import load_bundle
 from keyblock.meeting import Meeting, WeighedQuery
 from keyblock.pipeline import Pipeline
-from keyblock.pooled import FEWEST, KEPT, Shared, beside_the_order, knows, pooled_evidence, rare_here, shared_terms
+from keyblock.pooled import FEWEST, KEPT, Shared, fused_with_order, knows_language, pooled_evidence, rare_here, shared_terms
 from keyblock.prepared import PreparedQuery
 from tests.conftest import ROOT
 
@@ -42,7 +42,7 @@ def test_a_document_is_worth_the_blocks_of_a_long_one_too(pipeline: Pipeline) ->
     shared = shared_by(pipeline, query, long)
     assert shared.n_blocks == pipeline.prepare_document(long).n_blocks > 100
     assert shared.counts.shape == (len(query.terms), KEPT)
-    assert shared.having.tolist() == (shared.counts > 0).sum(axis=1).tolist()
+    assert shared.block_counts.tolist() == (shared.counts > 0).sum(axis=1).tolist()
     empty = shared_by(pipeline, query, "")
     evidence = pooled_evidence([shared, empty])
     assert evidence[0, 0] > 0
@@ -54,10 +54,10 @@ def test_a_document_is_worth_the_blocks_of_a_long_one_too(pipeline: Pipeline) ->
 
 
 def test_places_of_both_orders_count_alike() -> None:
-    assert beside_the_order(np.asarray([1.0, 5.0, 9.0])) == pytest.approx([1 / 3 + 1 / 5, 1 / 4 + 1 / 4, 1 / 5 + 1 / 3])
-    assert beside_the_order(np.asarray([0.0, 5.0])) == pytest.approx([1 / 3, 1 / 4 + 1 / 3]), "who shares nothing has one place"
-    assert beside_the_order(np.zeros(3)) == pytest.approx([1 / 3, 1 / 4, 1 / 5]), "the order given"
-    assert beside_the_order(np.zeros(0)).shape == (0,)
+    assert fused_with_order(np.asarray([1.0, 5.0, 9.0])) == pytest.approx([1 / 3 + 1 / 5, 1 / 4 + 1 / 4, 1 / 5 + 1 / 3])
+    assert fused_with_order(np.asarray([0.0, 5.0])) == pytest.approx([1 / 3, 1 / 4 + 1 / 3]), "who shares nothing has one place"
+    assert fused_with_order(np.zeros(3)) == pytest.approx([1 / 3, 1 / 4, 1 / 5]), "the order given"
+    assert fused_with_order(np.zeros(0)).shape == (0,)
 
 
 @pytest.mark.parametrize(
@@ -74,19 +74,19 @@ def test_places_of_both_orders_count_alike() -> None:
     ],
 )
 def test_whether_the_table_knows_a_language(english: Pipeline, text: str, known: bool) -> None:
-    assert knows(english.frequencies, english.prepare_document(text)) is known
+    assert knows_language(english.frequencies, english.prepare_document(text)) is known
 
 
 def test_few_terms_say_nothing(english: Pipeline) -> None:
     words = [f"qwz{n}" for n in range(FEWEST)]
-    assert knows(english.frequencies, english.prepare_document(" ".join(words[1:])))
-    assert not knows(english.frequencies, english.prepare_document(" ".join(words)))
+    assert knows_language(english.frequencies, english.prepare_document(" ".join(words[1:])))
+    assert not knows_language(english.frequencies, english.prepare_document(" ".join(words)))
 
 
 def test_documents_and_queries_in_another_script_have_the_terms_of_any_language(english: Pipeline) -> None:
     selection = english.select(english.prepare_query("東京の首都"), english.prepare_document("日本の首都は東京です。" * 4))
     assert selection.shared is not None
-    assert selection.shared.having.any()
+    assert selection.shared.block_counts.any()
     assert selection.shared.foreign
     learned = english.select(english.prepare_query(QUERY), english.prepare_document(ENGLISH)).shared
     assert learned is not None

@@ -23,5 +23,5 @@ def test_blocks_are_counted(pipeline: Pipeline) -> None:
 def test_a_document_with_vectors_is_the_same_but_for_these(pipeline: Pipeline) -> None:
     document = pipeline.prepare_document("The river floods the bridge. The city is old.", title="City")
     vectors = np.ones((document.n_blocks, 3), np.int8)
-    given, due = document.having(vectors), dataclasses.replace(document, vectors=vectors)
+    given, due = document.with_vectors(vectors), dataclasses.replace(document, vectors=vectors)
     assert [getattr(given, name) is getattr(due, name) for name in document.__slots__] == [True] * len(document.__slots__)

@@ -6,7 +6,7 @@ import pytest
 from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument
-from keyblock.selection import BlockScores, Chosen, Selection, Shortlist, alone
+from keyblock.selection import BlockScores, Chosen, Selection, Shortlist, single_reach
 
 INF = float("inf")
 
@@ -36,9 +36,9 @@ def test_blocks_that_the_model_was_not_asked_about_have_no_score() -> None:
 def test_a_passage_holds_its_neighbours() -> None:
     """Block 4 took in 3, block 0 took in 1."""
     assert Chosen([], np.asarray([4, 0]), np.asarray([[3, 5], [0, 2]])).held.tolist() == [3, 4, 0, 1]
-    assert Chosen([], np.asarray([4, 0]), alone(np.asarray([4, 0]))).held.tolist() == [4, 0]
+    assert Chosen([], np.asarray([4, 0]), single_reach(np.asarray([4, 0]))).held.tolist() == [4, 0]
     nothing = np.zeros(0, np.intp)
-    assert Chosen([packed(4)], nothing, alone(nothing)).held.tolist() == []
+    assert Chosen([packed(4)], nothing, single_reach(nothing)).held.tolist() == []
 
 
 @pytest.mark.parametrize(
@@ -48,19 +48,19 @@ def test_nothing_was_chosen_where_each_block_is_read_in_full(
     three: PreparedDocument, taken: list[int], cut: bool, everything: bool
 ) -> None:
     blocks = np.asarray(taken)
-    assert Chosen([packed(20, cut=cut)], blocks, alone(blocks)).is_all_of(three) == everything
+    assert Chosen([packed(20, cut=cut)], blocks, single_reach(blocks)).is_all_of(three) == everything
 
 
 def test_of_one_block_there_is_no_choice(fine: Pipeline) -> None:
     document = fine.prepare_document("River.")
     assert document.n_blocks == 1
-    assert Chosen([packed(20, cut=True)], np.asarray([0]), alone(np.asarray([0]))).is_all_of(document)
+    assert Chosen([packed(20, cut=True)], np.asarray([0]), single_reach(np.asarray([0]))).is_all_of(document)
 
 
 def test_what_the_model_says_of_its_passages_orders_them() -> None:
     """Blocks 5, 1 and 3 by the selector; the passages stand in document order: 1, 3, 5."""
     taken = np.asarray([5, 1, 3])
-    selection = Selection([packed(4)] * 3, taken, numbers(0, 7, 0, 6, 0, 9), numbers(0, 0, 0), alone(taken))
+    selection = Selection([packed(4)] * 3, taken, numbers(0, 7, 0, 6, 0, 9), numbers(0, 0, 0), single_reach(taken))
     decided = selection.decided(np.asarray([0.1, 0.9, 0.5], dtype=np.float32))
     assert decided.taken.tolist() == [3, 5, 1]
     assert decided.reach.tolist() == [[3, 4], [5, 6], [1, 2]]

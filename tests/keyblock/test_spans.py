@@ -14,7 +14,7 @@ from keyblock.pipeline import Pipeline
 from keyblock.pruning import GAP, Pruner
 from keyblock.span_scores import SpanScores
 from keyblock.spans import Read as ReadDocument
-from keyblock.spans import Span, block_worth, by_terms, marked_sentences, nearly, scored_sentences, spans
+from keyblock.spans import Span, block_worth, by_terms, marked_sentences, nearly_as_likely, scored_sentences, spans
 
 TEXT = "The mill stood by the river. It ground corn for the town. In 1850 the river burst its banks! Nobody was hurt."
 ANSWER = "In 1850 the river burst its banks!"
@@ -66,7 +66,7 @@ def test_sentences_touch_where_nothing_that_is_seen_stands_between(between: str,
 
 def test_nearly_as_likely_is_a_matter_of_odds() -> None:
     """0.9 is nine to one; six tenths of that are 5.4 to one."""
-    assert [nearly(p) for p in (0.0, 0.9, 1.0)] == [0.0, pytest.approx(5.4 / 6.4), 1.0]
+    assert [nearly_as_likely(p) for p in (0.0, 0.9, 1.0)] == [0.0, pytest.approx(5.4 / 6.4), 1.0]
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=30), st.floats(0, 1))
@@ -78,7 +78,7 @@ def test_every_sentence_that_reaches_the_threshold_is_in_one_span(probabilities:
     assert sorted(one for of in inside for one in of) == [one for one in scored if one.score >= threshold]
     for span, of in zip(found, inside, strict=True):
         assert span.score == max(one.score for one in of)
-        assert min(one.score for one in of) >= nearly(span.score)
+        assert min(one.score for one in of) >= nearly_as_likely(span.score)
 
 
 def test_of_a_model_without_marks_the_sentence_with_the_querys_words_is_the_span(pipeline: Pipeline) -> None:

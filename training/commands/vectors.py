@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _vectors(options: argparse.Namespace) -> None:
     from keyblock.bundle import load_bundle
     from training.collections.collection import Collection, distinct_names
-    from training.learning.lock import alone_in
+    from training.learning.lock import locked
     from training.learning.vectors_run import VectorsRun, write_hybrid_bundle
     from training.models.starting import find_start
     from training.recipe import DEFAULT_BACKBONE, backbone_path
@@ -60,7 +60,7 @@ def _vectors(options: argparse.Namespace) -> None:
     run = VectorsRun(
         bundle, collections, (options.split, options.dev_split), _recipe(options.set), options.out, options.dev_queries
     )
-    with alone_in(options.out):
+    with locked(options.out):
         figures = run.figures(options.teacher or backbone_path(DEFAULT_BACKBONE), options.weights)
         print(json.dumps(figures, indent=1))
         if options.into:

@@ -16,7 +16,7 @@ from keyblock.bundle import Bundle
 from keyblock.cascade import RESULTS
 from keyblock.description import PipelineConfig
 from keyblock.encoders import open_encoder
-from keyblock.evidence import Fusion, speaks
+from keyblock.evidence import Fusion, has_evidence
 from keyblock.order import spared_documents
 from keyblock.pipeline import Pipeline
 from keyblock.scoring import Model, Scored, score_selections, select_documents
@@ -106,7 +106,7 @@ class LocalRanker(Ranker):
         scores = fusion.fuse(logits, evidence) if self.fused else logits.astype(np.float64)
         spared = np.asarray([not s.sequences and len(s.scores) > 0 for s in selections])
         if spared.any():
-            promise = np.where(speaks(evidence), fusion.promise(evidence), -np.inf)[spared]
+            promise = np.where(has_evidence(evidence), fusion.promise(evidence), -np.inf)[spared]
             scores[spared] = scores[np.isfinite(scores)].min(initial=0.0) - 1 - np.argsort(np.argsort(-promise, kind="stable"))
         blocks = {name: self._blocks(name, s) for name, s in zip(candidates, selections, strict=True)}
         return Reranked(ranked(dict(zip(candidates, scores.tolist(), strict=True))), blocks)

@@ -29,7 +29,7 @@ from training.evaluation.scoring import TorchModel
 from training.examples.preparation import Preparation
 from training.learning.data import Data
 from training.learning.dev import EarlyStopping, dev_quality
-from training.learning.lock import alone_in
+from training.learning.lock import locked
 from training.learning.loop import Trainer, make_accelerator
 from training.learning.objectives import Objective, RankingObjective
 from training.learning.run_directory import begin
@@ -58,7 +58,7 @@ def train_best(
     check_mixture(recipe, collections)
     accelerator = make_accelerator()
     _, backbone = make_model(recipe, accelerator.device)
-    with alone_in(run, wanted=accelerator.is_main_process):
+    with locked(run, wanted=accelerator.is_main_process):
         if accelerator.is_main_process:
             begin(recipe, collections, backbone, run)
         accelerator.wait_for_everyone()

@@ -10,7 +10,7 @@ class LockError(ValueError):
     """Another process trains into the run directory."""
 
 
-def alone_in(run: Path, wanted: bool = True) -> AbstractContextManager[None]:
+def locked(run: Path, wanted: bool = True) -> AbstractContextManager[None]:
     """Lock RUN, which is created if missing; without `wanted` do nothing. Raises LockError if another process holds the lock."""
     held = LockError(f"{run}: another process is training into it; wait for it, or choose another --out")
-    return lock.alone_in(run, held) if wanted else nullcontext()
+    return lock.locked(run, held) if wanted else nullcontext()

@@ -11,7 +11,7 @@ from training.collections.json_files import write_json
 from training.evaluation.ranking import TEACHER, load_chooser, load_run_pipeline
 from training.learning.data import Data
 from training.learning.distillation import DistillationObjective
-from training.learning.lock import alone_in
+from training.learning.lock import locked
 from training.learning.loop import Trainer, make_accelerator
 from training.learning.objectives import RankingObjective
 from training.learning.probing import probe
@@ -46,7 +46,7 @@ def train(
     accelerator = make_accelerator()
     resumed = has_checkpoint(run)
     model, backbone = make_model(recipe, accelerator.device, resumed)
-    with alone_in(run, wanted=accelerator.is_main_process):
+    with locked(run, wanted=accelerator.is_main_process):
         if accelerator.is_main_process:
             begin(recipe, collections, backbone, run)
         accelerator.wait_for_everyone()

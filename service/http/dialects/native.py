@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from keyblock.answering import Answered, Asked
+from keyblock.answering import Answered, AnswerOptions
 from keyblock.caveats import first_few
 from keyblock.first_stage import FirstStage, FirstStageError
 from keyblock.order import ScoredBy
@@ -69,10 +69,10 @@ def read(payload: Payload, limits: Limits) -> Call:
     )
 
 
-def _answer_options(options: Options) -> Asked:
+def _answer_options(options: Options) -> AnswerOptions:
     """What is asked for beside the order."""
     wanted = options.relevant_spans
-    asked = Asked(
+    asked = AnswerOptions(
         min_score=options.min_score, prune=bool(options.prune), tokens=options.max_context_tokens, top_n=options.top_n or 0
     )
     if wanted is None:

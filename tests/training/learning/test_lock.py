@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from training.learning.lock import LockError, alone_in
+from training.learning.lock import LockError, locked
 
 
 def test_a_run_directory_is_held_by_the_main_process_alone(tmp_path: Path) -> None:
     run = tmp_path / "a" / "run"
-    with alone_in(run):
-        with pytest.raises(LockError, match=r"a/run: another process is training into it; wait for it"), alone_in(run):
+    with locked(run):
+        with pytest.raises(LockError, match=r"a/run: another process is training into it; wait for it"), locked(run):
             pass
-        with alone_in(run, wanted=False):
+        with locked(run, wanted=False):
             pass

@@ -23,7 +23,7 @@ from training.collections.types import CollectionError, FileError
 from training.commands.train import main as train_main
 from training.evaluation.curves import read_log
 from training.evaluation.ranking import CHOOSER, TEACHER, load_chooser, load_run_pipeline
-from training.learning.lock import alone_in
+from training.learning.lock import locked
 from training.learning.run_directory import begin, make_pipeline
 from training.learning.train import train
 from training.models.cross_encoder import CrossEncoder
@@ -187,7 +187,7 @@ def test_two_trainings_in_one_directory(
     toy_path: Path, recipe_file: Path, run_copy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = [str(recipe_file), "--collection", str(toy_path), "--out", str(run_copy)]
-    with alone_in(run_copy):
+    with locked(run_copy):
         assert train_main(command) == 2
     assert "toy-run: another process is training into it" in capsys.readouterr().err
     assert train_main(command) == 0
