@@ -1,12 +1,12 @@
-"""What rules of adaptive evidence cost and find: tokens fed and quality beside the fixed budget, and seconds through HTTP.
+"""Cost and quality of rules of adaptive evidence: tokens and quality against the fixed budget, and seconds through HTTP.
 
     python -m benchmarks.adaptive --data DATA                                  measures every rule on dev
-    python -m benchmarks.adaptive --data DATA --split test --only CHOSEN       measures one on test, beside the fixed budget
-    python -m benchmarks.adaptive --data DATA --http                           asks two services in turns, with and without the rule
+    python -m benchmarks.adaptive --data DATA --split test --only CHOSEN       measures one rule on test, and the fixed budget
+    python -m benchmarks.adaptive --data DATA --http                           times two services, with and without the rule
     python -m benchmarks.adaptive --publish                                    writes the tables into docs/adaptive.md
 
-May be stopped and started again: what is measured is kept, and logits are, too, in `--kept`. A sequence is scored once, whatever
-rules want it. The score is the fused one, as it is served.
+The program may be stopped and started again: it keeps measurements, and logits in `--kept`. A sequence is scored once, however many
+rules select it. The score is the fused one, as in the service.
 """
 
 import argparse
@@ -47,7 +47,7 @@ MARKS = {name: f"<!-- {name}: python -m benchmarks.adaptive --publish writes fro
 
 
 def packing(budget: int, **rule: Any) -> dict[str, Any]:
-    """What of the bundle's packing is changed."""
+    """The changes of the bundle's packing."""
     return {"budget": budget, "budget_range": [96, max(budget, 128)], "adaptive": rule or None}
 
 
@@ -74,11 +74,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 @dataclass
 class Counting(LocalRanker):
-    """Counts what the model is fed.
+    """Counts the tokens that the model reads.
 
     Attributes:
-        tokens: of all sequences so far.
-        documents: that they stand for.
+        tokens: tokens of all sequences so far.
+        documents: documents ranked so far.
     """
 
     tokens: int = 0
@@ -93,7 +93,7 @@ class Counting(LocalRanker):
 
 
 def measure_all(options: argparse.Namespace) -> None:
-    """Measure what is missing, a collection at a time; print the table."""
+    """Measure the missing settings, one collection after the other, and print the table."""
     bundle = load_bundle(options.bundle)
     inner = GraphModel.open(bundle, options.provider, options.threads)
     for name in options.collections:
@@ -114,12 +114,12 @@ def missing(collection: str, options: argparse.Namespace) -> Iterator[str]:
 
 
 def cell(collection: str, split: str) -> str:
-    """What a split of a collection is called among the records."""
+    """The name of a collection's split in the records."""
     return f"{collection}, {split}"
 
 
 def measure(setting: str, prepared: Preparation, bundle: Bundle, model: Remembering, options: argparse.Namespace) -> None:
-    """Measure one setting on a fixed sample of the split's queries; no setting prepares documents otherwise than the bundle."""
+    """Measure one setting on a fixed sample of the split's queries. All settings share the bundle's prepared documents."""
     split, collection = options.split, prepared.collection
     run = collection.run(split)
     queries = sample(sorted(run), options.queries if split == "dev" else ON_TEST[collection.name])
@@ -134,7 +134,7 @@ def measure(setting: str, prepared: Preparation, bundle: Bundle, model: Remember
 
 
 def read_kept(path: Path) -> dict[bytes, np.float32]:
-    """Logits that were kept, by the sequence's ids."""
+    """The kept logits, by the bytes of a sequence's ids."""
     if not path.exists():
         return {}
     with np.load(path) as kept:
@@ -144,7 +144,7 @@ def read_kept(path: Path) -> dict[bytes, np.float32]:
 
 
 def write_kept(known: Mapping[bytes, np.float32], path: Path) -> None:
-    """Keep logits, whole or not at all."""
+    """Write logits to a file, completely or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     ends = np.cumsum([len(key) // 4 for key in known])
     partial = path.with_suffix(".partial.npz")
@@ -153,7 +153,10 @@ def write_kept(known: Mapping[bytes, np.float32], path: Path) -> None:
 
 
 def table(records: Sequence[Record], split: str) -> str:
-    """A row a setting: tokens a document, nDCG@10 and RR@10 beside the fixed budget, by collection; on test with p and interval."""
+    """A row for each setting: tokens a document, nDCG@10 and RR@10 by collection, as differences from the fixed budget.
+
+    On test, the table of `test_table`.
+    """
     found = {(record.collection, record.system): record for record in records if record.split == split}
     places = [cell(name, split) for name in COLLECTIONS if (cell(name, split), FIXED) in found]
     names = [name for name in SETTINGS if any((place, name) in found for place in places)]
@@ -164,7 +167,7 @@ def table(records: Sequence[Record], split: str) -> str:
 
 
 def dev_cells(found: Mapping[tuple[str, str], Record], places: Sequence[str], name: str) -> Iterator[str]:
-    """The cells of one setting: what the fixed budget measures, the difference of another; its share of the tokens at the end."""
+    """The cells of one setting: the fixed budget's means, or the differences from them; at the end its share of the tokens."""
     shares = []
     for place in places:
         own, fixed = found.get((place, name)), found[place, FIXED]
@@ -178,7 +181,7 @@ def dev_cells(found: Mapping[tuple[str, str], Record], places: Sequence[str], na
 
 
 def test_table(found: Mapping[tuple[str, str], Record], places: Sequence[str], names: Sequence[str]) -> str:
-    """A row a collection and setting; paired t-tests of nDCG@10 and RR@10 against the fixed budget, Holm over all of them."""
+    """A row for each collection and setting, with paired t-tests against the fixed budget, Holm-corrected over all of them."""
     head = ["test", "queries", "", "tokens", *(part for m in MEASURES for part in (m, "difference, 95% interval", "p"))]
     pairs = [(found[place, FIXED], found[place, name]) for place in places for name in names if (place, name) in found]
     p_values = iter(correct([paired_t_test(own.by_query[m], fixed.by_query[m]) for fixed, own in pairs for m in MEASURES]))
@@ -199,13 +202,13 @@ def difference(own: Record, fixed: Record, measure: str) -> str:
     return f"{own.means[measure] - fixed.means[measure]:+.4f} ({low:+.4f} to {high:+.4f})"
 
 
-class Asked(NamedTuple):
-    """What one request took.
+class Timing(NamedTuple):
+    """The cost of one request.
 
     Attributes:
         seconds: from sending to the answer.
-        model: seconds of these in the model.
-        tokens: that it was fed.
+        model: the seconds of these in the model.
+        tokens: tokens that the model read.
     """
 
     seconds: float
@@ -213,11 +216,11 @@ class Asked(NamedTuple):
     tokens: int
 
 
-def ask_in_turns(options: argparse.Namespace) -> None:
-    """Ask a service of the fixed budget and one with the rule the same questions, one after the other; keep the figures."""
+def compare_services(options: argparse.Namespace) -> None:
+    """Send the same requests in turns to a service with the fixed budget and one with the rule; write the figures."""
     with tempfile.TemporaryDirectory() as folder:
         bundle = load_bundle(options.bundle)
-        paths = [with_rule(bundle, name, Path(folder) / f"{n}").path for n, name in enumerate((FIXED, CHOSEN))]  # both read all
+        paths = [with_rule(bundle, name, Path(folder) / f"{n}").path for n, name in enumerate((FIXED, CHOSEN))]  # without a cascade
         logs = [Path(folder) / name for name in ("fixed.log", "adaptive.log")]
         with (
             Service(options.threads, logs[0], bundle=paths[0]) as fixed,
@@ -229,63 +232,63 @@ def ask_in_turns(options: argparse.Namespace) -> None:
 
 
 def with_rule(bundle: Bundle, setting: str, path: Path) -> Bundle:
-    """A copy of the bundle whose pipeline has a setting."""
+    """A copy of the bundle with a setting's packing, and without a cascade."""
     pipeline = changed(bundle.pipeline, {"packing": SETTINGS[setting], "cascade": None}, bundle.path).config
     files = {name: bundle.path / name for name in bundle.manifest.files}
     return write_bundle(path, bundle.manifest.model_copy(update={"pipeline": pipeline}), files)
 
 
 def in_turns(name: str, urls: Sequence[str], options: argparse.Namespace) -> dict[str, Any]:
-    """The services' requests for a collection's dev queries: medians, and those of the ratio within each pair."""
+    """Time the services on a collection's dev queries: medians of each service, and of the ratios within each pair."""
     collection = Collection(options.data / name)
     run = collection.run("dev")
-    pairs: list[list[Asked]] = []
+    pairs: list[list[Timing]] = []
     for query in sample(sorted(run), options.requests + 1):
         body = request_body(collection, query, list(run[query])[: options.depth])
         for url in urls:
-            ask(url, body)  # the documents are prepared once, as those of a store are
+            ask(url, body)  # prepares the documents, as those of a store are
         turn = [ask(url, body) for url in (urls if len(pairs) % 2 else urls[::-1])]
         pairs.append(turn if len(pairs) % 2 else turn[::-1])
     timed = pairs[1:]  # the first warms up
     found: dict[str, Any] = {"requests": len(timed)}
     for place, kind in enumerate(("fixed", "adaptive")):
-        found[kind] = {what: statistics.median(getattr(pair[place], what) for pair in timed) for what in Asked._fields}
-    for what in Asked._fields:
+        found[kind] = {what: statistics.median(getattr(pair[place], what) for pair in timed) for what in Timing._fields}
+    for what in Timing._fields:
         ratios = [getattr(adaptive, what) / getattr(fixed, what) for fixed, adaptive in timed]
         found[f"{what}_ratio"] = round(statistics.median(ratios), 4)
     return found
 
 
 def request_body(collection: Collection, query: str, candidates: Sequence[str]) -> bytes:
-    """What a search back end would send: the query and whole documents."""
+    """The body that a search back end would send: the query and whole documents."""
     documents = [{"title": one.title, "text": one.text} for one in map(collection.document, candidates)]
     return json.dumps({"query": collection.query(query), "documents": documents}).encode()
 
 
-def ask(url: str, body: bytes) -> Asked:
-    """Send a request and wait for the answer. Raises httpx.HTTPError where there is none, or a refusal."""
+def ask(url: str, body: bytes) -> Timing:
+    """Send a request and wait for the answer. Raises httpx.HTTPError if there is none, or an error status."""
     began = time.perf_counter()
     response = httpx.post(f"{url}/rerank", content=body, timeout=REQUEST_SECONDS)
     seconds = time.perf_counter() - began
     answer = response.raise_for_status().json()
-    return Asked(seconds, answer["meta"]["timings_ms"]["model"] / 1000, answer["usage"]["total_tokens"])
+    return Timing(seconds, answer["meta"]["timings_ms"]["model"] / 1000, answer["usage"]["total_tokens"])
 
 
 def http_table(rows: Mapping[str, Any]) -> str:
-    """A row a collection."""
+    """A row for each collection."""
     head = ["", "requests", "seconds, fixed", "seconds, adaptive", "ratio", "of the model", "of tokens"]
     measured = [(name, row) for name, row in rows.items() if isinstance(row, dict)]
     return markdown([head, *([name, *http_cells(row)] for name, row in measured)])
 
 
 def http_cells(row: Mapping[str, Any]) -> list[str]:
-    """What was measured of one collection."""
+    """The cells of one collection."""
     seconds = [f"{row[kind]['seconds']:.3f}" for kind in ("fixed", "adaptive")]
-    return [f"{row['requests']}", *seconds, *(f"{row[f'{what}_ratio']:.2f}" for what in Asked._fields)]
+    return [f"{row['requests']}", *seconds, *(f"{row[f'{what}_ratio']:.2f}" for what in Timing._fields)]
 
 
 def publish(options: argparse.Namespace) -> None:
-    """Write what is measured into the page."""
+    """Write the tables of all measurements into the page."""
     records = read_records(options.records)
     for split in ("dev", "test"):
         put(options.page, table(records, split), MARKS[split])
@@ -317,12 +320,12 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(options: argparse.Namespace) -> None:
-    """Do what is asked for."""
+    """Publish, time services or measure, as the options say."""
     options.records.mkdir(parents=True, exist_ok=True)
     if options.publish:
         publish(options)
     elif options.http:
-        ask_in_turns(options)
+        compare_services(options)
     else:
         measure_all(options)
 

@@ -1,10 +1,10 @@
-"""The service beside itself at another commit: the same requests to both in turns, and how many times as fast this one is.
+"""Compares the service with another commit of it: sends the same requests to both in turns, and prints the speed-up.
 
     python -m benchmarks.against COMMIT [--data DATA] [--rounds 20]
 
-Both run in the Python of this environment, each from its own tree and with its own embedded bundle. The other commit's tree is a
-worktree, which is removed at the end. The compiled part is the installed one; an older tree that does not know it
-does without.
+Both services run in the Python of this environment, each from its own tree and with its own embedded bundle. The other commit's
+tree is a worktree, which is removed at the end. Both use the installed compiled part; an older tree that does not know it works
+without it.
 """
 
 import argparse
@@ -35,9 +35,9 @@ class Kind(NamedTuple):
     """A kind of request.
 
     Attributes:
-        documents: that it has, of 2,000 words each.
-        top_n: results that it asks for; none: as a request that does not say.
-        again: whether they were sent before, so that they are prepared.
+        documents: the number of documents, of 2,000 words each.
+        top_n: the number of results that it asks for; None: the request has no `top_n`.
+        again: whether the same documents were sent before, so that they are prepared.
     """
 
     documents: int
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 @contextmanager
 def worktree(commit: str) -> Iterator[Path]:
-    """That commit's tree. Raises CalledProcessError where git knows no such commit."""
+    """The tree of a commit. Raises CalledProcessError for an unknown commit."""
     with tempfile.TemporaryDirectory() as place:
         tree = Path(place) / "tree"
         subprocess.run(["git", "-C", str(ROOT), "worktree", "add", "--detach", str(tree), commit], check=True, capture_output=True)
@@ -85,7 +85,7 @@ def served(tree: Path, threads: int, log: Path) -> Service:
 
 
 def measured(kind: Kind, source: Source, clients: Sequence[httpx.Client], options: argparse.Namespace) -> list[str]:
-    """Medians of seconds, and of the ratio within a round; another begins each round, and the first is not counted."""
+    """Medians of the seconds, and of the ratios within a round. The services take turns to begin; the first round is left out."""
     rounds = []
     for turn in range(options.rounds + 1):
         request, order = source.request(kind.documents, options.words), [turn % 2, 1 - turn % 2]
@@ -97,7 +97,7 @@ def measured(kind: Kind, source: Source, clients: Sequence[httpx.Client], option
 
 
 def seconds_of(kind: Kind, request: Request, client: httpx.Client) -> float:
-    """Seconds until a service has answered. Raises HTTPStatusError where it refuses."""
+    """Seconds until a service has answered. Raises HTTPStatusError for an error status."""
     body = {"query": request.query, "documents": request.documents} | ({"top_n": kind.top_n} if kind.top_n else {})
     content = json.dumps(body).encode()
     for _ in range(1 + kind.again):
@@ -108,7 +108,7 @@ def seconds_of(kind: Kind, request: Request, client: httpx.Client) -> float:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Of the command line."""
+    """The command line."""
     made = argparse.ArgumentParser(prog="benchmarks.against", description="The service beside itself at another commit.")
     made.add_argument("commit", help="what is measured beside this tree")
     made.add_argument("--data", type=Path, help="a collection whose documents are sent; made-up words where it is left out")

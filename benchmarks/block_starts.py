@@ -1,10 +1,10 @@
-"""What segmenters do to blocks, and to finding the gold passage among the three best, without a model.
+"""Compares segmenters without a model: their blocks, and how often the gold passage is in the three best blocks.
 
     python benchmarks/block_starts.py --data DATA [--queries 300] [--segmenters cogltx whole_sentences]
 
-For each collection, over the relevant documents of dev queries whose gold passage is known: blocks a document, mean fill (tokens a
-block has of those it may have), blocks that start where a sentence does, whether one of the three best blocks by BM25 holds the
-passage (half of it, or half of the block), and the share of the passage's characters that they and the packed budget hold.
+For each collection, over the relevant documents of dev queries with a known gold passage: blocks a document, mean fill (a block's
+tokens as a share of the limit), blocks that start with a sentence, whether one of the three best blocks by BM25 holds the passage
+(half of it, or half of the block), and the shares of the passage's characters in these blocks and in the packed budget.
 """
 
 import argparse
@@ -30,7 +30,7 @@ BEST = 3
 
 
 def measured(preparation: Preparation, queries: Sequence[str]) -> tuple[int, list[float]]:
-    """How many passages, and the means of COLUMNS."""
+    """The number of documents measured, and the means of COLUMNS."""
     rows, most = [], preparation.pipeline.config.segmenter["block_tokens"]
     for query in queries:
         spans = preparation.collection.spans.get(query, [])

@@ -1,9 +1,9 @@
-"""What a token budget is worth: one model trained with all three budgets, beside a model of each, on dev.
+"""Quality of token budgets on dev: one model trained with all three budgets against one model for each.
 
     python -m benchmarks.budgets --data DATA [--only mixed 128]    trains and measures what is missing; may be stopped
     python -m benchmarks.budgets --data DATA --publish             writes the table into docs/performance.md
 
-Every model is recipes/small/budgets.yaml, from the embedded model on, with the same steps and draws; only the shares of its
+Every model is trained by recipes/small/budgets.yaml, from the embedded model, with the same steps and draws; only the shares of the
 budgets differ. Each re-ranks BM25's first candidates of the same dev queries by its logit alone.
 """
 
@@ -34,7 +34,7 @@ MARK = "<!-- quality by budget: python -m benchmarks.budgets --publish writes fr
 
 
 def main(options: argparse.Namespace) -> None:
-    """Train and measure what is missing; print the table."""
+    """Train and measure the missing models; print the table."""
     for model in options.only:
         if due := list(missing(model, options)):
             train(model, options)
@@ -44,30 +44,30 @@ def main(options: argparse.Namespace) -> None:
 
 
 def missing(model: str, options: argparse.Namespace) -> Iterator[tuple[str, int]]:
-    """The collections and budgets that a model is not measured on yet, after as many steps and as deep."""
-    measured = {(r.collection, r.system) for r in read_records(options.records) if _asked_for(r, options)}
+    """The collections and budgets on which a model is not measured yet, with these steps and depth."""
+    measured = {(r.collection, r.system) for r in read_records(options.records) if _fits(r, options)}
     for collection in COLLECTIONS:
         for budget in BUDGETS if model == MIXED else (int(model),):
             if (cell(collection, budget), kind(model)) not in measured:
                 yield collection, budget
 
 
-def _asked_for(record: Record, options: argparse.Namespace) -> bool:
+def _fits(record: Record, options: argparse.Namespace) -> bool:
     return record.steps == options.steps and record.details.get("depth") == options.depth
 
 
 def kind(model: str) -> str:
-    """What a model is called beside another of the same budget."""
+    """A model's name in the rows of one budget."""
     return model if model == MIXED else "its own"
 
 
 def cell(collection: str, budget: int) -> str:
-    """What a budget on a collection is called among the records."""
+    """The name of a budget on a collection in the records."""
     return f"{collection}, {budget} tokens"
 
 
 def train(model: str, options: argparse.Namespace) -> None:
-    """Train a model, or go on with it, unless it is finished. Exits where that was with another number of steps."""
+    """Train a model, or continue its training, unless it is finished. Exits if it was trained for another number of steps."""
     run = options.runs / f"budget-{model}"
     if (run / "finished").exists():
         if (steps := cost(run)[0]) != options.steps:
@@ -83,22 +83,26 @@ def train(model: str, options: argparse.Namespace) -> None:
 
 
 def measure(model: str, collection_name: str, budget: int, options: argparse.Namespace) -> None:
-    """Measure a model on a collection's dev queries at a budget; and the order it was given."""
+    """Measure a model on a collection's dev queries at a budget, and at the first budget also the first stage."""
     collection = Collection(options.data / collection_name)
     queries, candidates = sample(collection.split("dev"), options.queries), collection.run("dev")
     run = options.runs / f"budget-{model}"
     ranker = HeadRanker(kind(model), run_ranker(run, collection, budget), options.depth)
     evaluation = evaluate(ranker, collection, queries, candidates)
     place, details = cell(collection_name, budget), {"depth": options.depth}
-    costs = {"steps": options.steps, "details": details, "ms_per_document": None}  # which would count what is not re-ranked
+    costs = {
+        "steps": options.steps,
+        "details": details,
+        "ms_per_document": None,
+    }  # it would count candidates that are not re-ranked
     write_record(record_evaluation(evaluation, place, "dev", **costs), options.records)
-    if budget == BUDGETS[0]:  # the order given is the same at each
-        given = evaluate_run(FIRST_STAGE, {q: candidates[q] for q in queries if q in candidates}, collection, queries)
-        write_record(record_evaluation(given, place, "dev"), options.records)
+    if budget == BUDGETS[0]:  # the first stage is the same at each
+        first_stage = evaluate_run(FIRST_STAGE, {q: candidates[q] for q in queries if q in candidates}, collection, queries)
+        write_record(record_evaluation(first_stage, place, "dev"), options.records)
 
 
 def table(records: Sequence[Record]) -> str:
-    """A row a budget and model; RR@10 and nDCG@10 of each collection, and p of the difference of both models' RR@10."""
+    """A row for each budget and model: RR@10 and nDCG@10 of each collection, and p of the difference of both models' RR@10."""
     found = {(record.collection, record.system): record for record in records}
     p_values = tested(found)
     head = ["tokens", "model", *(f"{c}, {what}" for c in COLLECTIONS for what in (*MEASURES, "p"))]
@@ -115,7 +119,7 @@ def _cells(found: dict[tuple[str, str], Record], p_values: dict[str, float], bud
 
 
 def tested(found: dict[tuple[str, str], Record]) -> dict[str, float]:
-    """The p-value of both models' RR@10 by collection and budget: paired t-tests, Holm over all."""
+    """The p-values of both models' RR@10 by collection and budget: paired t-tests, Holm-corrected over all."""
     places = [cell(c, b) for c in COLLECTIONS for b in BUDGETS]
     both = [place for place in places if _queries(found, place, MIXED) == _queries(found, place, "its own") != []]
     values = [[found[place, system].by_query["RR@10"] for system in (MIXED, "its own")] for place in both]

@@ -1,6 +1,6 @@
-"""Answers that share no word with their question, each buried in other text: see docs/paraphrases.md.
+"""Answers that share no word with their question, each hidden in other text: see docs/paraphrases.md.
 
-Everything is drawn from seeds, so that every bundle meets the same documents.
+Everything is drawn from seeds, so that every bundle gets the same documents.
 """
 
 import json
@@ -16,9 +16,9 @@ from keyblock.text.analyzer import Analyzer, AnalyzerConfig
 
 DATA = Path(__file__).resolve().parent.parent / "tests" / "data"
 PAIRS, FILLER = DATA / "paraphrases.jsonl", DATA / "filler.txt"
-WORDS = (1_000, 4_500)  # of other text around a passage, before the paragraph that reaches them is complete
-LONGEST_PARAGRAPH = 400  # words; longer ones of a collection are left out, so that no document has more than 5,000
-NEAR, OTHERS = 3, 5  # distractors that share words with a question, beside its own lure, and distractors at random
+WORDS = (1_000, 4_500)  # words of other text around a passage; the last paragraph is added whole
+LONGEST_PARAGRAPH = 400  # words; a collection's longer paragraphs are left out, so that no document has more than 5,000 words
+NEAR, OTHERS = 3, 5  # distractors that share words with a question, beside its lure, and random distractors
 
 
 class Pair(NamedTuple):
@@ -26,9 +26,9 @@ class Pair(NamedTuple):
 
     Attributes:
         id: its domain and a number.
-        question: as a person or an agent asks it.
+        question: in the words of a person or an agent.
         passage: one to three sentences that share no content stem with the question.
-        answer: the part of the passage that answers.
+        answer: the answering part of the passage.
         lure: a sentence that shares words with the question and does not answer it.
     """
 
@@ -40,7 +40,7 @@ class Pair(NamedTuple):
 
     @property
     def domain(self) -> str:
-        """Everyday, office, medicine, law or software."""
+        """The pair's domain: everyday, office, medicine, law or software."""
         return self.id.partition("-")[0]
 
 
@@ -70,7 +70,7 @@ class Filler:
     sources: Sequence[Sequence[str]]
 
     def paragraphs(self, words: int, rng: np.random.Generator) -> list[str]:
-        """Paragraphs of sources in a random order, each once, until they have so many words. Raises ValueError without enough."""
+        """Paragraphs of randomly ordered sources, each once, with at least `words` words. Raises ValueError for too few."""
         drawn: list[str] = []
         total = 0
         for place in rng.permutation(len(self.sources)).tolist():
@@ -88,12 +88,12 @@ def read_pairs(path: Path = PAIRS) -> list[Pair]:
 
 
 def read_filler(path: Path = FILLER) -> Filler:
-    """The committed filler: a paragraph a line, each a source of its own."""
+    """The committed filler: each line is a paragraph and a source."""
     return Filler([[line] for line in path.read_text(encoding="utf-8").splitlines()])
 
 
 def filler_of(texts: Iterable[str]) -> Filler:
-    """Documents as filler: a source each."""
+    """Documents as filler; each is a source."""
     return Filler([list(_paragraphs(text)) for text in texts])
 
 
@@ -104,7 +104,7 @@ def _paragraphs(text: str) -> Iterator[str]:
 
 
 def bury(passage: str, answer: str, filler: Filler, rng: np.random.Generator) -> Buried:
-    """A document of 1,000 to 5,000 words with the passage between two of its paragraphs, before the first, or after the last."""
+    """A document of 1,000 to 5,000 words with the passage at a random place between, before or after its paragraphs."""
     paragraphs = filler.paragraphs(int(rng.integers(*WORDS)), rng)
     place = int(rng.integers(len(paragraphs) + 1))
     text = "\n\n".join([*paragraphs[:place], passage, *paragraphs[place:]])
@@ -113,7 +113,7 @@ def bury(passage: str, answer: str, filler: Filler, rng: np.random.Generator) ->
 
 
 def generator(*names: str) -> np.random.Generator:
-    """Draws that depend on these names alone."""
+    """A random generator that depends on these names alone."""
     return np.random.default_rng([zlib.crc32(name.encode()) for name in names])
 
 
@@ -123,9 +123,9 @@ def buried(pair: Pair, filler: Filler) -> Buried:
 
 
 def candidates(pair: Pair, pairs: Sequence[Pair], filler: Filler) -> Candidates:
-    """The pair's document among nine that do not answer, in a random order.
+    """The pair's document and nine that do not answer, in a random order.
 
-    Four of these share words with the question where any text of another pair does: one holds the lure, three what is nearest.
+    Four of the nine share words with the question, if any text of another pair does: one holds the lure, three the nearest texts.
     """
     rng = generator(pair.id, "candidates")
     texts = distractors(pair, pairs, rng)
@@ -136,10 +136,10 @@ def candidates(pair: Pair, pairs: Sequence[Pair], filler: Filler) -> Candidates:
 
 
 def distractors(pair: Pair, pairs: Sequence[Pair], rng: np.random.Generator) -> list[str]:
-    """The lure, the texts of other pairs that share most terms with the question, and texts of other pairs at random."""
+    """The lure, the texts of other pairs that share most terms with the question, and random texts of other pairs."""
     analyzer = Analyzer(AnalyzerConfig())
-    asked = set(analyzer.terms(pair.question))
+    terms = set(analyzer.terms(pair.question))
     texts = [text for other in pairs if other.id != pair.id for text in (other.passage, other.lure)]
     shuffled = [texts[place] for place in rng.permutation(len(texts)).tolist()]
-    near = sorted(shuffled, key=lambda text: -len(asked & set(analyzer.terms(text))))[:NEAR]
+    near = sorted(shuffled, key=lambda text: -len(terms & set(analyzer.terms(text))))[:NEAR]
     return [pair.lure, *near, *[text for text in shuffled if text not in near][:OTHERS]]

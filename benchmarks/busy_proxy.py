@@ -1,4 +1,4 @@
-"""An HTTP proxy before a reranker that answers 429 as often as it is told, and passes every other request on."""
+"""An HTTP proxy in front of a reranker. It answers a set number of requests with 429, and forwards all others."""
 
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -9,7 +9,7 @@ import httpx
 
 from benchmarks.event_loop import free_port
 
-SECONDS = 120  # for the server behind it
+SECONDS = 120  # timeout for the reranker
 RETRY_AFTER = "1"  # seconds
 
 
@@ -20,8 +20,8 @@ class BusyProxy:
         upstream: the URL that requests go to.
 
     Attributes:
-        url: its own.
-        busy: so many of the next requests are answered with 429 and Retry-After.
+        url: the proxy's own URL.
+        busy: how many of the next requests are answered with 429 and Retry-After.
     """
 
     def __init__(self, upstream: str) -> None:
@@ -55,7 +55,7 @@ def _handler(proxy: BusyProxy, upstream: str, client: httpx.Client) -> type[Base
                 return
             try:
                 answer = client.post(upstream, content=body, headers={"content-type": "application/json"})
-            except httpx.TransportError:  # as proxies do where nobody listens
+            except httpx.TransportError:  # as proxies answer when the upstream is down
                 self._send(502, b"", {})
                 return
             self._send(answer.status_code, answer.content, {"Content-Type": answer.headers.get("content-type", "")})
@@ -67,7 +67,7 @@ def _handler(proxy: BusyProxy, upstream: str, client: httpx.Client) -> type[Base
                     self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(content)
-            except OSError:  # whoever asked has gone
+            except OSError:  # the client has hung up
                 self.close_connection = True
 
         def log_message(self, *_: object) -> None:

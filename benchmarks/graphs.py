@@ -1,8 +1,8 @@
-"""Encoders' graphs beside each other: how long each takes, in turns, and how far their logits are from the first one's.
+"""Compares encoders' graphs: the time of each, measured in turns, and the distance of its logits from the first graph's.
 
     python -m benchmarks.graphs models/default/model.onnx build/other.onnx [--threads 1] [--turns 15]
 
-CPU time of the process, medians; the same random tokens for all, some rows padded.
+Prints medians of the process's CPU time. All graphs get the same random tokens, with some padding.
 """
 
 import argparse
@@ -22,7 +22,7 @@ WAYS = (("openvino", "bf16"), ("openvino", "fp32"), ("cpu", "fp32"))
 
 
 def main(options: argparse.Namespace) -> None:
-    """Measure every way to compute that is here, and print a table."""
+    """Measure with every provider and precision that is installed, and print a table."""
     rows = [["provider", "rows x tokens", *(f"{path}, ms" for path in options.graphs), "first over last", "largest difference"]]
     for provider, precision in WAYS:
         try:
@@ -37,16 +37,16 @@ def main(options: argparse.Namespace) -> None:
 
 
 def compared(sessions: Sequence[Session], rows: int, length: int, turns: int) -> list[str]:
-    """Milliseconds of each, the first one's over the last one's, and the largest difference of a logit from the first one's."""
-    given = batch(rows, length)
-    logits = [session.score(*given) for session in sessions]
+    """Milliseconds of each, the ratio of the first to the last, and the largest difference of a logit from the first session's."""
+    inputs = batch(rows, length)
+    logits = [session.score(*inputs) for session in sessions]
     times: list[list[float]] = [[] for _ in sessions]
     for _ in range(turns):
-        for session, of_session in zip(sessions, times, strict=True):
+        for session, own in zip(sessions, times, strict=True):
             started = time.process_time()
-            session.score(*given)
-            of_session.append((time.process_time() - started) * 1000)
-    medians = [statistics.median(of_session) for of_session in times]
+            session.score(*inputs)
+            own.append((time.process_time() - started) * 1000)
+    medians = [statistics.median(own) for own in times]
     furthest = max(float(np.abs(other - logits[0]).max()) for other in logits)
     return [*(f"{median:.1f}" for median in medians), f"{medians[0] / medians[-1]:.3f}", f"{furthest:.1e}"]
 

@@ -1,9 +1,9 @@
-"""How much of the gold passages an imported model reads, by the number of its passages and their tokens; no model is run.
+"""How much of the gold passages an imported model reads, by number and size of the passages. No model is run.
 
     python -m benchmarks.grown --data ../shared/data [--queries 200]
 
-Of each query of dev: the share of its gold passage's characters that are in one of the document's passages, whichever holds most of
-it; the mean in a table in Markdown.
+For each dev query: the share of its gold passage's characters in the selected passage that holds most of them. Prints the means in
+a Markdown table.
 """
 
 import argparse
@@ -25,7 +25,7 @@ NUMBERS, TOKENS = (1, 2, 3, 5), (128, 256, 512)
 
 
 def pipeline_of(tokens: int, passages: int, tokenizer: Tokenizer) -> Pipeline:
-    """An import's, see `export.habits`."""
+    """The pipeline of an imported model, see `export.habits`."""
     packing = {"query_tokens": 64, "budget": tokens, "budget_range": (tokens, tokens), "grow": True}
     segmenter = {"name": "whole_sentences", "block_tokens": SENTENCES}
     parts = {"segmenter": segmenter, "packing": packing, "aggregator": {"name": "max", "passages": passages}}
@@ -33,7 +33,7 @@ def pipeline_of(tokens: int, passages: int, tokenizer: Tokenizer) -> Pipeline:
 
 
 def share(collection: Collection, pipeline: Pipeline, queries: Sequence[str]) -> float:
-    """Of a gold passage's characters, those in the passage that holds most of them; the mean over gold passages."""
+    """The share of a gold passage's characters in the selected passage that holds most of them; the mean over gold passages."""
     found = []
     for query in queries:
         prepared = pipeline.prepare_query(collection.query(query))

@@ -44,10 +44,10 @@ class Blocks:
 
     def orders(self, query: str, candidates: Sequence[str]) -> dict[str, Order]:
         """The candidates' numbers, best first, by system."""
-        asked = WeighedQuery(self._preparation.query(query), self._preparation.pipeline.frequencies)
-        worth = pooled_evidence([shared_terms(Meeting(asked, self._preparation.document(name))) for name in candidates])[:, 0]
-        found = {"blocks alone": worth, "beside the order": fused_with_order(worth)}
-        return {system: np.argsort(-of, kind="stable") for system, of in found.items()}
+        weighed = WeighedQuery(self._preparation.query(query), self._preparation.pipeline.frequencies)
+        evidence = pooled_evidence([shared_terms(Meeting(weighed, self._preparation.document(name))) for name in candidates])[:, 0]
+        found = {"blocks alone": evidence, "beside the order": fused_with_order(evidence)}
+        return {system: np.argsort(-scores, kind="stable") for system, scores in found.items()}
 
 
 class Embedded:
@@ -58,16 +58,16 @@ class Embedded:
 
     def orders(self, query: str, candidates: Sequence[str]) -> dict[str, Order]:
         """The candidates' numbers, best first; none where the model is needed, and left out."""
-        pipeline, asked = self._preparation.pipeline, self._preparation.query(query)
+        pipeline, prepared = self._preparation.pipeline, self._preparation.query(query)
         documents = [self._preparation.document(name) for name in candidates]
-        selections = [pipeline.select(asked, document) for document in documents]
+        selections = [pipeline.select(prepared, document) for document in documents]
         logits = np.zeros(len(documents), np.float32)
         if 2 * sum(one.shared is not None and one.shared.foreign for one in selections) <= len(documents):
             if self._model is None:
                 return {}
             logits = score_selections(pipeline, selections, self._model).logits
-        kept = [candidate(*pair) for pair in zip(documents, selections, strict=True)]
-        ranking = rank(kept, logits, pipeline.config.fusion, pipeline.config.packing.budget, raw=True)
+        found = [candidate(*pair) for pair in zip(documents, selections, strict=True)]
+        ranking = rank(found, logits, pipeline.config.fusion, pipeline.config.packing.budget, raw=True)
         return {"embedded": np.asarray(ranking.order)}
 
 
@@ -77,8 +77,8 @@ def measured(collection: Collection, split: str, queries: list[str], systems: Se
     runs: dict[str, dict[str, dict[str, float]]] = {"first stage": first}
     for query in queries:
         candidates = sorted(first[query], key=lambda name: (-first[query][name], name))
-        for of in systems:
-            for system, order in of.orders(query, candidates).items():
+        for ranker in systems:
+            for system, order in ranker.orders(query, candidates).items():
                 placed = {candidates[number]: -float(place) for place, number in enumerate(order.tolist())}
                 runs.setdefault(system, {})[query] = placed
     complete = {system: run for system, run in runs.items() if len(run) == len(queries)}
@@ -90,8 +90,8 @@ def row(values: Mapping[str, Mapping[str, float]]) -> list[str]:
     first = values["first stage"]
     cells = [f"{np.mean(list(first.values())):.3f}"]
     for system in SYSTEMS:
-        of = values.get(system)
-        cells.append(f"{np.mean(list(of.values())):.3f} ({p_text(paired_t_test(of, first))})" if of else "")
+        own = values.get(system)
+        cells.append(f"{np.mean(list(own.values())):.3f} ({p_text(paired_t_test(own, first))})" if own else "")
     return cells
 
 

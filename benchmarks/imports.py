@@ -107,23 +107,23 @@ print(float(read_checkpoint(source, ImportOptions()).logits([(query, passage)])[
 """
 
 
-def alone(code: str, *given: object, told: str = "") -> str:
-    """The last line that a Python process of its own says."""
+def run_python(code: str, *given: object, stdin: str = "") -> str:
+    """The last line that this code prints in a Python process of its own, given arguments and standard input."""
     command = [sys.executable, "-c", code, *map(str, given)]
-    said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, input=told).stdout
-    return said.strip().rpartition("\n")[2]
+    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, input=stdin).stdout
+    return output.strip().rpartition("\n")[2]
 
 
-class Asked(NamedTuple):
-    """What came of asking a bundle.
+class Answer(NamedTuple):
+    """The best document of a bundle's answer, and what the answer took.
 
     Attributes:
         index: of the best document.
         score: its logit.
         start, end: of its best passage.
-        ready: seconds until it could be asked.
+        ready: seconds until requests could be answered.
         seconds: of the answer.
-        tokens: that were read.
+        tokens: read for the answer.
         peak: memory in GB.
     """
 
@@ -141,7 +141,7 @@ def built(family: str, work: Path) -> Path:
     """The checkpoint of that name."""
     shape, source = SHAPES[family], work / family
     if not source.exists():
-        alone(BUILD, shape.family, source, json.dumps({**shape.sizes, "vocab_size": shape.vocabulary}))
+        run_python(BUILD, shape.family, source, json.dumps({**shape.sizes, "vocab_size": shape.vocabulary}))
     return source
 
 
@@ -149,7 +149,7 @@ def imported(source: Path, out: Path, given: argparse.Namespace) -> dict[str, An
     """Import a checkpoint; what its certificate says, and what it took."""
     shutil.rmtree(out, ignore_errors=True)
     started = time.perf_counter()
-    peak = float(alone(IMPORT, source, out, given.passage_tokens, given.pairs))
+    peak = float(run_python(IMPORT, source, out, given.passage_tokens, given.pairs))
     seconds = time.perf_counter() - started
     manifest = json.loads((out / "bundle.json").read_text(encoding="utf-8"))
     quality = manifest["quality"]
@@ -167,7 +167,7 @@ def imported(source: Path, out: Path, given: argparse.Namespace) -> dict[str, An
     }
 
 
-def served(bundle: Path, documents: list[str], log: Path) -> Asked:
+def served(bundle: Path, documents: list[str], log: Path) -> Answer:
     """Ask keyblock-serve."""
     body = {"query": QUERY, "documents": documents, "raw_scores": True, "return_blocks": True}
     with Service(THREADS, log, bundle=bundle, provider="cpu", patience=START_SECONDS) as service:
@@ -179,25 +179,25 @@ def served(bundle: Path, documents: list[str], log: Path) -> Asked:
     place = best["blocks"][0]["start"], best["blocks"][0]["end"]
     tokens = answer["usage"]["total_tokens"]
     memory = int(peak[1]) / 1e6 if peak else 0.0
-    return Asked(best["index"], best["relevance_score"], *place, service.start_seconds, seconds, tokens, memory)
+    return Answer(best["index"], best["relevance_score"], *place, service.start_seconds, seconds, tokens, memory)
 
 
-def ranked(bundle: Path, documents: list[str]) -> Asked:
+def ranked(bundle: Path, documents: list[str]) -> Answer:
     """Ask a Ranker in a process of its own."""
-    found, *told = json.loads(alone(ASK, told=json.dumps([str(bundle), QUERY, documents])))
-    return Asked(*found, *told)
+    best, *cost = json.loads(run_python(ASK, stdin=json.dumps([str(bundle), QUERY, documents])))
+    return Answer(*best, *cost)
 
 
-def exact(source: Path, asked: Asked, documents: list[str]) -> dict[str, Any]:
-    """What asking took, and how far the best score is from what transformers' model says of the passage."""
-    passage = documents[asked.index][asked.start : asked.end]
-    logit = float(alone(SCORE, told=json.dumps([str(source), QUERY, passage])))
+def exact(source: Path, answer: Answer, documents: list[str]) -> dict[str, Any]:
+    """What the answer took, and how far the best score is from what transformers' model says of the passage."""
+    passage = documents[answer.index][answer.start : answer.end]
+    logit = float(run_python(SCORE, stdin=json.dumps([str(source), QUERY, passage])))
     return {
-        "ready after s": round(asked.ready, 1),
-        "answer s": round(asked.seconds, 2),
-        "answer tokens": asked.tokens,
-        "answer's difference": abs(logit - asked.score),
-        "served peak GB": round(asked.peak, 1),
+        "ready after s": round(answer.ready, 1),
+        "answer s": round(answer.seconds, 2),
+        "answer tokens": answer.tokens,
+        "answer's difference": abs(logit - answer.score),
+        "served peak GB": round(answer.peak, 1),
     }
 
 
@@ -220,8 +220,8 @@ def main() -> None:
             named = {"family": family, "shape": SHAPES[family].like}
             source, out = built(family, work), work / f"{family}.bundle"
             print(json.dumps(named | imported(source, out, given)), flush=True)
-            asked = ranked(out, documents) if given.in_process else served(out, documents, work / f"{family}.log")
-            print(json.dumps(named | exact(source, asked, documents)), flush=True)
+            answer = ranked(out, documents) if given.in_process else served(out, documents, work / f"{family}.log")
+            print(json.dumps(named | exact(source, answer, documents)), flush=True)
 
 
 if __name__ == "__main__":

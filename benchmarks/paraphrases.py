@@ -76,7 +76,7 @@ class System:
         return self.bundle.pipeline
 
     def prepare(self, document: Document) -> PreparedDocument:
-        """The document as this bundle cuts it; kept."""
+        """The document as this bundle cuts it; remembered by its id."""
         if document.doc_id not in self.kept:
             self.kept[document.doc_id] = self.pipeline.prepare_document(document.text, document.title)
         return self.kept[document.doc_id]
@@ -106,12 +106,12 @@ def reciprocal_rank(scores: NDArray[np.float64], relevant: NDArray[np.bool_]) ->
     return 1 / (1 + int(ranks[0])) if len(ranks) and ranks[0] < DEPTH else 0.0
 
 
-class Asked(NamedTuple):
+class Question(NamedTuple):
     """A query of a collection.
 
     Attributes:
         id: of the query.
-        question: its words, or others for them.
+        question: its words, or the rewritten ones.
         gold: its gold passages.
         overlap: the share of the question's idf mass in the gold passages.
     """
@@ -130,34 +130,34 @@ def overlap(pipeline: Pipeline, question: str, passages: Sequence[str]) -> float
     return float(weights @ found / weights.sum()) if weights.sum() else 0.0
 
 
-def questions(collection: Collection, split: str, pipeline: Pipeline, wordnet: WordNet | None = None) -> list[Asked]:
+def questions(collection: Collection, split: str, pipeline: Pipeline, wordnet: WordNet | None = None) -> list[Question]:
     """The split's queries whose gold passages are known; in WordNet's words where one is given."""
-    asked = []
+    made = []
     for query in collection.split(split):
         gold, text = collection.spans.get(query, []), collection.query(query)
         if gold:
             question = rewrite(text, wordnet, generator(query)) if wordnet else text
             passages = [collection.document(span.doc_id).text[span.start : span.end] for span in gold]
-            asked.append(Asked(query, question, gold, overlap(pipeline, question, passages)))
-    return asked
+            made.append(Question(query, question, gold, overlap(pipeline, question, passages)))
+    return made
 
 
-def tenths(asked: Sequence[Asked]) -> NDArray[np.intp]:
+def tenths(all_questions: Sequence[Question]) -> NDArray[np.intp]:
     """The tenth of each question by its overlap, from 0, the lowest; equal overlaps are split at random."""
-    shuffled = np.random.default_rng(0).permutation(len(asked))
-    order = shuffled[np.argsort([asked[place].overlap for place in shuffled], kind="stable")]
-    found = np.zeros(len(asked), dtype=np.intp)
-    found[order] = np.arange(len(asked)) * TENTHS // max(len(asked), 1)
+    shuffled = np.random.default_rng(0).permutation(len(all_questions))
+    order = shuffled[np.argsort([all_questions[place].overlap for place in shuffled], kind="stable")]
+    found = np.zeros(len(all_questions), dtype=np.intp)
+    found[order] = np.arange(len(all_questions)) * TENTHS // max(len(all_questions), 1)
     return found
 
 
-def selected(system: System, collection: Collection, asked: Asked) -> tuple[bool, bool]:
+def selected(system: System, collection: Collection, question: Question) -> tuple[bool, bool]:
     """Whether a block among the best three, and one among those that are returned, overlaps a gold passage."""
     among_three = returned = False
-    for doc_id in dict.fromkeys(span.doc_id for span in asked.gold):
+    for doc_id in dict.fromkeys(span.doc_id for span in question.gold):
         document = system.prepare(collection.document(doc_id))
-        gold = touches(document, [(span.start, span.end) for span in asked.gold if span.doc_id == doc_id])
-        selection = system.select(asked.question, document)
+        gold = touches(document, [(span.start, span.end) for span in question.gold if span.doc_id == doc_id])
+        selection = system.select(question.question, document)
         among_three |= bool(gold[rank_blocks(selection.scores)[:BEST_BLOCKS]].any())
         returned |= bool(gold[selection.taken].any())
     return among_three, returned
@@ -171,15 +171,15 @@ def touches(document: PreparedDocument, spans: Sequence[tuple[int, int]]) -> NDA
     return gold
 
 
-def ranked(system: System, collection: Collection, asked: Asked, run: Run) -> float:
+def ranked(system: System, collection: Collection, question: Question, run: Run) -> float:
     """The reciprocal rank of a relevant document among the first stage's candidates of the query; 0 without candidates."""
-    documents = list(run.get(asked.id, ()))
+    documents = list(run.get(question.id, ()))
     if not documents:
         return 0.0
-    grades = collection.qrels.get(asked.id, {})
+    grades = collection.qrels.get(question.id, {})
     relevant = np.asarray([grades.get(doc_id, 0) > 0 for doc_id in documents])
     prepared = [system.prepare(collection.document(doc_id)) for doc_id in documents]
-    return reciprocal_rank(system.scores(asked.question, prepared), relevant)
+    return reciprocal_rank(system.scores(question.question, prepared), relevant)
 
 
 class Figures(NamedTuple):
@@ -190,9 +190,11 @@ class Figures(NamedTuple):
     rr: dict[str, float]
 
 
-def measure(system: System, collection: Collection, asked: Sequence[Asked], sampled: Sequence[Asked], run: Run) -> Figures:
+def measure(
+    system: System, collection: Collection, all_questions: Sequence[Question], sampled: Sequence[Question], run: Run
+) -> Figures:
     """Selection of all questions, MRR@10 of those sampled."""
-    blocks = {one.id: selected(system, collection, one) for one in asked}
+    blocks = {one.id: selected(system, collection, one) for one in all_questions}
     rr = {one.id: ranked(system, collection, one, run) for one in sampled}
     return Figures(
         {query: float(three) for query, (three, _) in blocks.items()},
@@ -207,10 +209,12 @@ def by_tenth(values: Mapping[str, float], members: Sequence[Sequence[str]]) -> l
     return [*parts, {query: value for part in parts for query, value in part.items()}]
 
 
-def overlap_table(asked: Sequence[Asked], places: NDArray[np.intp], systems: Sequence[str], figures: Sequence[Figures]) -> str:
+def overlap_table(
+    all_questions: Sequence[Question], places: NDArray[np.intp], systems: Sequence[str], figures: Sequence[Figures]
+) -> str:
     """A row a tenth and one for all: the figures of each system, and p of what differs from the first."""
-    members = [[one.id for one, place in zip(asked, places, strict=True) if place == tenth] for tenth in range(TENTHS)]
-    overlaps = by_tenth({one.id: one.overlap for one in asked}, members)
+    members = [[one.id for one, place in zip(all_questions, places, strict=True) if place == tenth] for tenth in range(TENTHS)]
+    overlaps = by_tenth({one.id: one.overlap for one in all_questions}, members)
     columns = [["tenth", *map(str, range(1, TENTHS + 1)), "all"], ["overlap", *(_mean(part, "{:.2f}") for part in overlaps)]]
     columns.append(["questions", *(f"{len(part):,}" for part in overlaps)])
     for measure_name, form, title in (
@@ -242,10 +246,10 @@ def _mean(values: Mapping[str, float], form: str) -> str:
     return form.format(float(np.mean(list(values.values())))) if values else ""
 
 
-def sample(asked: Sequence[Asked], places: NDArray[np.intp], count: int) -> list[Asked]:
-    """So many questions of each tenth, the same for every system."""
-    order = np.random.default_rng(1).permutation(len(asked)).tolist()
-    return [asked[i] for tenth in range(TENTHS) for i in islice((i for i in order if places[i] == tenth), count)]
+def sample(all_questions: Sequence[Question], places: NDArray[np.intp], count: int) -> list[Question]:
+    """So many questions of each tenth, the same for all_questions system."""
+    order = np.random.default_rng(1).permutation(len(all_questions)).tolist()
+    return [all_questions[i] for tenth in range(TENTHS) for i in islice((i for i in order if places[i] == tenth), count)]
 
 
 def measure_overlap(options: argparse.Namespace) -> Iterator[str]:
@@ -259,14 +263,14 @@ def measure_overlap(options: argparse.Namespace) -> Iterator[str]:
         for system in systems:
             system.kept.clear()
         for words, wordnet in variants.items():
-            asked = questions(collection, options.split, systems[0].pipeline, wordnet)
-            places = tenths(asked)
-            sampled = sample(asked, places, options.queries)
-            figures = [measure(system, collection, asked, sampled, run) for system in systems]
+            all_questions = questions(collection, options.split, systems[0].pipeline, wordnet)
+            places = tenths(all_questions)
+            sampled = sample(all_questions, places, options.queries)
+            figures = [measure(system, collection, all_questions, sampled, run) for system in systems]
             heading = f"{name}, {options.split}{words}" + (
                 f"; MRR@10 of {len(sampled)} questions, {options.depth} candidates" if sampled else ""
             )
-            yield f"{heading}\n\n{overlap_table(asked, places, _names(systems), figures)}"
+            yield f"{heading}\n\n{overlap_table(all_questions, places, _names(systems), figures)}"
 
 
 def _names(systems: Sequence[System]) -> list[str]:

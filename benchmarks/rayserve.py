@@ -1,10 +1,10 @@
-"""What Ray Serve costs a request, and what clients see while another bundle is rolled out on it.
+"""The time that Ray Serve adds to a request, and the answers that clients get while another bundle is rolled out on it.
 
     python -m benchmarks.rayserve [--bundle models/default] [--requests 300] [--rolls 3] [--clients 2]
 
-The documents of examples/request.json are asked for in a service of one process, then on a Ray of this machine, one replica of
-preparation and one of the model, a thread each. Then clients ask all the time while two bundles of the same weights, which differ
-in the tokens of a document, are rolled out in turn. Prints a table; fails where an answer is lost, or is none of the two bundles'.
+Sends examples/request.json to a service of one process, then to Ray Serve on this machine, with one replica of preparation and one
+of the model, one thread each. Then clients send requests without pause while two bundles are rolled out in turn; they have the same
+weights, and differ in the tokens of a document. Prints a table; fails if an answer is lost, or comes from neither bundle.
 """
 
 import argparse
@@ -52,12 +52,12 @@ def main(options: argparse.Namespace) -> None:
 
 
 def deploy(place: Path) -> None:
-    """Roll this bundle out; returns when every replica has it."""
+    """Roll a bundle out. Returns when every replica has it."""
     serve.run(build({"bundle": str(place), "threads": 1, "score_cache_bytes": 0}), name="keyblock", route_prefix="/")
 
 
 def client_line(url: str, requests: int, name: str) -> str:
-    """The line of one client."""
+    """Measure one client; its line of the table."""
     asker = Asker(url)
     for _ in range(WARM_UP):
         asker.ask()
@@ -70,13 +70,13 @@ def client_line(url: str, requests: int, name: str) -> str:
 
 @contextmanager
 def asking(url: str, clients: int) -> Iterator[list[Asker]]:
-    """Clients that ask all the time. Ends with the first answer that is lost."""
+    """Run clients that send requests without pause. Exits the program if an answer was lost."""
     askers = [Asker(url) for _ in range(clients)]
-    over, lost = threading.Event(), list[httpx.HTTPError]()
+    stop, lost = threading.Event(), list[httpx.HTTPError]()
 
     def ask(asker: Asker) -> None:
         try:
-            while not over.is_set():
+            while not stop.is_set():
                 asker.ask()
         except httpx.HTTPError as error:
             lost.append(error)
@@ -87,14 +87,14 @@ def asking(url: str, clients: int) -> Iterator[list[Asker]]:
     try:
         yield askers
     finally:
-        over.set()
+        stop.set()
         for thread in threads:
             thread.join()
     hold(not lost, f"an answer was lost: {lost[:1]}")
 
 
 def summary_line(askers: list[Asker], name: str, budgets: set[int]) -> str:
-    """The line of all of them, who have seen answers of these bundles and of no other."""
+    """The line of all clients. Exits the program unless their answers came from these bundles and no other."""
     seen = set[int]().union(*(asker.budgets for asker in askers))
     hold(seen == budgets, f"the answers are of bundles of {seen} tokens, not of {budgets}")
     for other in askers[1:]:

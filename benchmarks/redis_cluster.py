@@ -1,4 +1,4 @@
-"""A Redis Cluster of one's own on this machine, whose servers may be killed, stopped and started: for tests and benchmarks."""
+"""A private Redis Cluster on this machine, for tests and benchmarks. Its servers can be killed, paused and started."""
 
 import signal
 import subprocess
@@ -15,24 +15,24 @@ from redis.retry import Retry
 from benchmarks.event_loop import free_port
 from benchmarks.redis_server import Certificates, program
 
-PATIENCE = 60.0  # seconds until it is given up; a failover takes three
-SILENT_MILLISECONDS = 2000  # after which the others replace a server that is silent
-FULL_COVERAGE = ("--cluster-require-full-coverage", "no")  # what is left goes on when a server and its replica are away
+PATIENCE = 60.0  # longest wait in seconds; a failover takes three
+SILENT_MILLISECONDS = 2000  # a server that is silent for so long is replaced
+FULL_COVERAGE = ("--cluster-require-full-coverage", "no")  # the other slots stay available when a server and its replica are away
 
 
 class RedisCluster:
-    """Servers on ports of 127.0.0.1, each with a folder of its own; a killed one finds what it had when it is started again.
+    """Servers on ports of 127.0.0.1, each with its own folder; a killed server has its data again after a restart.
 
     Args:
-        folder: for what they keep.
-        masters: servers that have slots.
-        replicas: of each of them.
-        password: that every server asks for; none for "".
-        certificates: for servers that speak TLS; none for those that do not.
-        silent: milliseconds after which the others replace a server that says nothing.
+        folder: holds the servers' folders.
+        masters: the number of servers with slots.
+        replicas: the number of replicas of each master.
+        password: the password of every server; "" for none.
+        certificates: certificates for TLS; None: without TLS.
+        silent: milliseconds of silence after which a server is replaced.
 
     Attributes:
-        ports: of all of them.
+        ports: the ports of all servers.
     """
 
     def __init__(
@@ -52,14 +52,14 @@ class RedisCluster:
 
     @property
     def url(self) -> str:
-        """For KEYBLOCK_STORE."""
+        """The cluster's URL for KEYBLOCK_STORE."""
         hosts = ",".join(f"127.0.0.1:{port}" for port in self.ports)
         if self._certificates is None:
             return f"redis+cluster://{hosts}"
         return f"rediss+cluster://{hosts}?ssl_ca_certs={self._certificates.authority}"
 
     def create(self) -> None:
-        """Start the servers and make them a cluster. Raises MissingRedisError."""
+        """Start the servers and form a cluster. Raises MissingRedisError."""
         for port in self.ports:
             self.start(port)
         servers = [f"127.0.0.1:{port}" for port in self.ports]
@@ -67,7 +67,7 @@ class RedisCluster:
         until(self.whole)
 
     def start(self, port: int) -> None:
-        """Start one that does not run. Raises MissingRedisError."""
+        """Start a server that is not running. Raises MissingRedisError."""
         folder = self._folder / str(port)
         folder.mkdir(exist_ok=True)
         listens = (
@@ -75,39 +75,39 @@ class RedisCluster:
         )
         place = (*listens, "--bind", "127.0.0.1", "--dir", str(folder), "--cluster-port", str(self._buses[port]))
         cluster = ("--cluster-enabled", "yes", "--cluster-node-timeout", str(self._silent), *FULL_COVERAGE)
-        kept = ("--save", "", "--appendonly", "yes", "--repl-diskless-sync-delay", "0")
-        guarded = ("--requirepass", self._password, "--masterauth", self._password)
-        words = [program("server"), *place, *cluster, *kept, *guarded]
+        storage = ("--save", "", "--appendonly", "yes", "--repl-diskless-sync-delay", "0")
+        passwords = ("--requirepass", self._password, "--masterauth", self._password)
+        words = [program("server"), *place, *cluster, *storage, *passwords]
         self._processes[port] = subprocess.Popen(words, stdout=subprocess.DEVNULL)
         until(lambda: self.ask(port, "PING") is not None)
 
     def replace_after(self, silent: int) -> None:
-        """Have a server replaced that says nothing for so many milliseconds."""
+        """Set the milliseconds of silence after which a server is replaced."""
         self._silent = silent
         for port in self._processes:
             self.ask(port, "CONFIG SET", "cluster-node-timeout", silent)
 
     def kill(self, port: int) -> None:
-        """End one with SIGKILL."""
+        """Kill a server with SIGKILL."""
         process = self._processes.pop(port)
         process.kill()
         process.wait()
 
     def pause(self, port: int) -> None:
-        """Let one hang: it accepts connections and says nothing."""
+        """Pause a server: it accepts connections and does not answer."""
         self._processes[port].send_signal(signal.SIGSTOP)
 
     def go_on(self, port: int) -> None:
-        """Let one that hangs go on."""
+        """Resume a paused server."""
         self._processes[port].send_signal(signal.SIGCONT)
 
     def close(self) -> None:
-        """Kill all that run."""
+        """Kill all running servers."""
         for port in list(self._processes):
             self.kill(port)
 
     def command(self, name: str, *words: str) -> None:
-        """Run a command of `redis-cli --cluster`. Raises RuntimeError where it fails, and MissingRedisError."""
+        """Run a command of `redis-cli --cluster`. Raises RuntimeError if it fails, and MissingRedisError."""
         tls = () if self._certificates is None else ("--tls", "--cacert", str(self._certificates.authority))
         line = [program("cli"), *tls, "--cluster", name, *words, "--cluster-yes"]
         done = subprocess.run(line, check=False, capture_output=True, text=True, timeout=PATIENCE)
@@ -115,7 +115,7 @@ class RedisCluster:
             raise RuntimeError(f"redis-cli --cluster {name} failed: {done.stdout[-300:]}{done.stderr[-300:]}")
 
     def ask(self, port: int, *words: str | bytes | int) -> object:
-        """What one answers; None where it does not."""
+        """A server's answer to a command; None if it does not answer."""
         tls = {} if self._certificates is None else {"ssl": True, "ssl_ca_certs": str(self._certificates.authority)}
         own: dict[str, Any] = {"host": "127.0.0.1", "socket_timeout": 1.0, "retry": Retry(NoBackoff(), 0), **tls}
         with redis.Redis(port=port, password=self._password, **own) as client:
@@ -125,7 +125,7 @@ class RedisCluster:
                 return None
 
     def masters(self) -> dict[int, list[int]]:
-        """Ports of the masters that answer, each with those of its replicas that have all that it has."""
+        """Ports of the masters that answer, each with the ports of its synchronised replicas."""
         roles = {port: self.ask(port, "ROLE") for port in self.ports if port in self._processes}
         lists = {port: role for port, role in roles.items() if isinstance(role, list)}
         return {
@@ -135,13 +135,13 @@ class RedisCluster:
         }
 
     def owner(self, key: bytes) -> int:
-        """The port of the master that has a key, as the first server that answers says."""
+        """The port of the master that owns a key, by the first server that answers."""
         slot = key_slot(key)
-        ranges: Any = next(told for port in self.ports if (told := self.ask(port, "CLUSTER SLOTS")))
+        ranges: Any = next(answer for port in self.ports if (answer := self.ask(port, "CLUSTER SLOTS")))
         return next(int(port) for start, end, (_, port, *_), *_ in ranges if start <= slot <= end)
 
     def whole(self) -> bool:
-        """Whether every slot has a master and every server its place, and all agree."""
+        """Whether every slot has a master, every server is a master or replica, and all servers agree."""
         masters = self.masters()
         return (
             all("'cluster_state': 'ok'" in str(self.ask(port, "CLUSTER INFO")) for port in self.ports)
@@ -150,12 +150,12 @@ class RedisCluster:
         )
 
     def reshard(self, giver: int, taker: int, slots: int) -> None:
-        """Move so many slots, with what is in them, from one master to another."""
+        """Move `slots` slots with their keys from one master to another."""
         ends = ("--cluster-from", self.identity(giver), "--cluster-to", self.identity(taker))
         self.command("reshard", f"127.0.0.1:{giver}", *ends, "--cluster-slots", str(slots))
 
     def mend(self) -> None:
-        """Start what was killed, and wait until all is as it was but for who is master."""
+        """Start the killed servers, and wait until the cluster is whole; the masters may be others than before."""
         for port in self.ports:
             if port not in self._processes:
                 self.start(port)
@@ -163,12 +163,12 @@ class RedisCluster:
         until(self.whole)
 
     def identity(self, port: int) -> str:
-        """How the cluster calls a server."""
+        """A server's id in the cluster."""
         return str(self.ask(port, "CLUSTER MYID"), "ascii")
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Until it holds. Raises TimeoutError."""
+    """Wait until the condition holds. Raises TimeoutError after PATIENCE."""
     end = time.monotonic() + PATIENCE
     while not condition():
         if time.monotonic() > end:

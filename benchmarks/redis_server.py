@@ -1,4 +1,4 @@
-"""A redis-server of a benchmark's or test's own, or Valkey's; with TLS where certificates are given."""
+"""A private redis-server or valkey-server for a benchmark or test, with TLS if it gets certificates."""
 
 import os
 import shutil
@@ -9,22 +9,22 @@ from pathlib import Path
 from typing import NamedTuple
 
 BRANDS = {"redis": "redis-server redis-tools", "valkey": "valkey-server valkey-tools"}
-"""Whose programs may be taken, the first that are here, and the packages of Debian that have them."""
+"""Brands whose programs can be used, in order of preference, with their Debian packages."""
 CHOICE = "KEYBLOCK_TEST_REDIS"
-"""An environment variable that names one of them."""
+"""An environment variable that chooses a brand."""
 
 
 class MissingRedisError(RuntimeError):
-    """There is no redis-server here, or none that knows TLS; one line."""
+    """A needed program is not installed; the message is one line."""
 
 
 class Certificates(NamedTuple):
-    """What a server on 127.0.0.1 shows, and who vouches for it.
+    """The certificate of a server on 127.0.0.1, and that of its authority.
 
     Attributes:
-        authority: a certificate that clients trust.
-        certificate: the server's, signed by the authority.
-        key: of that certificate.
+        authority: the authority's certificate, which clients trust.
+        certificate: the server's certificate, signed by the authority.
+        key: the key of the server's certificate.
     """
 
     authority: Path
@@ -32,7 +32,7 @@ class Certificates(NamedTuple):
     key: Path
 
     def of_server(self, port: int) -> tuple[str, ...]:
-        """Options of a server that speaks TLS alone, to clients that need no certificate."""
+        """Options of a server that accepts only TLS, and does not ask clients for certificates."""
         files = (
             "--tls-cert-file",
             str(self.certificate),
@@ -45,7 +45,7 @@ class Certificates(NamedTuple):
 
 
 def certified(folder: Path) -> Certificates:
-    """New ones, valid for a day. Raises MissingRedisError where openssl is not here."""
+    """Make certificates that are valid for a day. Raises MissingRedisError if openssl is not installed."""
     openssl = shutil.which("openssl")
     if openssl is None:
         raise MissingRedisError("openssl is not installed (Debian: apt install openssl)")
@@ -60,7 +60,7 @@ def certified(folder: Path) -> Certificates:
 
 
 def program(role: str) -> str:
-    """The path of a `server` or a `cli`. Raises MissingRedisError, one line."""
+    """The path of the program of a role, `server` or `cli`. Raises MissingRedisError if none is installed."""
     brands = [chosen] if (chosen := os.environ.get(CHOICE)) else list(BRANDS)
     for brand in brands:
         if path := shutil.which(f"{brand}-{role}"):
@@ -69,14 +69,14 @@ def program(role: str) -> str:
 
 
 def knows_tls() -> bool:
-    """Whether the server was built with TLS: one that was not stumbles over its first option. Raises MissingRedisError."""
-    asked = [program("server"), "--tls-port", "0", "--no-such-option", "1"]
-    return b"no-such-option" in subprocess.run(asked, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout
+    """Whether the server was built with TLS: without TLS it rejects the first option. Raises MissingRedisError."""
+    command = [program("server"), "--tls-port", "0", "--no-such-option", "1"]
+    return b"no-such-option" in subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout
 
 
 @contextmanager
 def redis_server(folder: Path, port: int, *options: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Started on a port of 127.0.0.1, with a folder for what it keeps; killed when the block ends. Raises MissingRedisError."""
+    """Run a server on a port of 127.0.0.1, with its data in `folder`, and kill it when the block ends. Raises MissingRedisError."""
     place = ("--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder))
     process = subprocess.Popen([program("server"), *place, *options], stdout=subprocess.DEVNULL)
     try:

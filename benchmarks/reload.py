@@ -1,11 +1,11 @@
-"""What a reload costs the requests beside it: the latency of a small request alone, and while bundles are reloaded without a pause.
+"""How reloads slow requests down: the latency of a small request alone, and while bundles are reloaded without pause.
 
     python -m benchmarks.reload [--bundle models/default] [--provider auto] [--reloads 20] [--requests 500]
 
-Two bundles of the same weights, which differ in the tokens of a document, take each other's place in a directory, again and again,
-as keyblock-export would put them there. A client asks for the documents of examples/request.json all the time. Prints a table, and
-how much memory the process holds; fails where an answer is lost, or is none of the two bundles'. ONNX Runtime holds the interpreter
-lock while it opens a graph, so that the longest answers wait for that; how much time it takes is printed too.
+Two bundles replace each other in a directory again and again, as keyblock-export would write them. They have the same weights, and
+differ in the tokens of a document. A client sends examples/request.json without pause. Prints a table and the process's memory;
+fails if an answer is lost, or comes from neither bundle. ONNX Runtime holds the interpreter lock while it opens a graph, which
+delays the slowest answers; the time of opening is printed, too.
 """
 
 import argparse
@@ -33,11 +33,11 @@ MIB = 2**20
 
 
 class Asker:
-    """A client that asks the same again and again.
+    """A client that sends the same request again and again.
 
     Attributes:
-        seconds: from sending to the answer, of each request.
-        budgets: tokens that a document could have, as the answers say: what tells the bundles apart.
+        seconds: the time from sending to the answer, of each request.
+        budgets: the token budgets in the answers, which identify the bundles.
     """
 
     def __init__(self, url: str) -> None:
@@ -47,18 +47,18 @@ class Asker:
         self.budgets: set[int] = set()
 
     def ask(self) -> None:
-        """Once. Raises httpx.HTTPError where the answer is lost."""
+        """Send one request. Raises httpx.HTTPError if the answer is lost."""
         started = time.perf_counter()
         response = self._client.post("/rerank", content=self._body)
         self.seconds.append(time.perf_counter() - started)
         self.budgets.add(int(response.raise_for_status().json()["meta"]["tokens_per_document"]))
 
     def close(self) -> None:
-        """Close its connection."""
+        """Close the connection."""
         self._client.close()
 
     def row(self, name: str) -> str:
-        """The line of the table for what was asked since the last."""
+        """The table's line for the requests since the last call."""
         p50, p99, most = 1000 * np.quantile(self.seconds, [0.5, 0.99, 1.0])
         line = f"| {name} | {len(self.seconds)} | {p50:.1f} | {p99:.1f} | {most:.1f} |"
         self.seconds.clear()
@@ -94,7 +94,7 @@ def main(options: argparse.Namespace) -> None:
 
 
 def opening(bundle: Bundle, provider: str) -> float:
-    """Seconds of a processor's time that it takes to open the graphs, once the libraries are loaded."""
+    """CPU seconds that it takes to open the graphs, once the libraries are loaded."""
     for _ in range(2):
         began = time.process_time()
         GraphModel.open(bundle, provider)
@@ -102,7 +102,7 @@ def opening(bundle: Bundle, provider: str) -> float:
 
 
 def put(bundle: Bundle, place: Path, budget: int) -> None:
-    """Write the bundle, with so many tokens a document, in the place of whatever is there."""
+    """Write the bundle with this budget to `place`, and replace what is there."""
     pipeline = bundle.manifest.pipeline
     packing = pipeline.packing.model_copy(update={"budget": budget})
     manifest = bundle.manifest.model_copy(update={"pipeline": pipeline.model_copy(update={"packing": packing})})
@@ -112,13 +112,13 @@ def put(bundle: Bundle, place: Path, budget: int) -> None:
 def reload_beside(
     service: Service, asker: Asker, bundle: Bundle, place: Path, reloads: int
 ) -> tuple[Sequence[float], Sequence[int]]:
-    """Ask all the time while bundles change; seconds of each reload, and bytes that the process held after it."""
-    over = threading.Event()
+    """Send requests while bundles change. Returns the seconds of each reload, and the process's bytes after it."""
+    stop = threading.Event()
     lost: list[httpx.HTTPError] = []
 
     def ask() -> None:
         try:
-            while not over.is_set():
+            while not stop.is_set():
                 asker.ask()
         except httpx.HTTPError as error:
             lost.append(error)
@@ -134,14 +134,14 @@ def reload_beside(
             taken.append(answer["seconds"])
             resident.append(service.resident())
     finally:
-        over.set()
+        stop.set()
         client.join()
     hold(not lost, f"an answer was lost: {lost[:1]}")
     return taken, resident
 
 
 def hold(true: bool, problem: str) -> None:
-    """End with the problem unless it is true."""
+    """Exit the program with the problem unless the condition is true."""
     if not true:
         raise SystemExit(problem)
 

@@ -1,10 +1,10 @@
-"""What the cache of scores saves who asks the same again, and what it costs who never does.
+"""The time that the cache of scores saves for repeated requests, and that it costs requests that are never repeated.
 
     python -m benchmarks.repeated [--documents 100] [--words 2000] [--rounds 7] [--threads N]
 
-Asks the embedded bundle's service for new documents, and for the same again. Then lets a cache that is full look up and keep the
-scores of as many new sequences, as the service does for such a request on its event loop, which is all that a request that never
-hits pays. Prints the medians and the ratios.
+Sends new documents to a service of the embedded bundle, and then the same again. Then a full cache looks up and keeps the scores of
+as many new sequences, as the service does on its event loop: this is the whole cost for a request that never hits. Prints medians
+and ratios.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from service.pace import Pace
 from service.settings import DEFAULT_BUNDLE, Settings
 from service.telemetry.metrics import Metrics
 
-ENTRIES = 20_000  # of the full cache
+ENTRIES = 20_000  # entries of the full cache
 TOKENS = 128
 TIMES = 300
 
@@ -48,7 +48,7 @@ def main(options: argparse.Namespace) -> None:
 
 
 def asked_twice(options: argparse.Namespace) -> tuple[float, float]:
-    """Median seconds of a request of new documents, and of the same again."""
+    """Median seconds of a request with new documents, and of the same request repeated."""
     source = invented(DEFAULT_BUNDLE / TOKENIZER_FILE)
     room = Settings.model_fields["score_cache_bytes"].default
     seconds: list[tuple[float, float]] = []
@@ -68,8 +68,8 @@ def asked_twice(options: argparse.Namespace) -> tuple[float, float]:
 
 
 def never_hit(documents: int, tokens: int = TOKENS, entries: int = ENTRIES, times: int = TIMES) -> list[float]:
-    """Seconds that a full cache takes for each of some requests of so many new sequences."""
-    encoder = Encoder(cast(Scorer, None), "model", load_bundle(DEFAULT_BUNDLE).tokenizer, Pace())  # which runs nothing
+    """Seconds that a full cache takes for each of `times` requests of `documents` new sequences."""
+    encoder = Encoder(cast(Scorer, None), "model", load_bundle(DEFAULT_BUNDLE).tokenizer, Pace())  # runs no model
     cache = ScoreCache(entries * ENTRY_BYTES, Metrics().of("model"))
     rng = np.random.default_rng(0)
     seconds: list[float] = []
@@ -89,7 +89,7 @@ def never_hit(documents: int, tokens: int = TOKENS, entries: int = ENTRIES, time
 
 
 def parser() -> argparse.ArgumentParser:
-    """Of the command line."""
+    """The command line."""
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--documents", type=int, default=100)
     made.add_argument("--words", type=int, default=2000)

@@ -1,12 +1,12 @@
-"""Does a client notice when replicas are replaced, or die? A load on two replicas behind nginx, each answer checked.
+"""Do clients notice when replicas are replaced or die? Sends load to two replicas behind nginx, and checks each answer.
 
     python -m benchmarks.rolling [--clients 4] [--pause 5] [--bundle models/default]
 
-nginx is the machine's own, with examples/balancer/nginx.conf but for the ports. While the load goes on: each replica is replaced as
-a rolling update does it (a new one is ready before an old one gets SIGTERM), then one is killed, then another takes its place.
-Requests are small and of 1.2 MB, over connections that stay and over new ones. An answer is right when it is 200 with the scores
-that an idle service gives, to 1e-4 in fp32. Ends with 1 when one was not, when a replica that was asked to end did not end with 0,
-or when nginx never had to ask a second replica, since then nothing was shown.
+Uses the installed nginx, with examples/balancer/nginx.conf on other ports. During the load each replica is replaced as in a rolling
+update (a new one is ready before an old one gets SIGTERM), then one is killed, then another takes its place. Requests are small or
+1.2 MB, over kept and over new connections. An answer is right if it is 200 with the scores of an idle service, to 1e-4 in fp32.
+Exits with 1 if an answer was wrong, if a stopped replica did not exit with 0, or if nginx never had to try a second replica, since
+then nothing was shown.
 """
 
 import argparse
@@ -36,7 +36,7 @@ CONFIGURATION = ROOT / "examples" / "balancer" / "nginx.conf"
 SHAPES = ((8, 150),) * 4 + ((8, 24_000),)  # documents, words: four small requests, and one of 1.2 MB
 PLACES = 3
 TOLERANCE = 1e-4
-PATIENT_MS = 100_000  # refusals for want of room are another matter (benchmarks.soak)
+PATIENT_MS = 100_000  # no refusals of overload here: benchmarks.soak measures them
 FRESH = 2  # every second client makes a connection for each request
 MAIN = """daemon off;
 user root; # where root starts it, its workers may read what lies in root's folder; else it means nothing
@@ -67,14 +67,14 @@ class Known:
 
 @dataclass
 class Seen:
-    """What the clients saw, by phase."""
+    """The clients' results, by phase."""
 
     phase: str = "undisturbed"
     milliseconds: dict[str, list[float]] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
 
     def right(self, seconds: float) -> None:
-        """An answer as it should be."""
+        """Count a right answer."""
         self.milliseconds.setdefault(self.phase, []).append(1e3 * seconds)
 
 
@@ -88,12 +88,12 @@ class Balancer:
         self._process = subprocess.Popen([nginx(), "-p", str(folder), "-c", str(folder / "nginx.conf")], stderr=subprocess.DEVNULL)
 
     def site(self) -> str:
-        """The example with this one's ports."""
+        """The example's configuration with this balancer's ports."""
         ports = {f"127.0.0.1:{8000 + n}": f"127.0.0.1:{port}" for n, port in enumerate([self.port, *self.places])}
         return re.sub(r"127\.0\.0\.1:800\d", lambda found: ports[found[0]], CONFIGURATION.read_text(encoding="utf-8"))
 
     def asked_again(self) -> int:
-        """Requests for which nginx asked more than one replica."""
+        """How many requests nginx sent to more than one replica."""
         return sum("," in line for line in (self._folder / "access.log").read_text(encoding="utf-8").splitlines())
 
     def __enter__(self) -> "Balancer":
@@ -105,7 +105,7 @@ class Balancer:
 
 
 def nginx() -> str:
-    """Where it is. Raises SystemExit when it is not installed."""
+    """The path of nginx. Raises SystemExit if it is not installed."""
     found = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:" + (os.environ.get("PATH", "")))
     if found is None:
         raise SystemExit("nginx is not installed (Debian: apt install nginx-light)")
@@ -122,7 +122,7 @@ class Replicas:
         self.codes: list[int] = []
 
     async def start(self) -> Service:
-        """One more, in a free place; returns when it is ready."""
+        """Start a replica in a free place. Returns when it is ready."""
         place = next(port for port in self._places if port not in self._at)
         self._started += 1
         log = self._folder / f"service-{self._started}.log"
@@ -131,29 +131,29 @@ class Replicas:
         return made
 
     async def drain(self, service: Service) -> None:
-        """SIGTERM, until it has ended."""
+        """Send SIGTERM to a replica and wait until it has ended."""
         self.codes.append(await asyncio.to_thread(service.stop))
         del self._at[service.port]
 
     def kill(self, service: Service) -> None:
-        """SIGKILL."""
+        """Kill a replica with SIGKILL."""
         service.kill()
         del self._at[service.port]
 
     def end(self) -> None:
-        """All that are still there."""
+        """Stop all running replicas."""
         for service in self._at.values():
             service.stop()
 
 
 def learn(service: Service, source: Source, documents: int, words: int) -> Known:
-    """A request, and what an idle service answers."""
+    """A request, and an idle service's answer."""
     request = source.request(documents, words)
     return Known(make_body(request), dict(enumerate(service.rank(request).scores)))
 
 
 async def disturb(replicas: Replicas, running: list[Service], seen: Seen, pause: float) -> None:
-    """The rolling update, the failure and the recovery, each a phase."""
+    """Run the rolling update, the failure and the recovery, each as a phase."""
     await asyncio.sleep(pause)
     seen.phase = "rolling update"
     for old in list(running):
@@ -171,7 +171,7 @@ async def disturb(replicas: Replicas, running: list[Service], seen: Seen, pause:
 
 
 async def ask(client: httpx.AsyncClient, known: Known, seen: Seen) -> None:
-    """One request and its checks."""
+    """Send one request and check its answer."""
     started = time.perf_counter()
     try:
         response = await client.post("/rerank", content=known.body)
@@ -185,7 +185,7 @@ async def ask(client: httpx.AsyncClient, known: Known, seen: Seen) -> None:
 
 
 def wrong(response: httpx.Response, known: Known) -> str | None:
-    """What is not as an idle service answers."""
+    """How an answer differs from an idle service's; None if it does not."""
     if response.status_code != 200:
         return f"{response.status_code} {response.text[:200]}"
     scores = {result["index"]: result["relevance_score"] for result in response.json()["results"]}
@@ -197,7 +197,7 @@ def wrong(response: httpx.Response, known: Known) -> str | None:
 
 @asynccontextmanager
 async def load(url: str, pool: list[Known], clients: int, seen: Seen) -> AsyncIterator[None]:
-    """So many clients that ask one request after the other, until the block ends; none is cut off in the middle."""
+    """Run clients that send one request after the other until the block ends; requests under way are finished."""
     going = True
 
     async def client(number: int) -> None:
@@ -217,7 +217,7 @@ async def load(url: str, pool: list[Known], clients: int, seen: Seen) -> AsyncIt
 
 
 async def run(options: argparse.Namespace, folder: Path, say: Callable[[str], None] = print) -> list[str]:
-    """All of it; what was wrong."""
+    """Run the benchmark. Returns what was wrong."""
     seen = Seen()
     with Balancer(folder) as balancer:
         replicas = Replicas(folder, balancer.places, options.bundle)
@@ -234,7 +234,7 @@ async def run(options: argparse.Namespace, folder: Path, say: Callable[[str], No
 
 
 def report(seen: Seen, again: int, codes: list[int], say: Callable[[str], None]) -> None:
-    """Print it, and judge what concerns the whole run."""
+    """Print the results, and check what concerns the whole run."""
     if not again:
         seen.wrong.append("no request was sent to a second replica: nothing was shown")
     if any(codes):
@@ -256,7 +256,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run it; the exit code."""
+    """Run the benchmark. Returns the exit code."""
     options = parser().parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         try:

@@ -1,12 +1,12 @@
-"""Where segmenters cut texts of four kinds: shares of cuts between parts, and pictures.
+"""Where segmenters cut texts of four kinds: the shares of cuts between parts, and pictures.
 
     python -m benchmarks.segments [--data DATA] [--out docs/images]
 
-The texts are this repository's pages in Markdown, its Python files, a CSV of 5,000 rows made here, and a meeting: the dev meetings
-of DATA/qmsum where it is given, else the one written here. A part is a paragraph, an item, a row, a statement, a record or a
-turn; a heading is one with what follows it, and the head of a table with its first row. For each kind and segmenter: blocks, the
-share of blocks that begin with a part, the share of parts that fit a block and are cut in two, and the share of headings that
-are the end of a block. With --out, pictures of how each cuts the same stretch.
+The texts are this repository's Markdown pages, its Python files, a CSV of 5,000 invented rows, and meetings: the dev meetings of
+DATA/qmsum if given, else the one in this file. A part is a paragraph, an item, a row, a statement, a record or a turn. A heading
+forms a part with the text after it, and a table's head with its first row. For each kind and segmenter it prints: blocks, the share
+of blocks that begin with a part, the share of parts that fit a block and are cut in two, and the share of headings that end a
+block. With --out it draws how each segmenter cuts the same text.
 """
 
 import argparse
@@ -54,11 +54,12 @@ Ode: He said so in June.
 
 
 class Part(NamedTuple):
-    """A stretch of a text that belongs together.
+    """A part of a text that belongs together.
 
     Attributes:
-        start, end: in code points.
-        whole: whether it should be in one block; else only its start counts, as of a function.
+        start: its start, in code points.
+        end: its end, in code points.
+        whole: whether it should be in one block; else only its start counts, as for a function.
     """
 
     start: int
@@ -71,8 +72,8 @@ class Kind(NamedTuple):
 
     Attributes:
         texts: the texts that are measured.
-        parts: of a text.
-        shown: the stretch of a picture.
+        parts: finds the parts of a text.
+        shown: the text of the picture.
     """
 
     texts: list[str]
@@ -81,7 +82,7 @@ class Kind(NamedTuple):
 
 
 def lines_of(text: str) -> Iterator[tuple[int, str]]:
-    """Where each line starts, and its text without its end."""
+    """The start of each line, and its text without the line break."""
     start = 0
     for line in text.splitlines(keepends=True):
         yield start, line.rstrip("\n")
@@ -89,12 +90,12 @@ def lines_of(text: str) -> Iterator[tuple[int, str]]:
 
 
 def between(text: str, starts: Sequence[int]) -> list[Part]:
-    """The parts that begin at these places, without the white space behind them."""
+    """The parts that begin at these places, without trailing white space."""
     return [Part(start, start + len(text[start:end].rstrip())) for start, end in itertools.pairwise([*starts, len(text)])]
 
 
 def markdown_parts(text: str) -> list[Part]:
-    """Paragraphs, items and rows; a heading and the head of a table with what follows."""
+    """Paragraphs, items and rows; a heading forms a part with the text after it, a table's head with its first row."""
     starts, fenced, blank, heads = list[int](), False, True, False
     for start, line in lines_of(text):
         opens = line.startswith("```")
@@ -108,7 +109,7 @@ def markdown_parts(text: str) -> list[Part]:
 
 
 def python_parts(text: str) -> list[Part]:
-    """Statements, each with its decorators; of functions, classes and other blocks the start alone counts."""
+    """Statements with their decorators; of functions, classes and other compound statements only the start counts."""
     begins = [start for start, _ in lines_of(text)]
     found = []
     for node in ast.walk(ast.parse(text)):
@@ -121,17 +122,17 @@ def python_parts(text: str) -> list[Part]:
 
 
 def line_parts(text: str) -> list[Part]:
-    """Records and turns that each begin a line; lines that begin in lower case go on."""
+    """Records and turns, which each begin a line; a line that begins in lower case continues the one before."""
     return between(text, [start for start, line in lines_of(text) if line and not line[0].islower()])
 
 
 def record_parts(text: str) -> list[Part]:
-    """Records of CSV, a line each."""
+    """CSV records, one for each line."""
     return between(text, [start for start, line in lines_of(text) if line])
 
 
 def table(rows: int) -> str:
-    """A CSV of so many invented rows."""
+    """A CSV of `rows` invented rows."""
     drawn = random.Random(17)
     towns = "Vienna Linz Graz Salzburg Innsbruck Bregenz Eisenstadt Klagenfurt".split()
     notes = ("", "paid late", "asks for an invoice, in two copies", "new address; see file", 'calls himself "the Duke"')
@@ -146,7 +147,7 @@ def table(rows: int) -> str:
 
 
 def meetings(data: Path | None) -> list[str]:
-    """Those of the dev queries of QMSum, or the one written here."""
+    """The meetings of QMSum's dev queries, or the one in this file."""
     if data is None:
         return [MEETING]
     from training.collections.collection import Collection
@@ -157,7 +158,7 @@ def meetings(data: Path | None) -> list[str]:
 
 
 def kinds(data: Path | None) -> dict[str, Kind]:
-    """What is measured, by name."""
+    """The kinds of texts, by name."""
     pages = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("*.md"))]
     code = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "keyblock").rglob("*.py"))]
     rows = table(ROWS)
@@ -172,7 +173,7 @@ def kinds(data: Path | None) -> dict[str, Kind]:
 
 
 def pipelines() -> dict[str, Pipeline]:
-    """One for each segmenter, with the embedded bundle's tokenizer."""
+    """A pipeline for each segmenter, with the embedded bundle's tokenizer."""
     bundle = load_bundle(BUNDLE)
     made = {}
     for name in SEGMENTERS:
@@ -182,7 +183,7 @@ def pipelines() -> dict[str, Pipeline]:
 
 
 def block_starts(pipeline: Pipeline, text: str) -> list[int]:
-    """Where blocks begin, ascending, in code points."""
+    """The starts of the blocks, ascending, in code points."""
     return pipeline.prepare_document(text).starts.tolist()
 
 
@@ -194,7 +195,7 @@ def fitting(pipeline: Pipeline, text: str, parts: Iterable[Part]) -> list[Part]:
 
 
 def measured(kind: Kind, pipeline: Pipeline) -> tuple[int, float | None, float | None, float | None]:
-    """Blocks; shares of cuts before a part, of fitting parts that are cut in two, and of headings at the end of a block."""
+    """The number of blocks; the shares of cuts before a part, of fitting parts cut in two, and of headings that end a block."""
     blocks, at_parts, cut, left = 0, list[bool](), list[bool](), list[bool]()
     for text in kind.texts:
         parts, starts = kind.parts(text), np.asarray(block_starts(pipeline, text))
@@ -209,12 +210,12 @@ def measured(kind: Kind, pipeline: Pipeline) -> tuple[int, float | None, float |
 
 
 def share(found: Sequence[bool]) -> float | None:
-    """How many are true of all; None of none."""
+    """The share of true values; None for an empty list."""
     return sum(found) / len(found) if found else None
 
 
 def rows_of(text: str, width: int) -> Iterator[tuple[int, str]]:
-    """The text's lines as they are shown, wrapped; where each begins."""
+    """The start and the text of each line, wrapped to `width`."""
     for start, line in lines_of(text):
         place = 0
         for row in textwrap.wrap(line, width, drop_whitespace=False, break_on_hyphens=False) or [""]:
@@ -223,7 +224,7 @@ def rows_of(text: str, width: int) -> Iterator[tuple[int, str]]:
 
 
 def draw(name: str, kind: Kind, made: dict[str, Pipeline], out: Path, *, width: int = 62, most: int = 30) -> None:
-    """A picture: the same stretch as each segmenter cuts it, its blocks in turns of two colours."""
+    """Draw the blocks that each segmenter makes of the same text, in two alternating colours."""
     from matplotlib import pyplot
     from matplotlib.patches import Rectangle
 
@@ -250,7 +251,7 @@ def draw(name: str, kind: Kind, made: dict[str, Pipeline], out: Path, *, width: 
 
 
 def main() -> None:
-    """Print a row for each kind and segmenter; draw where it is asked for."""
+    """Print a row for each kind and segmenter; with --out draw pictures, too."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="the directory of qmsum")
     parser.add_argument("--out", type=Path, help="a directory for pictures")

@@ -3,9 +3,10 @@
     python -m benchmarks.sentence_table --data DATA [--tuned RUN] [--cross RUN]
     python -m benchmarks.sentence_table --publish        puts the table of all records into docs/sentences.md
 
-Each sentence is scored once, whatever selects and aggregates it, and its vector is kept in CACHE, document by document. A scorer is
-done on a collection when its record stands in RECORDS; stop it and start it again. A cross-encoder reads the sentences that some
-selection takes, and has no row for all of them. MAPFuse weighs both rankings by their MAP on as many dev queries.
+Each sentence is scored once for all selections and aggregations, and its vector is kept in CACHE, document by document. A scorer is
+done on a collection when its record is in RECORDS; the program may be stopped and started again. A cross-encoder reads the
+sentences that some selection takes, and has no row for all sentences. MAPFuse weights both rankings by their MAP on as many dev
+queries.
 """
 
 import argparse
@@ -54,7 +55,7 @@ from training.recipe import DEFAULT_BACKBONE, backbone_path
 ROOT = Path(__file__).resolve().parent.parent
 PAGE, BEGIN = ROOT / "docs" / "sentences.md", "<!-- sentences: python -m benchmarks.sentence_table --publish writes from here -->"
 COLLECTIONS = ("squad-articles", "squad-far", "qmsum")
-SCORERS = AS_IT_COMES, TUNED, CROSS = "bi-encoder", "bi-encoder, tuned", "cross-encoder"
+SCORERS = UNTUNED, TUNED, CROSS = "bi-encoder", "bi-encoder, tuned", "cross-encoder"
 FIRST_STAGE = "BM25"
 FUSED = ", fused"
 ALL = "all"
@@ -82,7 +83,7 @@ class Scorer(Protocol):
     selections: Sequence[str]
 
     def scores(self, query: PreparedQuery, doc_id: str, document: PreparedDocument, blocks: NDArray[np.intp]) -> Scores:
-        """Of these blocks for the query, shape (n_blocks,)."""
+        """The scores of these blocks for the query, shape (n_blocks,)."""
 
 
 @dataclass
@@ -90,8 +91,8 @@ class ByVectors:
     """Cosines of vectors that are computed once for each document.
 
     Attributes:
-        model: makes them.
-        kept: the directory that keeps those of a collection's documents.
+        model: computes the vectors.
+        kept: the directory that keeps the vectors of a collection's documents.
     """
 
     model: BiEncoder
@@ -147,13 +148,13 @@ class ByReading:
 
 
 def special_tokens() -> tuple[int, int]:
-    """What stands in front of a text alone and behind it."""
+    """The special tokens before and after a single text."""
     template = tokenizer().template
     return template.before[0], template.after[-1]
 
 
 def tokenizer() -> Tokenizer:
-    """The backbone's."""
+    """The backbone's tokenizer."""
     return Tokenizer(Path(backbone_path(DEFAULT_BACKBONE)) / "tokenizer.json")
 
 
@@ -168,15 +169,15 @@ def document_scores(scorer: Scorer, query: PreparedQuery, doc_id: str, document:
     """A document's score by selection and aggregation; -inf for one without a sentence."""
     takes = selected(query, document, scorer.selections)
     union = np.unique(np.concatenate(list(takes.values())))
-    of_block = np.full(document.n_blocks, np.nan, np.float32)
+    block_scores = np.full(document.n_blocks, np.nan, np.float32)
     if len(union):
-        of_block[union] = scorer.scores(query, doc_id, document, union)
+        block_scores[union] = scorer.scores(query, doc_id, document, union)
     weights = np.maximum(query_term_counts(query, document), LEAST_WEIGHT).astype(np.float32)
     found = {}
     for selection, blocks in takes.items():
-        given = of_block[blocks], np.asarray([len(blocks)]), None, weights[blocks]
+        arguments = block_scores[blocks], np.asarray([len(blocks)]), None, weights[blocks]
         for name in AGGREGATIONS:
-            found[selection, name] = float(aggregate(AGGREGATORS.create(name), *given).logits[0])
+            found[selection, name] = float(aggregate(AGGREGATORS.create(name), *arguments).logits[0])
     return found
 
 
@@ -184,8 +185,8 @@ def rerank(scorer: Scorer, preparation: Preparation, given: Mapping[str, Sequenc
     """The run of each selection and aggregation; candidates below `depth` keep their order behind.
 
     Args:
-        scorer: of sentences.
-        preparation: of the collection.
+        scorer: scores sentences.
+        preparation: prepares the collection.
         given: each query's candidates, best first.
         depth: candidates that are ranked again.
     """
@@ -242,20 +243,20 @@ def measure(name: str, scorer: Scorer, preparation: Preparation, options: argpar
 
 
 def measured(run: Run, collection: Collection, name: str) -> dict[str, list[float]]:
-    """What is measured of a run, by ``NAME: MEASURE``, in the order of its queries."""
+    """A run's values by ``NAME: MEASURE``, in the order of its queries."""
     values = per_query(collection.qrels, run, list(run), MEASURES)
     return {f"{name}: {measure}": [round(value, DECIMALS) for value in of_query.values()] for measure, of_query in values.items()}
 
 
 def named(cell: Cell) -> str:
-    """A cell in one string."""
+    """A cell's name."""
     return ", ".join(cell)
 
 
 def scorers(options: argparse.Namespace, collection: str, pipeline: Pipeline) -> Iterator[tuple[str, Scorer]]:
-    """Those that are asked for."""
+    """The scorers that the options name."""
     backbone, device = backbone_path(DEFAULT_BACKBONE), fastest_device()
-    models = {AS_IT_COMES: new_ranker({"name": "bi_encoder"}, backbone).eval()}
+    models = {UNTUNED: new_ranker({"name": "bi_encoder"}, backbone).eval()}
     if options.tuned:
         models[TUNED] = load_ranker(chosen(options.tuned))
     for name, model in models.items():
@@ -268,7 +269,7 @@ def scorers(options: argparse.Namespace, collection: str, pipeline: Pipeline) ->
 
 
 def digest(model: BiEncoder) -> str:
-    """Of all that decides a sentence's vector."""
+    """A digest of everything that decides a sentence's vector."""
     whole = hashlib.blake2b(PIPELINE.model_dump_json().encode(), digest_size=12)
     for name, weight in sorted(model.state_dict().items()):
         whole.update(name.encode() + weight.cpu().numpy().tobytes())
@@ -276,7 +277,7 @@ def digest(model: BiEncoder) -> str:
 
 
 def main(options: argparse.Namespace) -> None:
-    """Measure what is left to measure; print the tables."""
+    """Measure what is missing; print the tables."""
     pipeline = Pipeline(PIPELINE, tokenizer(), DocumentFrequencies(1, {}))
     for name in options.collections:
         preparation = Preparation(Collection(options.data / name), pipeline)
@@ -299,13 +300,13 @@ def tables(records: Sequence[Record]) -> str:
                 [record.system, *cell, *values_of(record, named(cell)), *values_of(record, named(cell) + FUSED)] for cell in cells
             ]
         depth, count = here[0].details["depth"], len(here[0].queries)
-        said = f"On {collection}, the first {depth} candidates of {count} test queries were ranked again."
-        parts.append(f"{said}\n\n{markdown([head, *with_best_bold(rows)])}")
+        conditions = f"On {collection}, the first {depth} candidates of {count} test queries were ranked again."
+        parts.append(f"{conditions}\n\n{markdown([head, *with_best_bold(rows)])}")
     return "\n\n".join(parts)
 
 
 def values_of(record: Record, name: str) -> list[str]:
-    """The means of what is called so, as cells."""
+    """The means of the measures with this name, as cells."""
     return [f"{record.means[f'{name}: {measure}']:.3f}" for measure in MEASURES]
 
 
@@ -335,13 +336,13 @@ if __name__ == "__main__":
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     command = parser()
-    asked = command.parse_args()
-    if asked.data is None and not asked.publish:
+    options = command.parse_args()
+    if options.data is None and not options.publish:
         command.error("--data is needed: the directory of the collections")
-    if asked.publish:
+    if options.publish:
         try:
-            put(asked.page, tables(read_records(asked.records, COLLECTIONS)), BEGIN)
+            put(options.page, tables(read_records(options.records, COLLECTIONS)), BEGIN)
         except (PageError, FileError) as error:
             sys.exit(f"sentence_table.py: {error}")
     else:
-        main(asked)
+        main(options)

@@ -1,11 +1,11 @@
-"""What a document costs where stored vectors alone score it, beside a bundle whose graph reads tokens: texts sent, and by id.
+"""The time of a document that is scored by stored vectors alone, against a bundle whose graph reads tokens; as text and by id.
 
     keyblock-encoder MODEL --bundle models/default --scale 20 --out bundles/by-vectors
     python -m benchmarks.sentence_vectors --data DATA/squad-far --vectors bundles/by-vectors [--queries 5] [--depth 50]
 
-CPU time of one thread, from the query's text to the order, without HTTP; medians over queries, whose candidates are the first of
-BM25. By id, what was prepared is read from a store in a directory. Each query is asked of both bundles in turn, so that a busy
-machine is busy for both.
+Measures the CPU time of one thread from the query's text to the order, without HTTP: medians over queries with BM25's first
+candidates. By id, prepared documents are read from a store in a directory. Both bundles rank each query in turn, so that other load
+on the machine affects both.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from training.collections.collection import Collection
 from training.collections.first_stage import first_stage_run
 
 
-class Asked(NamedTuple):
+class Query(NamedTuple):
     """A query and its candidates, by their ids in the collection."""
 
     query: str
@@ -37,7 +37,7 @@ class Asked(NamedTuple):
 
 
 class Row(NamedTuple):
-    """What a system takes: milliseconds a document that comes as text, or is stored, and bytes of one in the store."""
+    """A system's milliseconds for a document as text and for a stored one, and a document's bytes in the store."""
 
     name: str
     text: float
@@ -46,11 +46,11 @@ class Row(NamedTuple):
 
 
 class System:
-    """A bundle, and a store that keeps what it prepared.
+    """A bundle, and a store of documents that it prepared.
 
     Args:
-        bundle: at work in one thread.
-        folder: of the store.
+        bundle: the bundle; its model runs in one thread.
+        folder: the store's directory.
     """
 
     def __init__(self, bundle: Bundle, folder: Path) -> None:
@@ -59,7 +59,7 @@ class System:
         self.store = LmdbStore(folder, 4 << 30)
 
     def keep(self, texts: dict[str, str]) -> float:
-        """Store documents; the mean bytes of one."""
+        """Store documents. Returns the mean bytes of a document."""
         made = self.pipeline.prepare_documents(list(texts.values()))
         pairs = zip(texts.items(), made, strict=True)
         items = [
@@ -68,20 +68,20 @@ class System:
         self.store.put_many("", items)
         return statistics.mean(len(item.content) for item in items)
 
-    def ask(self, query: str, documents: Callable[[], Sequence[PreparedDocument]]) -> list[int]:
-        """Rank what is read or prepared now: numbers, best first."""
+    def order(self, query: str, documents: Callable[[], Sequence[PreparedDocument]]) -> list[int]:
+        """Read or prepare documents and rank them: their numbers, best first."""
         config, prepared = self.pipeline.config, documents()
         scored = score_documents(self.pipeline, self.pipeline.prepare_query(query), prepared, self.model)
         candidates = [candidate(*pair) for pair in zip(prepared, scored.selections, strict=True)]
         return rank(candidates, scored.logits, config.fusion, config.packing.budget, raw=False, activation=config.activation).order
 
     def by_text(self, query: str, texts: list[str]) -> list[int]:
-        """The texts come with the query."""
-        return self.ask(query, lambda: self.pipeline.prepare_documents(texts))
+        """Rank texts that come with the query."""
+        return self.order(query, lambda: self.pipeline.prepare_documents(texts))
 
     def by_id(self, query: str, ids: list[str]) -> list[int]:
-        """They were prepared before."""
-        return self.ask(query, lambda: [decode(content or b"").prepared for content in self.store.get_many("", ids)])
+        """Rank stored documents."""
+        return self.order(query, lambda: [decode(content or b"").prepared for content in self.store.get_many("", ids)])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -94,26 +94,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--depth", type=int, default=50, help="candidates of a query")
     given = parser.parse_args(arguments)
     collection = Collection(given.data)
-    asked = candidates_of(collection, given.queries, given.depth)
+    queries = candidates_of(collection, given.queries, given.depth)
     with tempfile.TemporaryDirectory() as folder:
         systems = {
             path.name: System(load_bundle(path), Path(folder) / str(n)) for n, path in enumerate((given.bundle, given.vectors))
         }
-        print(f"{given.data.name}: {len(asked)} queries, {given.depth} documents each")
-        for name, text, stored, size in measured(systems, asked, collection):
+        print(f"{given.data.name}: {len(queries)} queries, {given.depth} documents each")
+        for name, text, stored, size in measured(systems, queries, collection):
             print(f"{name:24} as text {text:8.3f} ms a document, by id {stored:8.3f} ms, {size:8.0f} bytes in the store")
 
 
-def candidates_of(collection: Collection, queries: int, depth: int) -> list[Asked]:
+def candidates_of(collection: Collection, queries: int, depth: int) -> list[Query]:
     """The first test queries with their first candidates."""
     run = first_stage_run(collection, "test", depth)
-    return [Asked(collection.queries[query], list(run[query])[:depth]) for query in list(run)[:queries]]
+    return [Query(collection.queries[query], list(run[query])[:depth]) for query in list(run)[:queries]]
 
 
-def measured(systems: dict[str, System], asked: Sequence[Asked], collection: Collection) -> Iterator[Row]:
-    """Each system's medians over the queries. Raises ValueError where documents by id are ordered otherwise than their texts."""
+def measured(systems: dict[str, System], queries: Sequence[Query], collection: Collection) -> Iterator[Row]:
+    """Each system's medians over the queries. Raises ValueError if documents by id have another order than their texts."""
     rows: dict[str, list[Row]] = {name: [] for name in systems}
-    for query, ids in asked:
+    for query, ids in queries:
         texts = {one: collection.document(one).text for one in ids}
         for name, system in systems.items():
             size = system.keep(texts)

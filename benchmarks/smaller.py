@@ -1,12 +1,12 @@
-"""What a smaller or coarser model costs and finds: CPU time of graphs in turns, and quality on dev beside the embedded model.
+"""CPU time of smaller or coarser models, measured in turns, and their quality on dev against the embedded model.
 
     python -m benchmarks.smaller --speed                              fewer layers and other arithmetic, by CPU time
     ONEDNN_MAX_CPU_ISA=AVX2 python -m benchmarks.smaller --speed --without bf16     as a CPU without AVX-512 computes it
     python -m benchmarks.smaller --data DATA BUNDLE:int8-static       quality of a bundle in an arithmetic
     python -m benchmarks.smaller --data DATA BUNDLE --share 0.5 --then 0.2 0.1     it reads half, and the embedded model the best
 
-Layers are only left out for --speed: what such a model says is worth nothing. CPU time counts, not the clock, so other work on the
-machine matters less. Quality is of the fused score, as it is served, with no document spared.
+Layers are left out only for --speed: the scores of such a model have no value. CPU time is measured, not wall time, so that other
+work on the machine matters less. Quality is that of the fused score, as in the service, with no document spared.
 """
 
 import argparse
@@ -57,7 +57,7 @@ Inputs = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
 
 def sessions(bundle: Bundle, folder: Path, ways: Sequence[tuple[Provider, Precision]] = WAYS) -> Iterator[tuple[str, Session]]:
-    """The embedded model's graph in each arithmetic that runs here, then with fewer layers; the first is the measure of others."""
+    """The embedded model's graph in each arithmetic that runs here, then with fewer layers; the first is the reference."""
     whole, bf16 = ranker_of(bundle), (Provider.OPENVINO, Precision.BF16) in ways
     plain = export_graph_of(whole, folder / "plain")
     graphs = {precision: plain.served(folder / precision, WeightPrecision.FP32) for precision in (Precision.BF16, Precision.FP32)}
@@ -85,9 +85,9 @@ def ranker_of(bundle: Bundle) -> CrossEncoder:
 
 
 def opened(name: str, graphs: Graphs, provider: Provider, precision: Precision, bf16: bool) -> Iterator[tuple[str, Session]]:
-    """The session of one thread by its name; nothing, and a line, where this machine cannot compute it.
+    """The session's name and the session, with one thread; nothing but a printed line if this machine cannot compute it.
 
-    Without `bf16` it is not computed beside 8 bits, either: oneDNN imitates it where it is told that the CPU has none.
+    Without `bf16`, an 8-bit graph computes its other parts in fp32: oneDNN would emulate bf16 when told that the CPU has none.
     """
     try:
         choice = resolve(provider, threads=1, precision=precision, variants=[precision])
@@ -100,15 +100,15 @@ def opened(name: str, graphs: Graphs, provider: Provider, precision: Precision, 
 
 
 def in_turns(timed: Sequence[tuple[str, Session]], rounds: int, clock: Callable[[], float] = time.process_time) -> list[list[str]]:
-    """Rows of milliseconds a sequence and how many times as fast as the first, by medians over rounds."""
+    """Rows of milliseconds a sequence and the speed-up over the first session, as medians over rounds."""
     random = np.random.default_rng(0)
-    given: Inputs = (random.integers(1000, 30000, (BATCH, LENGTH)), np.zeros((BATCH, LENGTH), int), np.ones((BATCH, LENGTH), int))
+    inputs: Inputs = (random.integers(1000, 30000, (BATCH, LENGTH)), np.zeros((BATCH, LENGTH), int), np.ones((BATCH, LENGTH), int))
     seconds: dict[str, list[float]] = {name: [] for name, _ in timed}
     for number in range(rounds + 1):
         shift = number % len(timed)
         for name, session in (*timed[shift:], *timed[:shift]):
             started = clock()
-            session.score(*given)
+            session.score(*inputs)
             seconds[name].append(clock() - started)
     first = seconds[timed[0][0]][1:]  # the first round warms up
     rows = []
@@ -127,7 +127,7 @@ def speed(options: argparse.Namespace) -> None:
 
 
 def quality(options: argparse.Namespace) -> None:
-    """Print the table of dev quality, a collection at a time."""
+    """Print the table of dev quality, after each collection."""
     head = ["dev", "queries", "model", *(part for measure in MEASURES for part in (measure, "p"))]
     rows = []
     for name in options.collections:
@@ -140,7 +140,7 @@ def quality(options: argparse.Namespace) -> None:
 
 
 def measured(system: str, collection: Collection, options: argparse.Namespace, share: float = 1.0) -> Evaluation:
-    """A bundle in an arithmetic, given as PATH:PRECISION, on a fixed sample of dev; it reads a share of the documents."""
+    """Measure a bundle, given as PATH:PRECISION, on a fixed sample of dev, where it reads a share of the documents."""
     path, _, precision = system.partition(":")
     bundle = load_bundle(path)
     model = GraphModel.open(bundle, options.provider, 1, precision=precision or Precision.AUTO)
@@ -155,7 +155,7 @@ def measured(system: str, collection: Collection, options: argparse.Namespace, s
 
 
 def two_stages(own: Evaluation, first: Evaluation, collection: Collection, share: float) -> Evaluation:
-    """The best documents of `own`, a share of all, in the order of `first`; the others stay below them as they are."""
+    """Reorder the best share of the documents of `own` by `first`; the other documents keep their order below."""
     run = {}
     for query, scores in own.run.items():
         order = list(scores)
@@ -166,15 +166,15 @@ def two_stages(own: Evaluation, first: Evaluation, collection: Collection, share
 
 
 def row(own: Evaluation, first: Evaluation) -> list[str]:
-    """The cells of one model: what the first measures, the difference of another."""
+    """The cells of one model: the first model's means, or the differences from them."""
     place, _, system = own.name.partition("|")
-    about = [place, f"{len(own.values[MEASURES[0]])}", system]
+    cells = [place, f"{len(own.values[MEASURES[0]])}", system]
     means = {measure: statistics.fmean(own.values[measure].values()) for measure in MEASURES}
     if own is first:
-        return [*about, *(part for measure in MEASURES for part in (f"{means[measure]:.4f}", ""))]
+        return [*cells, *(part for measure in MEASURES for part in (f"{means[measure]:.4f}", ""))]
     pairs = ((measure, own.values[measure], first.values[measure]) for measure in MEASURES)
     tests = ((means[measure] - statistics.fmean(theirs.values()), paired_t_test(ours, theirs)) for measure, ours, theirs in pairs)
-    return [*about, *(part for difference, p in tests for part in (f"{difference:+.4f}", p_text(p)))]
+    return [*cells, *(part for difference, p in tests for part in (f"{difference:+.4f}", p_text(p)))]
 
 
 def parser() -> argparse.ArgumentParser:

@@ -1,13 +1,13 @@
-"""Does the service hold up under more than it can do? Mixed load at 150% of its capacity, each answer checked.
+"""Does the service hold up under overload? Sends a mixed load at 150% of its capacity, and checks each answer.
 
     python -m benchmarks.soak [--minutes 10] [--load 1.5] [--bundle models/default]
 
-Small, middling and huge requests, with and without deadlines, compressed, malformed, of stored documents by their ids, and clients
-that hang up, come at random times, whether those before are answered or not; documents are stored anew all the while. The service
-computes in fp32, so that an accepted request's scores can be held to those of an idle service: equal to 1e-4. Refused ones must
-say when to come back, malformed ones what is wrong; nothing may be a 5xx; a deadline is kept to the larger of 50 ms and a batch;
-memory stays within 5% of what it is after the first third. Before that: what a small request takes beside a huge one, as a
-multiple of what it takes alone. Ends with 1 when something did not hold.
+Requests come at random times, whether earlier ones are answered or not: small, middling and huge, with and without deadlines,
+compressed, malformed, with stored documents by id, and from clients that hang up. Documents are stored again throughout. The
+service computes in fp32, so that the scores of an accepted request must equal those of an idle service to 1e-4. A refusal must say
+when to come back, and the answer to a malformed request what is wrong. No answer may be a 5xx. A deadline may be missed by the
+larger of 50 ms and a batch. Memory must stay within 5% of its size after the first third. Before the soak, the program measures how
+long a small request takes beside a huge one, as a multiple of its time alone. Exits with 1 if a check failed.
 """
 
 import argparse
@@ -55,7 +55,7 @@ IDLE_RUNS, FAIR_SECONDS = 20, 20
 
 @dataclass(frozen=True)
 class Known:
-    """A request and what an idle service answers."""
+    """A request, and an idle service's answer."""
 
     body: bytes
     scores: dict[int, float]
@@ -66,7 +66,7 @@ class Known:
 
 @dataclass
 class Tally:
-    """What happened, and what should not have."""
+    """The outcomes of requests, and the problems found."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
     milliseconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
@@ -74,13 +74,13 @@ class Tally:
     resident: list[int] = field(default_factory=list)
 
     def check(self, good: bool, problem: str) -> None:
-        """Note what is wrong."""
+        """Record the problem unless the check is good."""
         if not good:
             self.wrong.append(problem)
 
 
 def main(options: argparse.Namespace) -> int:
-    """Run both parts and print what was found; the exit code."""
+    """Run both parts and print the results. Returns the exit code."""
     threads = default_threads()
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "service.log"
@@ -102,7 +102,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def learn(service: Service, source: Source, kind: str, number: int) -> Known:
-    """A request, and the answer of an idle service; its documents are stored too."""
+    """A request, and an idle service's answer; its documents are also stored."""
     request = source.request(*KINDS[kind])
     answer = service.rank(request)
     names = [f"{kind}-{number}-{n}" for n in range(len(request.documents))]
@@ -114,7 +114,7 @@ def learn(service: Service, source: Source, kind: str, number: int) -> Known:
 
 
 def measure_capacity(service: Service, pool: dict[str, list[Known]]) -> float:
-    """Tokens a second, one request after the other."""
+    """The service's tokens per second for one request after the other."""
     known = [*pool["small"], *pool["middling"]]
     started = time.perf_counter()
     with httpx.Client(base_url=service.url, timeout=600) as client:
@@ -124,7 +124,7 @@ def measure_capacity(service: Service, pool: dict[str, list[Known]]) -> float:
 
 
 def fairness(service: Service, pool: dict[str, list[Known]], tally: Tally) -> None:
-    """What a small request takes while huge ones follow each other, as a multiple of what it takes alone."""
+    """Measure how long a small request takes beside huge ones, as a multiple of its time alone."""
     idle, beside = asyncio.run(_fairness(service, pool))
     alone, p99 = 1e3 * np.median(idle), 1e3 * np.quantile(beside, 0.99)
     print(f"small request: {alone:.0f} ms alone, p99 {p99:.0f} ms beside huge ones: {p99 / alone:.1f}x")
@@ -157,7 +157,7 @@ async def _fairness(service: Service, pool: dict[str, list[Known]]) -> tuple[lis
 
 
 async def soak(service: Service, pool: dict[str, list[Known]], tokens_a_second: float, seconds: float, tally: Tally) -> None:
-    """Let requests come as a Poisson process, whose mean is so many tokens a second."""
+    """Send requests as a Poisson process with this mean of tokens per second."""
     mean = sum(share * statistics.mean(one.tokens for one in pool.get(kind, pool["small"])) for kind, share in SHARES.items())
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=100)
     under_way: set[asyncio.Task[None]] = set()
@@ -177,7 +177,7 @@ async def soak(service: Service, pool: dict[str, list[Known]], tokens_a_second: 
 
 
 async def send(client: httpx.AsyncClient, kind: str, pool: dict[str, list[Known]], tally: Tally) -> None:
-    """One request of a kind, and its checks."""
+    """Send one request of a kind and check its answer."""
     known = random.choice(pool.get(kind, pool["small"]))
     try:
         if kind == "gone":
@@ -202,7 +202,7 @@ async def send(client: httpx.AsyncClient, kind: str, pool: dict[str, list[Known]
 
 
 async def hang_up(client: httpx.AsyncClient, known: Known, tally: Tally) -> None:
-    """A client that does not wait for its answer."""
+    """Send a request and hang up before the answer."""
     try:
         await client.post("/rerank", content=known.body, timeout=GONE_AFTER)
     except httpx.TimeoutException:
@@ -211,7 +211,7 @@ async def hang_up(client: httpx.AsyncClient, known: Known, tally: Tally) -> None
 
 
 def refused(response: httpx.Response, kind: str, tally: Tally) -> bool:
-    """Whether it was, and then rightly."""
+    """Whether the request was refused with 429; also checks the Retry-After header."""
     if response.status_code != 429:
         return False
     tally.outcomes[f"{kind} refused"] += 1
@@ -221,14 +221,14 @@ def refused(response: httpx.Response, kind: str, tally: Tally) -> bool:
 
 
 def check_malformed(response: httpx.Response, tally: Tally) -> None:
-    """The answer says what is wrong, unless it was refused unread."""
+    """Check that a malformed request gets 400 or 422, unless it was refused unread."""
     if not refused(response, "malformed", tally):
         tally.outcomes["malformed, refused"] += 1
         tally.check(response.status_code in (400, 422), f"malformed: {response.status_code} {response.text[:200]}")
 
 
 def check_stored(response: httpx.Response, known: Known, tally: Tally) -> None:
-    """All of them are."""
+    """Check that all documents were stored."""
     if not refused(response, "stored", tally):
         tally.outcomes["stored again"] += 1
         whole = response.status_code == 200 and response.json()["stored"] == len(known.scores)
@@ -236,7 +236,7 @@ def check_stored(response: httpx.Response, known: Known, tally: Tally) -> None:
 
 
 def check_scores(response: httpx.Response, kind: str, known: Known, tally: Tally) -> None:
-    """An accepted request's scores are those of an idle service."""
+    """Check that an accepted request has the scores of an idle service."""
     if refused(response, kind, tally):
         return
     tally.outcomes[f"{kind} answered"] += 1
@@ -251,7 +251,7 @@ def check_scores(response: httpx.Response, kind: str, known: Known, tally: Tally
 
 
 def check_hurried(response: httpx.Response, known: Known, deadline: float, tally: Tally) -> None:
-    """It is answered in time, whole, and what the model scored comes first."""
+    """Check that the answer has all documents, those scored by the model first, and record its delay after the deadline."""
     if refused(response, "hurried", tally):
         return
     if response.status_code != 200:
@@ -267,7 +267,7 @@ def check_hurried(response: httpx.Response, known: Known, deadline: float, tally
 
 
 def report(tally: Tally) -> int:
-    """Print the counts, the times, the memory and what was wrong; the exit code."""
+    """Print the counts, the times, the memory and the problems. Returns the exit code."""
     late = tally.milliseconds.get("hurried: after the deadline", [])
     slow = tally.milliseconds.get("refused", [])
     for what, values, bound in (("answered after its deadline", late, LATE_MS), ("refused", slow, REFUSED_MS)):

@@ -1,11 +1,11 @@
-"""What the cascade costs and finds: documents that the model reads, and quality beside reading all; seconds through HTTP.
+"""Cost and quality of the cascade: documents that the model reads, quality against reading all, and seconds through HTTP.
 
     python -m benchmarks.spared --data DATA             measures every setting on dev
-    python -m benchmarks.spared --data DATA --http      asks services in turns, with and without the cascade
+    python -m benchmarks.spared --data DATA --http      times services in turns, with and without the cascade
     python -m benchmarks.spared --publish               writes the tables into docs/cascade.md
 
-May be stopped and started again: what is measured is kept, and logits are, too, in `--kept`. A sequence is scored once, whatever
-settings want it. The score is the fused one, as it is served.
+The program may be stopped and started again: it keeps measurements, and logits in `--kept`. A sequence is scored once, however many
+settings select it. The score is the fused one, as in the service.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from benchmarks.adaptive import COLLECTIONS, DEFAULT, MEASURES, Asked, ask, cell, read_kept, write_kept
+from benchmarks.adaptive import COLLECTIONS, DEFAULT, MEASURES, Timing, ask, cell, read_kept, write_kept
 from benchmarks.cascade import Remembering
 from benchmarks.performance.report import put
 from benchmarks.performance.service import REQUEST_SECONDS, Service
@@ -40,16 +40,16 @@ from training.evaluation.tables import markdown
 from training.examples.preparation import Preparation
 
 ALL, CHOSEN = "all", "25%, margin .2"
-FUSION = ", by the fusion"  # ends the name of a setting whose promise is the fusion's, as before one was learned
+FUSION = ", by the fusion"  # ends the name of a setting with the fusion's promise, as before a promise was learned
 BEFORE = "50%, margin .2" + FUSION
 SERVED = (ALL, BEFORE, CHOSEN)
-QUERIES = {"squad-far": 500, "squad-articles": 100, "qmsum": 100, "evidence": 100}  # of dev: where most is lost, most are asked
+QUERIES = {"squad-far": 500, "squad-articles": 100, "qmsum": 100, "evidence": 100}  # dev queries; most where the cascade loses most
 MARKS = {name: f"<!-- {name}: python -m benchmarks.spared --publish writes from here -->" for name in ("dev", "http")}
 WORDS = 2000
 
 
 def best(share: float, margin: float = 0.0) -> dict[str, Any]:
-    """So many of the documents, whatever is asked for, and those within the margin of the tenth."""
+    """A cascade that reads this share of the documents and those within the margin of the tenth, for any number of results."""
     return {"cascade": {"share": share, "per_result": 1.0, "least": 1, "margin": margin, "promise": None}}
 
 
@@ -63,21 +63,21 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def changes(setting: str, config: PipelineConfig) -> dict[str, Any]:
-    """What a setting changes of a pipeline; the promise is what its cascade has learned, or the fusion's."""
-    found = SETTINGS[setting]
-    if found["cascade"] is None or config.cascade is None or setting.endswith(FUSION):
-        return found
-    return found | {"cascade": found["cascade"] | {"promise": config.cascade.promise}}
+    """The changes of a pipeline for a setting; the promise is the learned one of the pipeline's cascade, or the fusion's."""
+    change = SETTINGS[setting]
+    if change["cascade"] is None or config.cascade is None or setting.endswith(FUSION):
+        return change
+    return change | {"cascade": change["cascade"] | {"promise": config.cascade.promise}}
 
 
 @dataclass
 class Reading(LocalRanker):
-    """Counts what the model reads.
+    """Counts the documents and tokens that the model reads.
 
     Attributes:
-        documents: that were ranked.
-        read: of these by the model.
-        tokens: that it was fed.
+        documents: documents ranked so far.
+        read: how many of these the model has read.
+        tokens: tokens that the model has read.
     """
 
     documents: int = 0
@@ -94,7 +94,7 @@ class Reading(LocalRanker):
 
 
 def measure_all(options: argparse.Namespace) -> None:
-    """Measure what is missing, a collection at a time; print the table."""
+    """Measure the missing settings, one collection after the other, and print the table."""
     bundle = load_bundle(options.bundle)
     inner = GraphModel.open(bundle, options.provider, options.threads)
     for name in options.collections:
@@ -114,7 +114,7 @@ def missing(collection: str, options: argparse.Namespace) -> Iterator[str]:
 
 
 def measure(setting: str, prepared: Preparation, bundle: Bundle, model: Remembering, options: argparse.Namespace) -> None:
-    """Measure one setting on a fixed sample of dev; no setting prepares documents otherwise than the bundle."""
+    """Measure one setting on a fixed sample of dev. All settings share the bundle's prepared documents."""
     collection = prepared.collection
     run = collection.run("dev")
     queries = sample(sorted(run), options.queries or QUERIES.get(collection.name))
@@ -129,7 +129,7 @@ def measure(setting: str, prepared: Preparation, bundle: Bundle, model: Remember
 
 
 def table(records: Sequence[Record]) -> str:
-    """A row a setting and collection: documents read, tokens fed, nDCG@10 and RR@10 beside reading all, p of paired t-tests."""
+    """A row for each setting and collection: documents and tokens read, nDCG@10 and RR@10 against reading all, with p."""
     found = {(record.collection, record.system): record for record in records}
     places = [cell(name, "dev") for name in COLLECTIONS if (cell(name, "dev"), ALL) in found]
     head = ["dev", "queries", "the model reads", "documents", "tokens", *(part for m in MEASURES for part in (m, "p"))]
@@ -137,18 +137,18 @@ def table(records: Sequence[Record]) -> str:
     return markdown([head, *rows])
 
 
-def row(own: Record, every: Record) -> list[str]:
-    """The cells of one setting: what reading all measures, the difference of another."""
-    about = [own.collection.split(",")[0], f"{len(own.queries)}", own.system, f"{own.details['read']:.0%}"]
-    about.append(f"{own.details['tokens'] / every.details['tokens']:.0%}")
+def row(own: Record, full: Record) -> list[str]:
+    """The cells of one setting: the means of reading all, or the differences from them."""
+    cells = [own.collection.split(",")[0], f"{len(own.queries)}", own.system, f"{own.details['read']:.0%}"]
+    cells.append(f"{own.details['tokens'] / full.details['tokens']:.0%}")
     if own.system == ALL:
-        return [*about, *(part for m in MEASURES for part in (f"{own.means[m]:.4f}", ""))]
-    tests = ((m, paired_t_test(own.by_query[m], every.by_query[m])) for m in MEASURES)
-    return [*about, *(part for m, p in tests for part in (f"{own.means[m] - every.means[m]:+.4f}", p_text(p)))]
+        return [*cells, *(part for m in MEASURES for part in (f"{own.means[m]:.4f}", ""))]
+    tests = ((m, paired_t_test(own.by_query[m], full.by_query[m])) for m in MEASURES)
+    return [*cells, *(part for m, p in tests for part in (f"{own.means[m] - full.means[m]:+.4f}", p_text(p)))]
 
 
-def ask_in_turns(options: argparse.Namespace) -> None:
-    """Ask a service that reads all documents and some that spare documents the same, one after the other; keep the figures."""
+def compare_services(options: argparse.Namespace) -> None:
+    """Send the same requests in turns to a service that reads all documents and to services with a cascade; write the figures."""
     source = collected(options.data / "squad-articles")
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as running:
         bundle = load_bundle(options.bundle)
@@ -163,7 +163,7 @@ def ask_in_turns(options: argparse.Namespace) -> None:
 
 
 def with_cascade(bundle: Bundle, setting: str, path: Path) -> Bundle:
-    """A copy of the bundle whose pipeline has a setting."""
+    """A copy of the bundle with a setting's cascade."""
     pipeline = changed(bundle.pipeline, changes(setting, bundle.pipeline.config), bundle.path).config
     files = {name: bundle.path / name for name in bundle.manifest.files}
     update = {"format_version": FORMAT_VERSION, "pipeline": pipeline}
@@ -171,7 +171,7 @@ def with_cascade(bundle: Bundle, setting: str, path: Path) -> Bundle:
 
 
 class Kind(NamedTuple):
-    """A kind of request: so many new documents, sent as texts or stored before."""
+    """A kind of request: the number of new documents, and whether they are stored before or sent as texts."""
 
     documents: int
     by_id: bool
@@ -185,8 +185,8 @@ KINDS = {
 
 
 def in_turns(kind: Kind, source: Source, urls: Sequence[str], rounds: int) -> dict[str, Any]:
-    """The services' requests for new documents: medians, and those of the ratio to the first within each round."""
-    timed: list[list[Asked]] = []
+    """Time the services on new documents: medians of each service, and of the ratios to the first within each round."""
+    timed: list[list[Timing]] = []
     for number in range(rounds + 1):
         request = source.request(kind.documents, WORDS)
         documents: Sequence[Any] = request.documents
@@ -200,8 +200,8 @@ def in_turns(kind: Kind, source: Source, urls: Sequence[str], rounds: int) -> di
         timed.append([turn[url] for url in urls])
     services = list(zip(*timed[1:], strict=True))  # the first round warms up
     found: dict[str, Any] = {"requests": rounds}
-    for what in Asked._fields:
-        found[what] = [statistics.median(getattr(one, what) for one in asked) for asked in services]
+    for what in Timing._fields:
+        found[what] = [statistics.median(getattr(one, what) for one in timings) for timings in services]
     for what in ("seconds", "model"):
         pairs = ([getattr(a, what) / getattr(b, what) for a, b in zip(services[0], one, strict=True)] for one in services)
         found[f"{what}_ratio"] = [statistics.median(ratios) for ratios in pairs]
@@ -209,27 +209,27 @@ def in_turns(kind: Kind, source: Source, urls: Sequence[str], rounds: int) -> di
 
 
 def store(url: str, documents: Sequence[Mapping[str, str]]) -> None:
-    """Store documents. Raises httpx.HTTPError where that is refused."""
+    """Store documents. Raises httpx.HTTPError if the service refuses."""
     lines = "".join(json.dumps(one) + "\n" for one in documents)
     httpx.put(f"{url}/documents", content=lines.encode(), timeout=REQUEST_SECONDS).raise_for_status()
 
 
 def http_table(rows: Mapping[str, Any]) -> str:
-    """A row a kind of request and service."""
+    """A row for each kind of request and service."""
     head = ["", "requests", "the model reads", "seconds", "times as fast", "of the model", "tokens"]
     measured = [(name, row) for name, row in rows.items() if isinstance(row, dict)]
     return markdown([head, *([name, *cells] for name, row in measured for cells in http_cells(row))])
 
 
 def http_cells(row: Mapping[str, Any]) -> Iterator[list[str]]:
-    """What was measured of one kind, a row a service."""
+    """The cells of one kind of request: a row for each service."""
     columns = (row[name] for name in ("seconds", "seconds_ratio", "model_ratio", "tokens"))
     for name, seconds, times, of_model, tokens in zip(SERVED, *columns, strict=True):
         yield [f"{row['requests']}", name, f"{seconds:.3f}", f"{times:.2f}", f"{of_model:.2f}", f"{tokens:,.0f}"]
 
 
 def publish(options: argparse.Namespace) -> None:
-    """Write the tables of what is measured into the page."""
+    """Write the tables of all measurements into the page."""
     put(options.page, table(read_records(options.records)), MARKS["dev"])
     if (kept := options.records / "http.json").exists():
         put(options.page, http_table(read_json(kept)), MARKS["http"])
@@ -258,12 +258,12 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(options: argparse.Namespace) -> None:
-    """Do what is asked for."""
+    """Publish, time services or measure, as the options say."""
     options.records.mkdir(parents=True, exist_ok=True)
     if options.publish:
         publish(options)
     elif options.http:
-        ask_in_turns(options)
+        compare_services(options)
     else:
         measure_all(options)
 

@@ -1,13 +1,13 @@
-"""When the model may stop: it reads documents in the order of promise, a batch at a time, until no other can be a result. On dev.
+"""When the model may stop reading. It reads documents in the order of their promise, a batch at a time. Measured on dev.
 
     python -m benchmarks.stopping --data DATA             a bound learned on train, beside the cascade and fixed numbers
     python -m benchmarks.stopping --data DATA --hurried   which order finds most where a deadline lets the model read ten or twenty
 
-What is unread cannot be a result where a bound of its score is below the last result so far. The bound is a quantile of the fused
-score given what selection knows (a quantile regression). A judge knows more: a logistic regression says of each border between two
-batches whether all results are read. Both stop where they lead by more than a slack, by which at most so large a share of train
-requests misses a result; so Li et al. (EMNLP 2022) cut candidates. What the model says is kept in `--kept`, and asked again for
-another bundle, sample or time.
+An unread document cannot be a result if an upper bound of its score is below the score of the last result so far. The bound is a
+quantile of the fused score, predicted from what selection knows (a quantile regression). A judge uses more features: for each
+border between two batches a logistic regression predicts whether all results are read. Both stop where their lead exceeds a slack.
+The slack is chosen so that at most a given share of train requests misses a result, as Li et al. (EMNLP 2022) cut candidates.
+The model's scores are kept in `--kept`. Another bundle, sample or time limit is scored anew.
 """
 
 import argparse
@@ -37,26 +37,26 @@ from training.evaluation.significance import p_text, paired_t_test
 from training.evaluation.tables import markdown
 from training.examples.preparation import Preparation
 
-QUERIES = {("squad-far", "train"): 300, ("squad-far", "dev"): 400}  # of the others 100
+QUERIES = {("squad-far", "train"): 300, ("squad-far", "dev"): 400}  # 100 of every other collection and split
 RESULTS = (10, 3, 1)
 BATCH = 8  # documents of 128 tokens; a CPU takes no longer for each than in larger batches
 FIRST = (8, 12, 16, 20)
-MISSED = (0.05, 0.02)  # of train requests, in which a result may be missed
+MISSED = (0.05, 0.02)  # shares of train requests that may miss a result
 QUANTILE = 0.95
-HURRIED = (10, 20)  # documents that a deadline leaves time for
+HURRIED = (10, 20)  # documents that the model can read before a deadline
 RULE, AT_ONCE = "the cascade", "as soon as the results are read"
-PRIOR = 1e-3  # of a squared weight
+PRIOR = 1e-3  # penalty of a squared weight
 
 
 class Request(NamedTuple):
     """A query's candidates.
 
     Attributes:
-        query: its id.
-        names: of the documents, in the order given.
+        query: the query's id.
+        names: the documents' ids, in the order given.
         features: shape (n_documents, 5), see `keyblock.order.promising`.
-        fusion: shape (n_documents,), what the fusion promises.
-        fused: shape (n_documents,), the score with the model's logit; -inf where the model was not asked.
+        fusion: shape (n_documents,), the fusion's promise of each document.
+        fused: shape (n_documents,), the fused score with the model's logit; -inf where the model has not scored the document.
     """
 
     query: str
@@ -69,69 +69,71 @@ class Request(NamedTuple):
 Read = Callable[[Request], NDArray[np.bool_]]
 """Which documents of a request the model reads, shape (n_documents,)."""
 Order = Callable[[Request], NDArray[np.intp]]
-"""A request's documents, shape (n_documents,), the first to be read first."""
+"""The numbers of a request's documents in reading order, shape (n_documents,)."""
 
 
 class Orders:
-    """Orders by what documents promise."""
+    """Reading orders by the documents' promise. Raises ValueError for a cascade without a learned promise."""
 
     def __init__(self, cascade: Cascade) -> None:
         if cascade.promise is None:
             raise ValueError("the bundle's cascade has learned no promise: see keyblock-promise")
-        self.learns = cascade.promise
+        self.learned_promise = cascade.promise
 
     def fusion(self, request: Request) -> NDArray[np.intp]:
-        """By the fusion's promise."""
+        """The order by the fusion's promise."""
         return np.argsort(-request.fusion, kind="stable")
 
     def learned(self, request: Request) -> NDArray[np.intp]:
-        """By the learned one."""
-        return np.argsort(-self.learns.of(request.features), kind="stable")
+        """The order by the learned promise."""
+        return np.argsort(-self.learned_promise.of(request.features), kind="stable")
 
     def both(self, request: Request) -> NDArray[np.intp]:
-        """In turns by the learned one and the fusion's."""
-        return in_turns(self.learns.of(request.features), request.fusion)
+        """Both orders in turns, a document by the learned promise first."""
+        return in_turns(self.learned_promise.of(request.features), request.fusion)
 
 
-# --- what the model says ---
+# --- the model's scores ---
 
 
 def gather(options: argparse.Namespace) -> None:
-    """Ask the model about what is missing."""
+    """Score with the model the splits that are not kept yet."""
     bundle, model = load_bundle(options.bundle), None
     for name in options.collections:
-        due = [split for split in splits(options) if not kept(options, name, split).exists()]
-        if due:
+        missing = [split for split in splits(options) if not kept_path(options, name, split).exists()]
+        if missing:
             model = model or GraphModel.open(bundle, options.provider, options.threads)
             preparation = Preparation(Collection(options.data / name), bundle.pipeline)
-            for split in due:
-                write(list(asked(preparation, split, model, options)), kept(options, name, split))
+            for split in missing:
+                write(list(score_sample(preparation, split, model, options)), kept_path(options, name, split))
 
 
 def splits(options: argparse.Namespace) -> tuple[str, ...]:
-    """That are read: orders are only measured."""
+    """The splits that are read: only dev for orders, which learn nothing here."""
     return ("dev",) if options.hurried else ("train", "dev")
 
 
-def kept(options: argparse.Namespace, collection: str, split: str) -> Path:
-    """Where the requests of a split are: other bundles' and samples' elsewhere."""
+def kept_path(options: argparse.Namespace, collection: str, split: str) -> Path:
+    """The file that keeps the requests of a split. Each bundle and each sample has a directory of its own."""
     sampled = f"{options.queries or 'usual'}-{options.depth}-{options.seconds:g}"
     name = f"{collection}.{'hurried' if options.hurried else split}.npz"
     return Path(options.kept, options.bundle.resolve().name, sampled, name)
 
 
-def asked(preparation: Preparation, split: str, model: Model, options: argparse.Namespace) -> Iterator[Request]:
-    """Requests of a fixed sample, as many as there is time for once the first stage is done: two at least."""
+def score_sample(preparation: Preparation, split: str, model: Model, options: argparse.Namespace) -> Iterator[Request]:
+    """Score a fixed sample of the split's queries, at least two, until `options.seconds` after the first stage have passed."""
     collection = preparation.collection
     run, began = first_stage_run(collection, split, options.depth), time.monotonic()
     for number, query in enumerate(sample(sorted(run), options.queries or QUERIES.get((collection.name, split), 100))):
         if number > 1 and time.monotonic() > began + options.seconds:
             return
-        yield said(preparation, query, list(run[query])[: options.depth], model, HURRIED[-1] if options.hurried else options.depth)
+        yield score_request(
+            preparation, query, list(run[query])[: options.depth], model, HURRIED[-1] if options.hurried else options.depth
+        )
 
 
-def said(preparation: Preparation, query: str, names: list[str], model: Model, first: int) -> Request:
-    """What the model says of those that are among the first by one promise or the other."""
+def score_request(preparation: Preparation, query: str, names: list[str], model: Model, first: int) -> Request:
+    """Score with the model the documents that are among the `first` by either promise."""
     pipeline = preparation.pipeline
     fusion, cascade = pipeline.config.fusion, pipeline.config.cascade
     selections = pipeline.select_each(preparation.query(query), [preparation.document(name) for name in names])
@@ -146,7 +148,7 @@ def said(preparation: Preparation, query: str, names: list[str], model: Model, f
 
 
 def write(requests: Sequence[Request], path: Path) -> None:
-    """Keep requests, their documents one behind the other."""
+    """Write requests to a file, with the documents of all of them in one row."""
     path.parent.mkdir(parents=True, exist_ok=True)
     parts = {name: np.concatenate([getattr(one, name) for one in requests]) for name in ("names", "features", "fusion", "fused")}
     ends = np.cumsum([0, *(len(one.names) for one in requests)])
@@ -154,26 +156,26 @@ def write(requests: Sequence[Request], path: Path) -> None:
 
 
 def read(path: Path) -> list[Request]:
-    """Requests that were kept."""
+    """Read the requests of a file that `write` made."""
     with np.load(path) as found:
         ends, parts = found["ends"], [found[name] for name in ("features", "fusion", "fused")]
-        places = [slice(*of) for of in pairwise(ends.tolist())]
+        places = [slice(*place) for place in pairwise(ends.tolist())]
         return [
-            Request(str(query), found["names"][of].tolist(), *(part[of] for part in parts))
-            for query, of in zip(found["query"], places, strict=True)
+            Request(str(query), found["names"][place].tolist(), *(part[place] for part in parts))
+            for query, place in zip(found["query"], places, strict=True)
         ]
 
 
-# --- what stops ---
+# --- stops: the bound and the judge ---
 
 
 class Border(NamedTuple):
-    """A place where reading may stop.
+    """A border between two batches, where reading may stop.
 
     Attributes:
-        read: documents before it.
-        lead: how much speaks for stopping.
-        complete: whether all results are read.
+        read: the number of documents before it.
+        lead: how strongly the stop favours stopping here.
+        complete: whether all results are among the documents read.
     """
 
     read: int
@@ -182,13 +184,16 @@ class Border(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """How high an unread document's fused score may be, by weights of shape (7,); its lead is the last result's over it."""
+    """An upper bound of an unread document's fused score: a linear function of `bound_features`, with weights of shape (7,).
+
+    Its lead is the score of the last result less the highest bound of an unread document.
+    """
 
     weights: NDArray[np.float64]
 
     def borders(self, request: Request, order: NDArray[np.intp], results: int) -> Iterator[Border]:
         """See Stop."""
-        bound, fused = (described(request) @ self.weights)[order], request.fused[order]
+        bound, fused = (bound_features(request) @ self.weights)[order], request.fused[order]
         last = np.argsort(-fused, kind="stable")[:results].max()
         for count in range(BATCH, len(order), BATCH):
             if count >= results:
@@ -197,13 +202,14 @@ class Bound(NamedTuple):
 
 
 class Judge(NamedTuple):
-    """Judges by more than the bound, see `seen`; its lead is the log odds that all results are read.
+    """Judges by more features than the bound, see `judge_features`. Its lead is the log odds that all results are read.
 
     Attributes:
-        bound: of unread documents.
-        promise: the learned one.
-        mean, deviation: shape (n_seen,).
-        weights: shape (n_seen + 1,), of what is seen, scaled, and of 1.
+        bound: the bound of unread documents.
+        promise: the learned promise.
+        mean: shape (n_features,), the mean of each feature over the borders it learned from.
+        deviation: shape (n_features,), the standard deviation of each feature over them.
+        weights: shape (n_features + 1,), of the scaled features and of the constant 1.
     """
 
     bound: Bound
@@ -215,27 +221,27 @@ class Judge(NamedTuple):
     def borders(self, request: Request, order: NDArray[np.intp], results: int) -> Iterator[Border]:
         """See Stop."""
         for border in self.bound.borders(request, order, results):
-            known = seen(request, order, results, border, self.bound, self.promise)
-            yield border._replace(lead=float((known - self.mean) / self.deviation @ self.weights[:-1] + self.weights[-1]))
+            features = judge_features(request, order, results, border, self.bound, self.promise)
+            yield border._replace(lead=float((features - self.mean) / self.deviation @ self.weights[:-1] + self.weights[-1]))
 
 
 class Stop(Protocol):
     """Says where reading may stop."""
 
     def borders(self, request: Request, order: NDArray[np.intp], results: int) -> Iterator[Border]:
-        """Behind each batch but the last, once there are enough results."""
+        """The border after each batch but the last, from the first with at least `results` documents before it."""
 
 
-def described(request: Request) -> NDArray[np.float64]:
-    """What the bound knows of each document, shape (n_documents, 7)."""
+def bound_features(request: Request) -> NDArray[np.float64]:
+    """What the bound is computed from, shape (n_documents, 7): the features, the fusion's promise, and the constant 1."""
     return np.column_stack([request.features, request.fusion, np.ones(len(request.fusion))])
 
 
-def seen(
+def judge_features(
     request: Request, order: NDArray[np.intp], results: int, border: Border, bound: Bound, promise: Promise
 ) -> NDArray[np.float64]:
-    """What a judge knows at a border, shape (n_seen,): of the results so far, of what is unread, and how well the bound fits."""
-    count, fused, high = border.read, request.fused[order], (described(request) @ bound.weights)[order]
+    """The judge's features at a border, shape (n_features,): of the results so far, the unread documents, and the bound's fit."""
+    count, fused, high = border.read, request.fused[order], (bound_features(request) @ bound.weights)[order]
     best, promised = np.sort(fused[:count])[::-1], promise.of(request.features)[order]
     unread, misses = promised[count:], fused[:count] - high[:count]
     return np.asarray(
@@ -248,15 +254,15 @@ def seen(
 
 
 def fit_bound(requests: Sequence[Request]) -> Bound:
-    """A linear quantile regression: so large a share of the fused scores is below it. Its dual, which is solved faster."""
+    """A linear quantile regression: the share QUANTILE of the fused scores is below it. Solves the dual, which is faster."""
     from scipy.optimize import linprog
 
-    known, fused = np.concatenate([described(one) for one in requests]), np.concatenate([one.fused for one in requests])
-    known, fused = known[np.isfinite(fused)], fused[np.isfinite(fused)]
-    scale = known.std(axis=0)
+    features, fused = np.concatenate([bound_features(one) for one in requests]), np.concatenate([one.fused for one in requests])
+    features, fused = features[np.isfinite(fused)], fused[np.isfinite(fused)]
+    scale = features.std(axis=0)
     scale[scale == 0] = 1.0
-    balance = (1 - QUANTILE) * (known / scale).sum(axis=0)
-    solved = linprog(-fused, A_eq=(known / scale).T, b_eq=balance, bounds=(0, 1), method="highs")
+    balance = (1 - QUANTILE) * (features / scale).sum(axis=0)
+    solved = linprog(-fused, A_eq=(features / scale).T, b_eq=balance, bounds=(0, 1), method="highs")
     return Bound(np.asarray(-solved.eqlin.marginals / scale))
 
 
@@ -264,13 +270,13 @@ def fit_judge(requests: Sequence[Request], order: Order, results: int, bound: Bo
     """A logistic regression over the borders of all requests."""
     from scipy.optimize import minimize
 
-    places = [(one, order(one)) for one in requests]
-    found = [(one, at, border) for one, at in places for border in bound.borders(one, at, results)]
-    known = np.stack([seen(one, at, results, border, bound, promise) for one, at, border in found])
-    sign = np.where([border.complete for *_, border in found], 1.0, -1.0)
-    mean, deviation = known.mean(axis=0), known.std(axis=0)
+    ordered = [(one, order(one)) for one in requests]
+    borders = [(one, by, border) for one, by in ordered for border in bound.borders(one, by, results)]
+    features = np.stack([judge_features(one, by, results, border, bound, promise) for one, by, border in borders])
+    sign = np.where([border.complete for *_, border in borders], 1.0, -1.0)
+    mean, deviation = features.mean(axis=0), features.std(axis=0)
     deviation[deviation == 0] = 1.0
-    scaled = np.column_stack([(known - mean) / deviation, np.ones(len(known))])
+    scaled = np.column_stack([(features - mean) / deviation, np.ones(len(features))])
 
     def loss(weights: NDArray[np.float64]) -> float:
         return float(np.logaddexp(0, -sign * (scaled @ weights)).mean() + PRIOR * np.square(weights[:-1]).sum())
@@ -279,10 +285,11 @@ def fit_judge(requests: Sequence[Request], order: Order, results: int, bound: Bo
 
 
 def slack(requests: Sequence[Request], order: Order, results: int, missed: float, stop: Stop) -> float:
-    """The least that a lead must exceed so that at most such a share of requests misses a result; inf where nothing could stop.
+    """The smallest slack at which at most the share `missed` of requests misses a result; inf where no finite slack does.
 
-    The share counts one request more than there are, which misses: so it holds for a new one, too, however requests are distributed
-    (conformal prediction; what stops has learned from the same requests, but few weights).
+    A request misses a result if the lead exceeds the slack at a border that is not complete. The share counts one more request,
+    which misses, so that it also holds for a new request, however requests are distributed (conformal prediction; the stop has
+    learned from the same requests, but has few weights).
     """
     needed = sorted(
         max((border.lead for border in stop.borders(one, order(one), results) if not border.complete), default=-np.inf)
@@ -293,36 +300,39 @@ def slack(requests: Sequence[Request], order: Order, results: int, missed: float
 
 
 def stops_at(stop: Stop, least: float, request: Request, order: NDArray[np.intp], results: int) -> int:
-    """How many documents are read before the lead is more than this."""
+    """How many documents are read until the lead exceeds `least`: all of them if it never does."""
     borders = stop.borders(request, order, results)
     return next((border.read for border in borders if border.lead > least), len(order))
 
 
-# --- what is compared ---
+# --- the comparison ---
 
 
-def ways(taught: Mapping[str, Sequence[Request]], name: str, cascade: Cascade, results: int) -> dict[str, Read]:
-    """What may decide what the model reads; stops that have learned from all collections, and from the others than this one."""
+def policies(train: Mapping[str, Sequence[Request]], name: str, cascade: Cascade, results: int) -> dict[str, Read]:
+    """Every policy of what the model reads, by its label.
+
+    Stops learn from the train requests of all collections, and once more from those of all collections but `name`.
+    """
     orders = Orders(cascade)
     found: dict[str, Read] = {RULE: by_rule(cascade, results), AT_ONCE: at_once(orders.both, results)}
     found |= {f"the first {count}": first(orders.both, count) for count in FIRST}
-    for label, names in {"": list(taught), ", learned without it": [one for one in taught if one != name]}.items():
-        requests = [request for one in names for request in taught[one]]
-        for kind, stop in stops(requests, orders, results).items() if requests else ():
+    for label, names in {"": list(train), ", learned without it": [other for other in train if other != name]}.items():
+        requests = [request for other in names for request in train[other]]
+        for kind, stop in fit_stops(requests, orders, results).items() if requests else ():
             for missed in MISSED:
                 least = slack(requests, orders.both, results, missed, stop)
                 found[f"{kind}, {missed:.0%}{label}"] = until(stop, least, orders.both, results)
     return found
 
 
-def stops(requests: Sequence[Request], orders: Orders, results: int) -> dict[str, Stop]:
-    """Both kinds, learned from these requests."""
+def fit_stops(requests: Sequence[Request], orders: Orders, results: int) -> dict[str, Stop]:
+    """Learn a bound and a judge from these requests."""
     bound = fit_bound(requests)
-    return {"bound": bound, "judged": fit_judge(requests, orders.both, results, bound, orders.learns)}
+    return {"bound": bound, "judged": fit_judge(requests, orders.both, results, bound, orders.learned_promise)}
 
 
 def by_rule(cascade: Cascade, results: int) -> Read:
-    """What the bundle's cascade does not spare."""
+    """Read what the bundle's cascade reads."""
 
     def reads(request: Request) -> NDArray[np.bool_]:
         promises = [request.fusion] if cascade.promise is None else [request.fusion, cascade.promise.of(request.features)]
@@ -332,12 +342,12 @@ def by_rule(cascade: Cascade, results: int) -> Read:
 
 
 def first(order: Order, count: int) -> Read:
-    """So many documents."""
+    """Read the first `count` documents of an order."""
     return lambda request: np.isin(np.arange(len(request.names)), order(request)[:count])
 
 
 def at_once(order: Order, results: int) -> Read:
-    """What nothing could beat: it stops as soon as the model has read all that it would rank first."""
+    """Stop as soon as the model has read all results that it would find by reading everything: no stop can be better."""
 
     def reads(request: Request) -> NDArray[np.bool_]:
         place = np.argsort(order(request))
@@ -347,68 +357,68 @@ def at_once(order: Order, results: int) -> Read:
 
 
 def until(stop: Stop, least: float, order: Order, results: int) -> Read:
-    """Batch by batch until the lead is more than this."""
+    """Read batch by batch until the lead exceeds `least`."""
     return lambda request: first(order, stops_at(stop, least, request, order(request), results))(request)
 
 
 def ranked(request: Request, read: NDArray[np.bool_]) -> dict[str, float]:
-    """The run of a request: what is read by its fused score, below it the others by the fusion's promise."""
+    """The run of a request: documents that are read by their fused score, below them the unread ones by the fusion's promise."""
     order = np.lexsort((-np.where(read, request.fused, request.fusion), ~read))
     return {request.names[number]: -float(place) for place, number in enumerate(order)}
 
 
-def quality(collection: Collection, requests: Sequence[Request], way: Read, results: int) -> Values:
-    """The measures at so many results, by query."""
-    run: Run = {one.query: ranked(one, way(one)) for one in requests}
+def quality(collection: Collection, requests: Sequence[Request], policy: Read, results: int) -> Values:
+    """The nDCG and RR at `results`, by query."""
+    run: Run = {one.query: ranked(one, policy(one)) for one in requests}
     return per_query(collection.qrels, run, list(run), [nDCG @ results, RR @ results])
 
 
-def complete(requests: Sequence[Request], way: Read, results: int) -> float:
-    """The share of requests whose results are those of reading all."""
-    return float(np.mean([way(one)[np.argsort(-one.fused, kind="stable")[:results]].all() for one in requests]))
+def complete(requests: Sequence[Request], policy: Read, results: int) -> float:
+    """The share of requests whose results are the same as if the model read every document."""
+    return float(np.mean([policy(one)[np.argsort(-one.fused, kind="stable")[:results]].all() for one in requests]))
 
 
 def everything(request: Request) -> NDArray[np.bool_]:
-    """All documents are read."""
+    """Read all documents."""
     return np.ones(len(request.names), np.bool_)
 
 
-def compared(options: argparse.Namespace, bundle: Bundle) -> str:
-    """A row a collection, number of results and way."""
+def compare_stops(options: argparse.Namespace, bundle: Bundle) -> str:
+    """The table of policies: a row for each collection, number of results and policy."""
     cascade = bundle.manifest.pipeline.cascade or Cascade()
-    taught = {name: read(kept(options, name, "train")) for name in options.collections}
+    train = {name: read(kept_path(options, name, "train")) for name in options.collections}
     rows = [["dev", "queries", "results", "the model reads", "documents", "complete", "nDCG", "p", "RR", "p"]]
     for name in options.collections:
-        collection, measured = Collection(options.data / name), read(kept(options, name, "dev"))
+        collection, dev = Collection(options.data / name), read(kept_path(options, name, "dev"))
         for results in options.results:
-            every = quality(collection, measured, everything, results)
-            for label, way in ways(taught, name, cascade, results).items():
-                read_of = f"{np.mean([way(one).sum() for one in measured]):.1f}"
-                about = [name, f"{len(measured)}", f"{results}", label, read_of, f"{complete(measured, way, results):.1%}"]
-                rows.append([*about, *beside(quality(collection, measured, way, results), every)])
+            full = quality(collection, dev, everything, results)
+            for label, policy in policies(train, name, cascade, results).items():
+                documents = f"{np.mean([policy(one).sum() for one in dev]):.1f}"
+                cells = [name, f"{len(dev)}", f"{results}", label, documents, f"{complete(dev, policy, results):.1%}"]
+                rows.append([*cells, *differences(quality(collection, dev, policy, results), full)])
     return markdown(rows)
 
 
-def beside(own: Values, every: Values) -> Iterator[str]:
-    """Of each measure the difference of the means and p."""
+def differences(own: Values, reference: Values) -> Iterator[str]:
+    """For each measure the difference of its mean from that of the reference, and p."""
     for name, values in own.items():
-        yield f"{np.mean(list(values.values())) - np.mean(list(every[name].values())):+.4f}"
-        yield p_text(paired_t_test(values, every[name]))
+        yield f"{np.mean(list(values.values())) - np.mean(list(reference[name].values())):+.4f}"
+        yield p_text(paired_t_test(values, reference[name]))
 
 
-def hurried(options: argparse.Namespace, bundle: Bundle) -> str:
-    """A row a collection and number of documents that are read, the orders beside that of the fusion."""
+def compare_orders(options: argparse.Namespace, bundle: Bundle) -> str:
+    """The table of orders: rows for each collection and number of documents read, each order against that of the fusion."""
     orders = Orders(bundle.manifest.pipeline.cascade or Cascade())
     rows = [["dev", "queries", "the model reads the first", "by", "nDCG", "p", "RR", "p"]]
     for name in options.collections:
-        collection, requests = Collection(options.data / name), read(kept(options, name, "dev"))
+        collection, requests = Collection(options.data / name), read(kept_path(options, name, "dev"))
         for count in HURRIED:
-            usual = quality(collection, requests, first(orders.fusion, count), 10)
-            means = [cell for values in usual.values() for cell in (f"{np.mean(list(values.values())):.4f}", "")]
-            about = [name, f"{len(requests)}", f"{count}"]
-            rows.append([*about, "the fusion's promise", *means])
+            by_fusion = quality(collection, requests, first(orders.fusion, count), 10)
+            means = [cell for values in by_fusion.values() for cell in (f"{np.mean(list(values.values())):.4f}", "")]
+            cells = [name, f"{len(requests)}", f"{count}"]
+            rows.append([*cells, "the fusion's promise", *means])
             for label, order in {"the learned promise": orders.learned, "both in turns": orders.both}.items():
-                rows.append([*about, label, *beside(quality(collection, requests, first(order, count), 10), usual)])
+                rows.append([*cells, label, *differences(quality(collection, requests, first(order, count), 10), by_fusion)])
     return markdown(rows)
 
 
@@ -417,22 +427,22 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser("benchmarks.stopping", description="Documents read and quality where a learned bound stops.")
     made.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data", help="the directory of the collections")
     made.add_argument("--collections", nargs="+", choices=COLLECTIONS, default=list(COLLECTIONS), help="these collections")
-    made.add_argument("--results", nargs="+", type=int, default=list(RESULTS), help="that requests are about")
+    made.add_argument("--results", nargs="+", type=int, default=list(RESULTS), help="numbers of results of a request")
     made.add_argument("--hurried", action="store_true", help="measure orders under a deadline instead")
-    made.add_argument("--queries", type=int, help="of a collection and split, a fixed sample; 300 and 400 of squad-far, else 100")
-    made.add_argument("--seconds", type=float, default=1e9, help="after which no other query of a split is begun")
-    made.add_argument("--depth", type=int, default=100, help="candidates of a query, the first stage's best")
-    made.add_argument("--bundle", type=Path, default=DEFAULT, help="whose pipeline and model")
-    made.add_argument("--provider", default="auto", help="computes the model")
-    made.add_argument("--threads", type=int, default=1, help="of the model")
-    made.add_argument("--kept", type=Path, default=Path("build") / "stopping", help="where it is kept what the model says")
+    made.add_argument("--queries", type=int, help="a fixed sample of each collection and split; 300 and 400 of squad-far, else 100")
+    made.add_argument("--seconds", type=float, default=1e9, help="no query of a split is begun later than this")
+    made.add_argument("--depth", type=int, default=100, help="candidates of a query: the first stage's best")
+    made.add_argument("--bundle", type=Path, default=DEFAULT, help="the bundle whose pipeline and model are measured")
+    made.add_argument("--provider", default="auto", help="the provider that computes the model")
+    made.add_argument("--threads", type=int, default=1, help="threads of the model")
+    made.add_argument("--kept", type=Path, default=Path("build") / "stopping", help="the directory that keeps the model's scores")
     return made
 
 
 def main(options: argparse.Namespace) -> None:
     """Measure, and print a table."""
     gather(options)
-    print((hurried if options.hurried else compared)(options, load_bundle(options.bundle)))
+    print((compare_orders if options.hurried else compare_stops)(options, load_bundle(options.bundle)))
 
 
 if __name__ == "__main__":

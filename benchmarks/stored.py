@@ -1,9 +1,9 @@
-"""What a document costs when it is ranked by its id, beside what it costs as text: CPU time on one thread, medians.
+"""The time of a document that is ranked by its id, against its time as text: medians of CPU time on one thread.
 
     python -m benchmarks.stored [--data DATA/qmsum] [--documents 100] [--words 2000] [--turns 15]
 
-Preparing texts, reading the same documents from a store in a directory, and what both have before them yet: selecting blocks for a
-query. Then what storing costs beside preparation. Without --data the documents are of random words, as in preparation.py.
+Measures preparing texts, reading the same documents from a store in a directory, and selecting blocks for a query, which both need.
+Then it measures storing, beside preparation. Without --data the documents are of random words, as in preparation.py.
 """
 
 import argparse

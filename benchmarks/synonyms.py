@@ -41,7 +41,7 @@ class Sense(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A lemma as one part of speech; its senses by how common they are."""
+    """A lemma as one part of speech, with its senses, the most common first."""
 
     lemma: str
     part: str
@@ -50,7 +50,7 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class WordNet:
-    """The database files of a directory. Raises OSError where one is missing."""
+    """The database files of a directory. Raises OSError if one is missing."""
 
     directory: Path
 
@@ -65,7 +65,7 @@ class WordNet:
 
     @cached_property
     def _synsets(self) -> dict[tuple[str, int], str]:
-        """Lines by part of speech and the number that a line begins with: its place in the file, but for copies with CRLF."""
+        """Lines by part of speech and the number at their start, which is their offset in the file (except in copies with CRLF)."""
         return {(part, int(line[:8])): line for part, name in PARTS.items() for line in self._lines(f"data.{name}")}
 
     @cached_property
@@ -74,7 +74,7 @@ class WordNet:
 
     @cached_property
     def _counts(self) -> dict[tuple[str, str], int]:
-        """How often a lemma was met as a part of speech in the tagged texts."""
+        """How often a lemma occurs as a part of speech in the tagged texts."""
         counts: dict[tuple[str, str], int] = {}
         for line in self._lines("cntlist.rev"):
             key, _, times = line.split()
@@ -84,12 +84,12 @@ class WordNet:
         return counts
 
     def _lines(self, name: str) -> list[str]:
-        """Lines of a file but those of the licence, which begin with a space."""
+        """The lines of a file, without those of the licence, which begin with a space."""
         lines = (self.directory / name).read_text(encoding="utf-8").splitlines()
         return [line for line in lines if line and not line.startswith(" ")]
 
     def entry(self, word: str) -> Entry | None:
-        """A lower-case word's entry as the part of speech that it is most often; None for an unknown word."""
+        """A lower-case word's entry as its most frequent part of speech; None for an unknown word."""
         found = [entry for part in PARTS for lemma in self._lemmas(word, part) if (entry := self._index.get((lemma, part)))]
         return max(found, key=lambda entry: self._counts.get((entry.lemma, entry.part), 0), default=None)
 
@@ -100,7 +100,7 @@ class WordNet:
                 yield word.removesuffix(ending) + instead
 
     def sense(self, entry: Entry) -> Sense:
-        """Its most common sense."""
+        """An entry's most common sense."""
         fields, _, gloss = self._synsets[entry.part, entry.offsets[0]].partition("|")
         parts = fields.split()
         words = [re.sub(r"\(\w+\)$", "", word).replace("_", " ") for word in parts[4 : 4 + 2 * int(parts[3], 16) : 2]]
@@ -109,7 +109,7 @@ class WordNet:
 
     def past(self, verb: str) -> str:
         """A verb's past form."""
-        irregular = (form for form, of in self._irregular["v"].items() if of == verb and not form.endswith(("ing", "s")))
+        irregular = (form for form, lemma in self._irregular["v"].items() if lemma == verb and not form.endswith(("ing", "s")))
         return next(irregular, regular(verb, "ed"))
 
 
@@ -129,9 +129,9 @@ def regular(word: str, ending: str) -> str:
 
 
 def rewrite(question: str, wordnet: WordNet, rng: np.random.Generator) -> str:
-    """The question with each content word as a synonym of its most common sense, or as that sense's definition where it is short.
+    """Replace each content word of a question by a synonym of its most common sense, or by that sense's definition if it is short.
 
-    Names (capitals inside the question), numbers, stop words and words without either stay as they are.
+    Names (capitals inside the question), numbers, stop words, and words without synonym or short definition stay as they are.
     """
     pieces, place = [], 0
     for match in _WORD.finditer(question):
@@ -148,7 +148,7 @@ def _other(word: str, first: bool, wordnet: WordNet, rng: np.random.Generator) -
     lower = word.lower()
     if not _replaceable(word, first) or (entry := wordnet.entry(lower)) is None:
         return word
-    if first and word != lower and entry.part == "n":  # a question rarely opens with a noun that is no name
+    if first and word != lower and entry.part == "n":  # a noun that opens a question is mostly a name
         return word
     sense = wordnet.sense(entry)
     others = [w for w in sense.words if w.islower() and not _stems(w) & {_stem(lower), _stem(entry.lemma)}]
@@ -168,7 +168,7 @@ def _stems(text: str) -> set[str]:
 
 
 def _inflected(synonym: str, form: str, entry: Entry, wordnet: WordNet) -> str:
-    """The synonym in the form in which the word stands: plural, third person, past or -ing."""
+    """The synonym in the word's form: plural, third person, past or -ing."""
     if form == entry.lemma or entry.part in "ar":
         return synonym
     if entry.part == "n":

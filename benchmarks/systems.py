@@ -1,18 +1,18 @@
-"""One table of every system of the papers: trains each recipe, measures it, writes the table. Stop it and start it again.
+"""One table of every system in the papers: trains each recipe, measures it, and writes the table. It can be stopped and resumed.
 
     python -m benchmarks.systems --data DATA [--only keyb-bm25 cascade ...] [--parallel 8]
 
-DATA holds the collections squad-far and qmsum. What is done is not done again: a finished training stands in RUNS, a
-measurement in RECORDS (one small file a system and collection), which may come from another day. Each system goes on from the
-embedded model, with the same draws, for the same number of steps, but for BeST, whose iterations start from the backbone as the
-paper says. A training or measurement is a process, so that its memory is its own. `--parallel` does so many systems at once, which
-pays on a GPU; each then writes what it prints into RUNS/SYSTEM.log. A system that fails does not stop the others.
+DATA holds the collections squad-far and qmsum. Finished work is not repeated: finished trainings are in RUNS, measurements in
+RECORDS (a small file for each system and collection), possibly from another day. Each system is trained from the embedded model,
+with the same draws and the same number of steps, except BeST, whose iterations start from the backbone, as in the paper. Each
+training and each measurement is a process, so that memory is measured separately. `--parallel` runs several systems at once, which
+pays on a GPU; then each writes its output into RUNS/SYSTEM.log. A system that fails does not stop the others.
 
-The backbone's package is not needed where KEYBLOCK_BACKBONE names its directory.
+The backbone's package is not needed if KEYBLOCK_BACKBONE names its directory.
 
-    python -m benchmarks.systems --data DATA --latency   times every system in turns, to be run when the machine is quiet
-    python -m benchmarks.systems --data DATA --publish   puts the table of all records, and its picture, into docs/systems.md
-    python -m benchmarks.systems --publish-gold RECORDS  puts only the table of gold passages, of the records in another directory
+    python -m benchmarks.systems --data DATA --latency   times every system in turns; run it when the machine is quiet
+    python -m benchmarks.systems --data DATA --publish   writes the table of all records, and its picture, into docs/systems.md
+    python -m benchmarks.systems --publish-gold RECORDS  writes only the table of gold passages, of the records in another directory
 """
 
 import argparse
@@ -73,7 +73,7 @@ class System:
 
     Attributes:
         recipe: its name in recipes/small.
-        reads_all: whether it scores every block of a document, so that a long collection is measured on fewer queries.
+        reads_all: whether it scores every block of a document; then a collection of long documents is measured on fewer queries.
     """
 
     recipe: str
@@ -119,7 +119,7 @@ CLAIMS = (
 
 @dataclass
 class HeadRanker(Ranker):
-    """Re-ranks the head of a candidate list; the rest keeps its order below."""
+    """Re-ranks the first candidates of a list; the rest keeps its order below."""
 
     name: str
     inner: Ranker
@@ -134,7 +134,7 @@ class HeadRanker(Ranker):
 
 
 def main(options: argparse.Namespace) -> None:
-    """Do what is left to do; print the tables. Exits with the names of the systems that failed, once the others are done."""
+    """Do the missing work and print the tables. At the end, exits with the names of the systems that failed, if any."""
     for collection in options.collections:
         write_baselines(Collection(options.data / collection), options)
     names = options.only or [system.recipe for system in SYSTEMS]
@@ -146,12 +146,12 @@ def main(options: argparse.Namespace) -> None:
             keep_segments(system.recipe, options)
     print(tables(known_records(options), options))
     if failed := [f"{system.recipe} ({problem})" for system, problem in zip(systems, problems, strict=True) if problem]:
-        what = f"{len(failed)} of {len(systems)} systems failed: {'; '.join(failed)}"
-        sys.exit(f"systems.py: {what}; mend it and start again: what was done is kept")
+        summary = f"{len(failed)} of {len(systems)} systems failed: {'; '.join(failed)}"
+        sys.exit(f"systems.py: {summary}; mend it and start again: what was done is kept")
 
 
 def complete(system: System, options: argparse.Namespace) -> str | None:
-    """Train and measure a system, each in a process, as far as it is not done; what failed, if something did."""
+    """Train and measure a system, each in a process, if not done yet. Returns a failed step, or None."""
     missing = [name for name in options.collections if not is_measured(record_path(options.records, name, system.recipe))]
     if not (missing or segments_missing(system.recipe, options)):
         return None
@@ -163,12 +163,12 @@ def complete(system: System, options: argparse.Namespace) -> str | None:
 
 
 def is_measured(path: Path) -> bool:
-    """Whether this record is there with all that the tables say of a system; older ones lack the rank of the gold passage."""
+    """Whether a record exists with everything that the tables need; older records lack the rank of the gold passage."""
     return path.exists() and GOLD_RANK in read_record(path).details
 
 
 def run_process(arguments: Sequence[str], name: str, options: argparse.Namespace) -> str | None:
-    """Run this program with other arguments and say how long it took; what went wrong, if something did."""
+    """Run this program with other arguments, and print its time. Returns what went wrong, or None."""
     paths = [f"--data={options.data}", f"--runs={options.runs}", f"--records={options.records}", f"--cache={options.cache}"]
     counts = [f"--queries={options.queries}", f"--costly-queries={options.costly_queries}", f"--judged={options.judged}"]
     settings = [f"--set={setting}" for setting in options.set]
@@ -183,12 +183,12 @@ def run_process(arguments: Sequence[str], name: str, options: argparse.Namespace
 
 
 def threads(parallel: int) -> int:
-    """CPU threads of each of so many processes."""
+    """CPU threads for each of `parallel` processes."""
     return max(1, (os.cpu_count() or 1) // parallel)
 
 
 def train_system(recipe: str, options: argparse.Namespace, settings: Sequence[str] = ()) -> None:
-    """Train a recipe in this process, or go on with it, unless it is finished."""
+    """Train a recipe in this process, or continue its training, unless it is finished."""
     run = options.runs / recipe
     if (run / "finished").exists():
         return
@@ -200,7 +200,7 @@ def train_system(recipe: str, options: argparse.Namespace, settings: Sequence[st
 
 
 def measured(name: str, collection_name: str, options: argparse.Namespace) -> None:
-    """Measure one system on one collection in this process; its record, and that of the first stage."""
+    """Measure one system on one collection in this process, and write its record."""
     collection = Collection(options.data / collection_name)
     candidates = collection.run("test")
     queries = sample(collection.split("test"), options.queries)
@@ -217,7 +217,7 @@ def measured(name: str, collection_name: str, options: argparse.Namespace) -> No
 
 
 def write_baselines(collection: Collection, options: argparse.Namespace) -> None:
-    """The records of the order that every system is given, and of its head in random order."""
+    """Write the records of the first stage, and of its first candidates in random order."""
     queries, candidates = sample(collection.split("test"), options.queries), collection.run("test")
     given = {query: candidates[query] for query in queries if query in candidates}
     if not record_path(options.records, collection.name, FIRST_STAGE).exists():
@@ -229,10 +229,10 @@ def write_baselines(collection: Collection, options: argparse.Namespace) -> None
 
 
 def chance(given: Run, qrels: Grades, queries: Sequence[str], depth: int) -> Values:
-    """What to expect of re-ranking the first `depth` candidates at random, by query and measure.
+    """The expected values of re-ranking the first `depth` candidates at random, by query and measure.
 
-    The mean over all turns of several shuffles: each document stands at each rank equally often, so it is exact where one relevant
-    document is among them, and for nDCG and P always.
+    They are means over all rotations of several shuffles, so that each document is at each rank equally often. They are exact if
+    one relevant document is among the candidates, and always for nDCG and P.
     """
     rng, drawn = random.Random(0), []
     for _ in range(SHUFFLES):
@@ -245,7 +245,7 @@ def chance(given: Run, qrels: Grades, queries: Sequence[str], depth: int) -> Val
 
 
 def cost(run: Path) -> tuple[int, float]:
-    """Steps and seconds of a run's training, resumed or not; of all iterations of BeST."""
+    """Steps and seconds of a run's training, with resumed parts and all iterations of BeST."""
     records = [r for log in (*run.glob("iteration-*/log.jsonl"), run / "log.jsonl") if log.exists() for r in read_log(log.parent)]
     steps = [r for r in records if "loss" in r]
     return len(steps), sum(r["seconds"] for r in steps)
@@ -267,21 +267,21 @@ def latency(options: argparse.Namespace) -> None:
 
 
 def milliseconds(rankers: Sequence[LocalRanker], candidates: Run, queries: Sequence[str], depth: int) -> list[float]:
-    """Of each ranker, a document: medians over the queries, the rankers in turns. Documents are prepared before."""
+    """Milliseconds a document of each ranker: medians over the queries. Rankers take turns; documents are prepared before."""
     times: list[list[float]] = [[] for _ in rankers]
     for query in (query for query in queries if candidates.get(query)):
         documents = list(candidates[query])[:depth]
-        for ranker, of_ranker in zip(rankers, times, strict=True):
+        for ranker, own in zip(rankers, times, strict=True):
             for document in documents:
                 ranker.preparation.document(document)
             started = time.perf_counter()
             ranker.rerank(query, documents)
-            of_ranker.append((time.perf_counter() - started) / len(documents) * 1000)
-    return [statistics.median(of_ranker) for of_ranker in times]
+            own.append((time.perf_counter() - started) / len(documents) * 1000)
+    return [statistics.median(own) for own in times]
 
 
 def timed_run(recipe: str, options: argparse.Namespace) -> Path:
-    """The system's run, or one of a single step."""
+    """The system's run, or a run of a single step if it is not trained."""
     if (options.runs / recipe / "finished").exists():
         return Path(options.runs / recipe)
     untrained = argparse.Namespace(**vars(options) | {"runs": options.runs / "untrained", "judged": 1})
@@ -291,12 +291,12 @@ def timed_run(recipe: str, options: argparse.Namespace) -> Path:
 
 
 def with_latency(record: Record, latencies: Mapping[str, Mapping[str, float]]) -> Record:
-    """The record with what `latency` measured, or none: milliseconds of different days do not compare."""
+    """The record with the time that `latency` measured, or without one: times of different days do not compare."""
     return record.model_copy(update={"ms_per_document": latencies.get(record.collection, {}).get(record.system)})
 
 
 def publish(options: argparse.Namespace) -> None:
-    """Put the tables into the page, between its two marks, and draw its pictures. Raises PageError where the marks are missing."""
+    """Write the tables between the page's two marks, and draw its pictures. Raises PageError if the marks are missing."""
     records = known_records(options)
     put(options.page, tables(records, options), BEGIN)
     for collection in dict.fromkeys(record.collection for record in records):
@@ -310,9 +310,9 @@ def publish(options: argparse.Namespace) -> None:
 
 
 def publish_gold(options: argparse.Namespace) -> None:
-    """Put the table of gold passages into the page: of records that may rest on shorter trainings than those of the other tables.
+    """Write the table of gold passages into the page; its records may be of shorter trainings than those of the other tables.
 
-    Raises PageError where the marks are missing, FileError where no record says where the gold passages are.
+    Raises PageError if the marks are missing, FileError if no record has the ranks of gold passages.
     """
     records = [record for record in ordered(read_records(options.publish_gold)) if record.details.get(GOLD_RANK)]
     if not records:
@@ -328,7 +328,7 @@ def by_collection(records: Sequence[Record]) -> list[list[Record]]:
 
 
 def conditions(records: Sequence[Record]) -> str:
-    """On how many queries the systems were measured, after how many steps: a sentence for each collection."""
+    """A sentence about the queries, depth and training steps of one collection's records."""
     queries = most_common({record.system: f"{len(record.queries)}" for record in records})
     steps = most_common({record.system: f"{record.steps or 0}" for record in records})
     depth = most_common({record.system: f"{record.details['depth']}" for record in records})
@@ -339,17 +339,17 @@ def conditions(records: Sequence[Record]) -> str:
 
 
 def most_common(values: Mapping[str, str]) -> str:
-    """The value that most systems have, and in brackets those of the others: 100 (40: parade5, parade16; 60: best)."""
+    """The most common value, with the systems of other values in brackets: 100 (40: parade5, parade16; 60: best)."""
     systems_of: dict[str, list[str]] = {}
     for system, value in values.items():
         systems_of.setdefault(value, []).append(system)
-    usual, *others = sorted(systems_of, key=lambda value: -len(systems_of[value]))
+    common, *others = sorted(systems_of, key=lambda value: -len(systems_of[value]))
     exceptions = [f"{value}: {', '.join(systems_of[value])}" for value in others]
-    return f"{usual} ({'; '.join(exceptions)})" if exceptions else usual
+    return f"{common} ({'; '.join(exceptions)})" if exceptions else common
 
 
 def slug(collection: str) -> str:
-    """A collection's name as part of a file's."""
+    """A collection's name as part of a file name."""
     return "-".join(collection.replace(",", "").split())
 
 
@@ -362,7 +362,7 @@ def known_records(options: argparse.Namespace) -> list[Record]:
 
 
 def tables(records: Sequence[Record], options: argparse.Namespace) -> str:
-    """In Markdown: the systems, the claims, where the gold passages are, the segments."""
+    """All tables in Markdown: systems, claims, gold passages and segments."""
     parts = []
     if any(record.system == REFERENCE for record in records):
         parts = [systems_table(records, REFERENCE, MEASURES)]
@@ -377,15 +377,15 @@ def tables(records: Sequence[Record], options: argparse.Namespace) -> str:
 
 
 def gold_table(records: Sequence[Record]) -> str:
-    """How often the best passage that a system returns of the relevant document overlaps the gold one, and one of the best three.
+    """How often the best passage that a system returns overlaps the gold passage, and how often one of the best three does.
 
-    Queries with a gold passage are those where it stands in a document that was re-ranked.
+    Only queries with a gold passage in a re-ranked document count.
     """
     shares = ["gold in the best returned passage", "gold among the three best returned passages"]
     rows = [["collection", "system", MEASURES[0], "queries", "with a gold passage", *shares]]
     for record in records:
-        of_query: Mapping[str, int | None] = record.details.get(GOLD_RANK, {})
-        ranks = [of_query[query] for query in record.queries if query in of_query]
+        by_query: Mapping[str, int | None] = record.details.get(GOLD_RANK, {})
+        ranks = [by_query[query] for query in record.queries if query in by_query]
         if ranks:
             found = [statistics.fmean(rank is not None and rank <= most for rank in ranks) for most in (1, 3)]
             counts = [f"{record.means[MEASURES[0]]:.3f}", str(len(record.queries)), str(len(ranks))]
@@ -394,7 +394,7 @@ def gold_table(records: Sequence[Record]) -> str:
 
 
 def tested(records: Sequence[Record], claims: Sequence[tuple[str, str]]) -> list[Comparison]:
-    """The claims' tests, one family: of a collection's first queries only where one side was not measured on all."""
+    """The claims' tests, as one family. A collection's first queries count only if one side was not measured on all queries."""
     found = compare_pairs(records, claims, "RR@10", "none")
     on_all = {(c.first, c.second, c.collection) for c in found}
     kept = [c for c in found if "," not in c.collection or (c.first, c.second, c.collection.partition(",")[0]) not in on_all]
@@ -408,18 +408,18 @@ def ordered(records: Sequence[Record]) -> list[Record]:
 
 
 def sections(record: Record, options: argparse.Namespace) -> Iterator[Record]:
-    """The record among those of all queries, and, on a collection with costly rows, among those of the first few."""
+    """The record in the section of all queries, and, on a collection with costly rows, in that of the first few."""
     few = options.costly_queries
     if len(record.queries) > few or record.collection != "qmsum":
         yield record
     if record.collection == "qmsum":
-        values = {measure: of_query[:few] for measure, of_query in record.values.items()}
+        values = {measure: column[:few] for measure, column in record.values.items()}
         section = f"qmsum, {few} queries"
         yield record.model_copy(update={"collection": section, "queries": record.queries[:few], "values": values})
 
 
 def segments_missing(recipe: str, options: argparse.Namespace) -> bool:
-    """Whether RECORDS/segments.json lacks what `keep_segments` adds for a system: a stop came after its records."""
+    """Whether RECORDS/segments.json lacks a system's rows, because the program was stopped after writing its records."""
     path = options.records / SEGMENTS
     known = [row["iteration"] for row in json.loads(path.read_text(encoding="utf-8"))] if path.exists() else []
     row = {"best": 1, "maxp": "MaxP"}
@@ -427,7 +427,7 @@ def segments_missing(recipe: str, options: argparse.Namespace) -> bool:
 
 
 def keep_segments(recipe: str, options: argparse.Namespace) -> None:
-    """Add to RECORDS/segments.json what a system says of the segments it chooses: BeST's iterations, and MaxP."""
+    """Add a system's segment P@1 to RECORDS/segments.json: that of BeST's iterations, or of MaxP."""
     path = options.records / SEGMENTS
     found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
     if recipe == "best":

@@ -2,11 +2,12 @@
 
     python benchmarks/training_step.py [--turns 4] [--steps 3] [--precision bf16] [--peer PYTHON]
 
-The same backbone, pairs, batch, length, loss (binary cross-entropy), optimizer (AdamW, clipped at 1), precision; no dropout.
-Both read text: ours prepares documents once and selects and packs as it trains, theirs is given the selected blocks' text and
-tokenizes it in every step. Each trainer runs in a process of its own and waits while the other one takes its turn.
+Both have the same backbone, pairs, batch, length, loss (binary cross-entropy), optimizer (AdamW, clipped at 1) and precision, and
+no dropout. Both read text: KeyBlock's trainer prepares documents once, and selects and packs during training. The peer gets the
+text of the selected blocks and tokenizes it in every step. Each trainer has its own process and waits while the other takes its
+turn.
 
-sentence-transformers' trainer needs `datasets`, which KeyBlock does not: the script makes an environment for it beside this one
+sentence-transformers' trainer needs `datasets`, which KeyBlock does not need: the script creates an environment for it
 (build/peer-trainer), which shares everything else, PyTorch and transformers included. --peer names another Python to use instead.
 """
 
@@ -35,14 +36,14 @@ Rows = list[list[Any]]
 
 
 class Turn(NamedTuple):
-    """Seconds: passed, and computed by all threads of the trainer's process (which other work on the machine moves little)."""
+    """Seconds of wall time, and CPU seconds of the trainer's process, which other work on the machine changes little."""
 
     wall: float
     cpu: float
 
 
 def make_collection(directory: Path) -> None:
-    """Long documents of random words, a BM25 run of random order, two splits."""
+    """Write a collection: long documents of random words, a run in random order, two splits."""
     rng = random.Random(0)
     (directory / "splits").mkdir(parents=True)
     with (directory / "corpus.jsonl").open("w", encoding="utf-8") as corpus:
@@ -60,7 +61,7 @@ def make_collection(directory: Path) -> None:
 
 
 def make_recipe(options: argparse.Namespace) -> Any:
-    """The recipe that both follow."""
+    """The recipe of both trainers."""
     from training.recipe import Recipe
 
     return Recipe.model_validate(
@@ -78,7 +79,7 @@ def make_recipe(options: argparse.Namespace) -> Any:
 
 
 def make_data(directory: Path, options: argparse.Namespace) -> Any:
-    """What our trainer draws from."""
+    """The data of KeyBlock's trainer."""
     from training.collections.collection import Collection
     from training.learning.data import Data
     from training.learning.run_directory import make_pipeline
@@ -91,7 +92,7 @@ def make_data(directory: Path, options: argparse.Namespace) -> Any:
 
 
 def selected_texts(data: Any) -> Rows:
-    """The pairs of all steps as text: each document is the text of the blocks that our step packs of it."""
+    """The pairs of all steps as text; each document is the text of the blocks that KeyBlock's step packs."""
     (source,) = data.sources.values()
     preparation, rows = source.preparation, []
     for step in range(data.recipe.steps):
@@ -107,7 +108,7 @@ def selected_texts(data: Any) -> Rows:
 
 
 def wait_for_turn(step: int, steps: int, began: list[Turn]) -> None:
-    """After each turn of `steps` steps, say what a step took, and wait for the next."""
+    """After each turn of `steps` steps, print a step's time and wait for the next turn."""
     if step % steps == 0:
         if began:
             wall, cpu = time.perf_counter() - began[-1].wall, time.process_time() - began[-1].cpu
@@ -117,7 +118,7 @@ def wait_for_turn(step: int, steps: int, began: list[Turn]) -> None:
 
 
 def train_ours(directory: Path, options: argparse.Namespace) -> None:
-    """KeyBlock's trainer."""
+    """Train with KeyBlock's trainer."""
     from training.learning.loop import Trainer, make_accelerator
     from training.learning.objectives import RankingObjective
     from training.learning.train import make_model
@@ -126,7 +127,7 @@ def train_ours(directory: Path, options: argparse.Namespace) -> None:
         began: list[Turn] = []  # noqa: RUF012  # of the one trainer in this process
 
         def _at_milestones(self) -> None:
-            """Nothing is measured or saved."""
+            """Wait for the next turn; nothing is measured or saved."""
             synchronize()
             wait_for_turn(self.step, options.steps, self.began)
 
@@ -141,7 +142,7 @@ def train_ours(directory: Path, options: argparse.Namespace) -> None:
 
 
 def train_theirs(directory: Path, options: argparse.Namespace) -> None:
-    """sentence-transformers' trainer."""
+    """Train with the trainer of sentence-transformers."""
     from datasets import Dataset
     from sentence_transformers.cross_encoder import CrossEncoder, CrossEncoderTrainer, CrossEncoderTrainingArguments
     from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
@@ -184,7 +185,7 @@ def train_theirs(directory: Path, options: argparse.Namespace) -> None:
 
 
 def synchronize() -> None:
-    """Wait until a GPU has done what it was given."""
+    """Wait until a GPU has finished its work."""
     import torch
 
     if torch.cuda.is_available():
@@ -195,7 +196,7 @@ TRAINERS = {"KeyBlock": train_ours, "sentence-transformers": train_theirs}
 
 
 def peer_python() -> Path:
-    """The Python of an environment with `datasets`, made when there is none; all else is found in this one's."""
+    """The Python of an environment with `datasets`, created if missing; it uses all other packages of this environment."""
     python = PEER / ("Scripts" if os.name == "nt" else "bin") / "python"
     if not (PEER / "made").exists():
         venv.create(PEER, with_pip=True, clear=True)
@@ -210,7 +211,7 @@ def peer_python() -> Path:
 
 @contextmanager
 def worker(name: str, python: Path, directory: Path) -> Iterator[subprocess.Popen[str]]:
-    """A trainer's process, which takes its turn whenever a line is written to it."""
+    """A trainer's process, which takes a turn for each line written to it."""
     command = [str(python), str(Path(__file__).resolve()), *sys.argv[1:], "--worker", name, "--directory", str(directory)]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "TOKENIZERS_PARALLELISM": "true"}
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
@@ -222,7 +223,7 @@ def worker(name: str, python: Path, directory: Path) -> Iterator[subprocess.Pope
 
 
 def take_turn(process: subprocess.Popen[str]) -> Turn:
-    """Seconds a step. Raises RuntimeError when the trainer ended instead."""
+    """Let a trainer take its turn. Returns a step's seconds. Raises RuntimeError if the trainer ended."""
     process.stdin.write("\n")
     process.stdin.flush()
     for line in process.stdout:
@@ -232,7 +233,7 @@ def take_turn(process: subprocess.Popen[str]) -> Turn:
 
 
 def measure(options: argparse.Namespace, directory: Path) -> dict[str, list[Turn]]:
-    """Seconds a step of every turn, by trainer; the first turn, which warms up, is left out."""
+    """The seconds of a step in every turn, by trainer; the first turn, which warms up, is left out."""
     pythons = {"KeyBlock": Path(sys.executable), "sentence-transformers": options.peer or peer_python()}
     taken: dict[str, list[Turn]] = {name: [] for name in TRAINERS}
     with (
@@ -249,7 +250,7 @@ def measure(options: argparse.Namespace, directory: Path) -> dict[str, list[Turn
 
 
 def table(taken: Mapping[str, list[Turn]], options: argparse.Namespace) -> str:
-    """Markdown: what a step took of each, and the median ratio of neighbouring turns."""
+    """A Markdown table of each trainer's time per step, and the median ratio of neighbouring turns."""
     lines = ["| trainer | seconds a step, median (lowest) | CPU seconds a step, median (lowest) | pairs/s |", "|---|---|---|---|"]
     for name, turns in taken.items():
         wall, cpu = ([getattr(turn, clock) for turn in turns] for clock in Turn._fields)
@@ -261,19 +262,19 @@ def table(taken: Mapping[str, list[Turn]], options: argparse.Namespace) -> str:
     )
     load = f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs" if hasattr(os, "getloadavg") else ""
     batch = f"{options.pairs} pairs of {options.budget} tokens, {options.precision}, {options.device}, {threads()} threads"
-    said = f"A step of theirs takes {wall:.2f} times as long as ours, and {cpu:.2f} times the CPU seconds"
-    return "\n".join([*lines, "", f"{said} (median of {options.turns} turns of {options.steps} steps; {batch}; {load})."])
+    ratios = f"A step of theirs takes {wall:.2f} times as long as ours, and {cpu:.2f} times the CPU seconds"
+    return "\n".join([*lines, "", f"{ratios} (median of {options.turns} turns of {options.steps} steps; {batch}; {load})."])
 
 
 def threads() -> int:
-    """Of PyTorch on the CPU; OMP_NUM_THREADS=1 measures best what other work on the machine would disturb."""
+    """PyTorch's CPU threads; on a busy machine measure with OMP_NUM_THREADS=1."""
     import torch
 
     return torch.get_num_threads()
 
 
 def main() -> None:
-    """Measure, or be one of the trainers that are measured."""
+    """Measure both trainers, or, with --worker, run one of them."""
     import torch
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])

@@ -1,12 +1,13 @@
-"""How long the first 2,000 words of a document take to read, by tokenizer and language: CPU milliseconds.
+"""The CPU milliseconds that it takes to read the first 2,000 words of a document, by tokenizer and language.
 
     python -m benchmarks.units [--data ../shared/data/languages] [--languages en de zh th ar] [--documents 20] [--turns 5]
 
-Tokens, their places and the terms of `universal` (or of --analyzer, as JSON), on one thread, in turns: by the tokenizer alone,
-which finds no terms; plainly; and by the compiled reader. The embedded tokenizer (WordPiece), and a Unigram and a byte-level BPE
-one of 30,000 tokens as XLM-R and Qwen have them, trained on other documents of these languages. Documents are put together until
-they have 2,000 words, or where words are not put apart 4,000 characters. Means over documents, medians of turns; `first` is a new
-compiled reader's first time with each document, after those before. Last, how much sooner it is done than the plain way.
+Reading finds tokens, their places, and the terms of `universal` (or of --analyzer, as JSON), on one thread. Three ways take turns:
+the tokenizer alone, which finds no terms; the plain reader; and the compiled reader. The tokenizers are the embedded one
+(WordPiece), and a Unigram and a byte-level BPE tokenizer of 30,000 tokens, like those of XLM-R and Qwen, trained on other documents
+of these languages. Texts are joined until a document has 2,000 words, or 4,000 characters in languages without spaces. Prints means
+over documents as medians of turns; `first` is a new compiled reader's first time with each document, after the documents before.
+The last columns are the speed-up over the plain reader.
 """
 
 import argparse
@@ -38,32 +39,32 @@ def texts_of(directory: Path) -> list[str]:
 
 
 def documents(texts: Sequence[str], count: int) -> list[str]:
-    """As many documents, of the first texts."""
-    apart = len(texts[0].split()) * 10 > len(texts[0])  # of a language with spaces
+    """Join the first texts into `count` documents."""
+    spaced = len(texts[0].split()) * 10 > len(texts[0])  # whether the language has spaces
     made, rest = list[str](), iter(texts)
     while len(made) < count:
         document = ""
-        while (len(document.split()) if apart else len(document) / CHARACTERS * WORDS) < WORDS:
+        while (len(document.split()) if spaced else len(document) / CHARACTERS * WORDS) < WORDS:
             document += next(rest) + "\n\n"
-        made.append(" ".join(document.split(" ")[:WORDS]) if apart else document[:CHARACTERS])
+        made.append(" ".join(document.split(" ")[:WORDS]) if spaced else document[:CHARACTERS])
     return made
 
 
 def milliseconds(work: Callable[[], object]) -> float:
-    """CPU time of this thread."""
+    """Run the work; returns this thread's CPU milliseconds."""
     started = time.thread_time()
     work()
     return (time.thread_time() - started) * 1000
 
 
 def read(reader: Reader, text: str) -> None:
-    """A text, with the terms of all of it."""
+    """Read a text with all its terms."""
     (reading,) = reader.read([text])
     reading.terms(np.zeros(1, np.int32), np.asarray([len(text)], np.int32))
 
 
 def times(tokenizer: Tokenizer, analyzer: Analyzer, texts: Sequence[str], turns: int) -> list[float]:
-    """Of a document: by the tokenizer, plainly, and by the compiled reader, its first turn and later ones."""
+    """Milliseconds a document: of the tokenizer, the plain reader, and the compiled reader at first and later."""
     plain, compiled = Reader(tokenizer, analyzer, compiled=False), Reader(tokenizer, analyzer)
     first = statistics.mean(milliseconds(lambda: read(compiled, text)) for text in texts)  # noqa: B023
     ways = [lambda text: tokenizer.encode([text]), lambda text: read(plain, text), lambda text: read(compiled, text)]

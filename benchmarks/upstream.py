@@ -1,13 +1,13 @@
-"""KeyBlock in front of a reranker that runs already: what it adds to the upstream's own time, and what it does when that fails.
+"""KeyBlock in front of another reranker, the upstream: the time that it adds, and its answers when the upstream fails.
 
     python -m benchmarks.upstream [--url http://HOST:PORT/rerank] [--queries 20] [--documents 20] [--words 2000]
     python -m benchmarks.upstream --infinity MODEL --import BUNDLE --collection ../shared/data/squad-far --queries 100 --documents 5
 
-The upstream is another keyblock-serve on the embedded bundle, or infinity-emb's own server on a checkpoint, or what runs at --url.
-Each query is ranked through KeyBlock; then the upstream is asked directly about the very passages that KeyBlock chose, and both
-rankings are compared. With --import the same query goes to the same checkpoint's bundle, in this process, and those rankings are
-compared too, and each that differs is told of. An upstream that was started here is then busy (a proxy before it answers 429),
-slower than the deadline, stopped with SIGSTOP, killed and started again, and the answers in front of it are timed.
+The upstream is another keyblock-serve on the embedded bundle, infinity-emb's own server on a checkpoint, or a server at --url. Each
+query is ranked through KeyBlock. Then the upstream ranks the same passages directly, and both rankings are compared. With --import
+the same query is also ranked by the same checkpoint's bundle in this process; each ranking that differs is printed. An upstream
+that was started here is then made to fail: it is busy (a proxy answers 429), slower than the deadline, stopped with SIGSTOP,
+killed, and started again. KeyBlock's answers are timed throughout.
 """
 
 import argparse
@@ -34,13 +34,13 @@ from service.settings import DEFAULT_BUNDLE
 from training.collections.collection import Collection
 from training.evaluation.evaluate import sample
 
-SECONDS, PATIENCE = 60, 5  # for an answer; for the upstream when it fails
-ASKED = {"raw_scores": True, "return_blocks": True}
-DEADLINE_MS = 100  # less than any upstream takes here
-FAILURES = 5  # requests that meet each failure
+SECONDS, PATIENCE = 60, 5  # timeout of an answer; timeout of the upstream in the failures
+FIELDS = {"raw_scores": True, "return_blocks": True}
+DEADLINE_MS = 100  # less than the time of any upstream here
+FAILURES = 5  # requests during each failure
 ALWAYS = 1_000_000
-AWAY = 3  # seconds after which it is tried again
-TELLING = 1e-3  # a difference of logits that fp32 does not explain
+AWAY = 3  # seconds after which the upstream is tried again
+TOLERANCE = 1e-3  # a larger difference of logits is not explained by fp32
 
 
 class Timed(NamedTuple):
@@ -51,14 +51,14 @@ class Timed(NamedTuple):
 
 
 class Infinity:
-    """infinity-emb's server, in one thread, where a Service would be."""
+    """infinity-emb's server with one thread, in place of a Service."""
 
     def __init__(self, model: Path, peers: Path, log: Path, port: int) -> None:
         self._server = Server(python_of(INFINITY, peers), model, 1, log, port)
         self.process = self._server.process
 
     def kill(self) -> None:
-        """End the process as a machine's failure does."""
+        """Kill the process, as a machine's failure would."""
         self.process.kill()
         self.process.wait()
 
@@ -89,9 +89,9 @@ def main(options: argparse.Namespace) -> None:
         with front(logs, url, SECONDS) as service:
             compare(service.url, url, requests, imported)
         with BusyProxy(url) as proxy, front(logs, proxy.url, PATIENCE) as service:
-            keep_it_busy(service.url, proxy, requests[0])
+            measure_busy(service.url, proxy, requests[0])
         with front(logs, url, PATIENCE) as service:
-            break_it(service.url, upstream, start, requests[0])
+            measure_failures(service.url, upstream, start, requests[0])
 
 
 def requests_of(options: argparse.Namespace) -> list[Request]:
@@ -109,19 +109,19 @@ def requests_of(options: argparse.Namespace) -> list[Request]:
 
 @contextmanager
 def front(logs: Path, url: str, seconds: int) -> Iterator[Service]:
-    """KeyBlock in front of the upstream, which has so long for a request."""
+    """KeyBlock in front of the upstream, with a timeout of `seconds` for it."""
     with Service(1, logs / "front", upstream=url, upstream_timeout_ms=1000 * seconds) as service:
         yield service
 
 
 @cache
 def client() -> httpx.Client:
-    """One for all requests: a new one takes tens of milliseconds."""
+    """The client of all requests: to create one takes tens of milliseconds."""
     return httpx.Client(timeout=SECONDS)
 
 
 def post(url: str, query: str, documents: list[str], **options: Any) -> Timed:
-    """A request that must be answered with 200."""
+    """Send a request. Raises HTTPStatusError unless it is answered with 200."""
     started = time.perf_counter()
     response = client().post(url, json={"query": query, "documents": documents, **options})
     took = time.perf_counter() - started
@@ -130,11 +130,11 @@ def post(url: str, query: str, documents: list[str], **options: Any) -> Timed:
 
 
 def compare(front_url: str, upstream_url: str, requests: list[Request], imported: Ranker | None) -> None:
-    """What KeyBlock adds, and whether its ranking is the upstream's of the same passages, and the import's."""
+    """Print the time that KeyBlock adds, and how its rankings agree with the upstream's of the same passages and the import's."""
     post(f"{front_url}/rerank", "warm", ["up"])
-    rows, direct, beside = [], Same("the same passages, asked directly"), Same("the import")
+    rows, direct, by_import = [], Agreement("the same passages, asked directly"), Agreement("the import")
     for query, documents, _ in requests:
-        answer = post(f"{front_url}/rerank", query, documents, **ASKED)
+        answer = post(f"{front_url}/rerank", query, documents, **FIELDS)
         if answer.body["meta"]["degraded"]:
             raise SystemExit(f"the upstream has not scored all: {answer.body['meta']['warnings']}")
         stages, results = answer.body["meta"]["timings_ms"], answer.body["results"]
@@ -148,33 +148,35 @@ def compare(front_url: str, upstream_url: str, requests: list[Request], imported
         direct.add(query, found, best)
         if imported is not None:
             own = imported.rank(query, documents, raw_scores=True)
-            beside.add(query, found, {one.index: one.relevance_score for one in own})
+            by_import.add(query, found, {one.index: one.relevance_score for one in own})
         rest = answer.milliseconds - stages["upstream"] - stages["prepare"]
         rows.append((answer.milliseconds, stages["upstream"], stages["prepare"], rest, alone.milliseconds))
     names = ("through KeyBlock", "of it the upstream", "of it preparation", "of it all else", "the same passages, asked directly")
     for name, values in zip(names, zip(*rows, strict=True), strict=True):
         highest = sorted(values)[int(0.9 * len(values))]
         print(f"{name:35} {statistics.median(values):8.1f} ms (median of {len(rows)} queries; nine of ten under {highest:.1f})")
-    for one in (direct, beside):
+    for one in (direct, by_import):
         if one.queries:
             print(one)
 
 
-class Same:
-    """Counts in how many queries two rankings are the same, and how far their scores are apart; prints each that differs."""
+class Agreement:
+    """Counts the queries with equal rankings and the largest difference of scores; prints each query that differs."""
 
     def __init__(self, name: str) -> None:
         self.name, self.queries, self._same, self._furthest = name, 0, 0, 0.0
 
     def add(self, query: str, found: dict[int, float], expected: dict[int, float]) -> None:
-        """Compare the logits of one query's documents, both best first."""
+        """Compare the logits of one query's documents; `found` is best first."""
         apart = max(abs(found[n] - expected[n]) for n in found)
         same = sorted(expected, key=lambda n: -expected[n]) == list(found)
         self.queries += 1
         self._same += same
         self._furthest = max(self._furthest, apart)
-        if not same or apart > TELLING:
-            pairs = [f"{n}: {found[n]:.5f}, {expected[n]:.5f}" for n in found if abs(found[n] - expected[n]) > TELLING or not same]
+        if not same or apart > TOLERANCE:
+            pairs = [
+                f"{n}: {found[n]:.5f}, {expected[n]:.5f}" for n in found if abs(found[n] - expected[n]) > TOLERANCE or not same
+            ]
             print(f"{self.name}, {query!r}: the same order: {same}; logits by document {'; '.join(pairs)}", flush=True)
 
     def __str__(self) -> str:
@@ -184,8 +186,8 @@ class Same:
         )
 
 
-def tell(what: str, front_url: str, request: Request, before: Callable[[], None] | None = None, **options: Any) -> None:
-    """Ask a few times, each time after `before`, and print how long it took and what the answers say."""
+def measure_case(name: str, front_url: str, request: Request, before: Callable[[], None] | None = None, **options: Any) -> None:
+    """Send a request a few times, each time after `before`, and print the times and the answers' warnings."""
     answers = []
     for _ in range(FAILURES):
         if before is not None:
@@ -193,32 +195,32 @@ def tell(what: str, front_url: str, request: Request, before: Callable[[], None]
         answers.append(post(f"{front_url}/rerank", request.query, request.documents, **options))
     degraded = sum(one.body["meta"]["degraded"] for one in answers)
     took = [one.milliseconds for one in answers]
-    said = {warning for one in answers for warning in one.body["meta"]["warnings"]}
-    line = f"{what:35} {statistics.median(took):8.1f} ms, {max(took):.1f} at most; {degraded} of {FAILURES} degraded, all 200"
-    print(line, *sorted(said), sep="\n    ", flush=True)
+    warnings = {warning for one in answers for warning in one.body["meta"]["warnings"]}
+    line = f"{name:35} {statistics.median(took):8.1f} ms, {max(took):.1f} at most; {degraded} of {FAILURES} degraded, all 200"
+    print(line, *sorted(warnings), sep="\n    ", flush=True)
 
 
-def keep_it_busy(front_url: str, proxy: BusyProxy, request: Request) -> None:
-    """The upstream answers 429 once in each request, and then to all of them."""
-    tell("as usual, behind the proxy", front_url, request)
+def measure_busy(front_url: str, proxy: BusyProxy, request: Request) -> None:
+    """Measure while the upstream answers 429 once in each request, and then always."""
+    measure_case("as usual, behind the proxy", front_url, request)
     for name, times in (("once", 1), ("always", ALWAYS)):
-        tell(f"answers 429 {name}, Retry-After 1", front_url, request, partial(setattr, proxy, "busy", times))
+        measure_case(f"answers 429 {name}, Retry-After 1", front_url, request, partial(setattr, proxy, "busy", times))
 
 
-def break_it(front_url: str, upstream: Upstream, start: Callable[[], Upstream], request: Request) -> None:
-    """The upstream is slow, hangs, is killed and comes back: what comes in front of it, and how soon."""
-    tell("as usual", front_url, request)
-    tell(f"slower than deadline_ms {DEADLINE_MS}", front_url, request, deadline_ms=DEADLINE_MS)
+def measure_failures(front_url: str, upstream: Upstream, start: Callable[[], Upstream], request: Request) -> None:
+    """Measure while the upstream is slow, hangs, is killed and comes back."""
+    measure_case("as usual", front_url, request)
+    measure_case(f"slower than deadline_ms {DEADLINE_MS}", front_url, request, deadline_ms=DEADLINE_MS)
     os.kill(upstream.process.pid, signal.SIGSTOP)
-    tell(f"hangs, deadline_ms {DEADLINE_MS}", front_url, request, deadline_ms=DEADLINE_MS)
-    tell(f"hangs, no deadline ({PATIENCE} s allowed)", front_url, request)
+    measure_case(f"hangs, deadline_ms {DEADLINE_MS}", front_url, request, deadline_ms=DEADLINE_MS)
+    measure_case(f"hangs, no deadline ({PATIENCE} s allowed)", front_url, request)
     upstream.kill()
     time.sleep(AWAY)
-    tell("killed", front_url, request)
+    measure_case("killed", front_url, request)
     again = start()
     try:
         time.sleep(AWAY)
-        tell("back again", front_url, request)
+        measure_case("back again", front_url, request)
     finally:
         again.kill()
 

@@ -1,11 +1,11 @@
-"""What vectors cost: milliseconds and bytes a document, and of a request's preparation and selection, beside BM25 alone.
+"""The cost of vectors against BM25 alone: milliseconds of a request's preparation and selection, and bytes a document.
 
     python -m benchmarks.vectors [--data DATA/squad-articles] [--table TABLE.npz] [--dimensions 128] [--documents 100]
 
-In turns, on one thread, with the embedded bundle's tokenizer and frequencies: the preparation of the documents, and the selection
-of their blocks for a query, by BM25, by vectors and by both. Medians of CPU time, and ratios to BM25. Without --table it is of
-random numbers; its time does not depend on them. Without --data the documents are of random words, which have three times
-as many tokens as English; see benchmarks/preparation.py.
+Measures in turns, on one thread, with the embedded bundle's tokenizer and frequencies: the preparation of documents, and the
+selection of their blocks for a query, by BM25, by vectors and by both. Prints medians of CPU time, and ratios to BM25. Without
+--table the vectors are random numbers, which does not change the time. Without --data the documents are of random words, which have
+three times as many tokens as English; see benchmarks/preparation.py.
 """
 
 import argparse

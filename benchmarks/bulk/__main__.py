@@ -23,21 +23,21 @@ MARKS = {name: f"<!-- {name}: python -m benchmarks.bulk writes from here -->" fo
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and publish, or reckon; the exit code."""
-    asked = parser().parse_args(arguments)
-    large = Large(**{name: getattr(asked, name) for name in Large._fields})
+    options = parser().parse_args(arguments)
+    large = Large(**{name: getattr(options, name) for name in Large._fields})
     if wrong := wrong_numbers(large):
         parser().error(wrong)
-    if asked.reckon:
-        return _reckon(asked.record, large)
+    if options.reckon:
+        return _reckon(options.record, large)
     try:
-        record = measure(asked)
+        record = measure(options)
     except beside.DifferentScoresError as error:
         print(f"benchmarks.bulk: {error}", file=sys.stderr)
         return 1
-    write_record(asked.record, record)
+    write_record(options.record, record)
     for name, text in (("measured", measured(record)), ("reckoned", reckoned(record, large))):
         print(text)
-        put(asked.page, text, MARKS[name])
+        put(options.page, text, MARKS[name])
     return 0
 
 
@@ -50,17 +50,17 @@ def wrong_numbers(large: Large) -> str:
     return ""
 
 
-def measure(asked: argparse.Namespace) -> dict[str, Any]:
+def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Everything, as docs/results/bulk.json keeps it."""
-    lists = beside.read_lists(asked.data, asked.queries)
-    command = f"python -m benchmarks.bulk --data DATA/{asked.data.name} --queries {asked.queries} --rounds {asked.rounds}"
-    run = run_of(command, f"{asked.queries} lists", asked.data.name, ROOT) | {"rounds": asked.rounds}
+    lists = beside.read_lists(options.data, options.queries)
+    command = f"python -m benchmarks.bulk --data DATA/{options.data.name} --queries {options.queries} --rounds {options.rounds}"
+    run = run_of(command, f"{options.queries} lists", options.data.name, ROOT) | {"rounds": options.rounds}
     with tempfile.TemporaryDirectory() as folder:
         return {
             "machine": machine(1),
             "run": run,
-            "stages": stages.measure(lists, asked.data, Path(folder)),
-            "beside": beside.measure(lists, asked.rounds, Path(folder)),
+            "stages": stages.measure(lists, options.data, Path(folder)),
+            "beside": beside.measure(lists, options.rounds, Path(folder)),
         }
 
 

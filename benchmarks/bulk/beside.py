@@ -42,7 +42,7 @@ Scores = dict[tuple[str, str], float]
 
 
 class Ran(NamedTuple):
-    """What asking for all lists took and said.
+    """The time and the scores of ranking all lists.
 
     Attributes:
         wall: seconds by the clock.
@@ -58,7 +58,7 @@ class Ran(NamedTuple):
 
 
 class DifferentScoresError(RuntimeError):
-    """The command and the service do not agree; one line."""
+    """The command and the service give different scores; the message is one line."""
 
 
 def read_lists(data: Path, queries: int) -> list[List]:
@@ -82,7 +82,7 @@ def _rows(path: Path) -> Iterator[dict[str, str]]:
 
 
 def pairs_of(lists: Sequence[List]) -> int:
-    """How many there are."""
+    """The number of pairs of a query and a document."""
     return sum(len(one["documents"]) for one in lists)
 
 
@@ -99,7 +99,7 @@ def ask(service: Service, lists: Sequence[List]) -> Ran:
 
 
 def write_lists(lists: Sequence[List], path: Path) -> Path:
-    """As JSON lines."""
+    """Write the lists as JSON lines."""
     path.write_text("".join(json.dumps(one) + "\n" for one in lists), encoding="utf-8")
     return path
 
@@ -114,10 +114,10 @@ def rank(lists: Sequence[List], work: Path, *options: str) -> Ran:
         with subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True) as process:
             watch = threading.Thread(target=_watch, args=(process, most))
             watch.start()
-            _, said = process.communicate()
+            _, output = process.communicate()
             watch.join()
         if process.returncode:
-            sys.exit(said)
+            sys.exit(output)
         wall, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
         print(f"{pairs_of(lists)} pairs with {' '.join(options)}: {wall:.1f} s", file=sys.stderr, flush=True)
         rows = [
@@ -141,7 +141,7 @@ def _watch(process: "subprocess.Popen[str]", most: dict[str, float]) -> None:
 
 
 def largest_difference(expected: Scores, found: Scores) -> float:
-    """Between two scores of a pair. Raises DifferentScoresError where it is too much, or where the pairs are not the same."""
+    """The largest difference between two scores of a pair. Raises DifferentScoresError if it is too large or the pairs differ."""
     if expected.keys() != found.keys():
         raise DifferentScoresError(
             f"the service scored {len(expected)} pairs, and keyblock-bulk {len(found)}, not all of them the same"

@@ -34,7 +34,7 @@ class Large(NamedTuple):
 
     @property
     def shards(self) -> int:
-        """Of lists."""
+        """The number of shards of lists."""
         return math.ceil(self.pairs / self.shard_pairs)
 
 
@@ -87,12 +87,12 @@ class Plan(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """From the beginning to the end."""
+        """Seconds from the beginning to the end of the job."""
         return self.take_in + self.prepare + self.score
 
 
 def on_cores(large: Large, rates: Rates, cores: int) -> Plan:
-    """The job on so many cores, a worker each."""
+    """The plan of the job on so many cores, a worker each."""
     prepare = large.documents / (rates.prepare * rates.neighbours) / cores + rates.load
     shard = large.shard_pairs / (rates.score * rates.neighbours)
     score = max(math.ceil(large.shards / cores) * shard, large.shards / rates.hand_out) + rates.load
@@ -101,7 +101,7 @@ def on_cores(large: Large, rates: Rates, cores: int) -> Plan:
 
 
 def cores_of_a_gpu(large: Large, rates: Rates) -> int:
-    """That choose the blocks as fast as it scores them."""
+    """The number of cores that choose blocks as fast as a GPU scores them."""
     return math.ceil(large.gpu_pairs / (rates.choose * rates.neighbours))
 
 

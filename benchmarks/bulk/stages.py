@@ -60,7 +60,7 @@ class Timed:
 
 
 class Nothing(Stage):
-    """Shards that are done as soon as they are asked for: what is left is the engine."""
+    """Shards that are done as soon as they are requested, so that only the engine takes time."""
 
     name, unit, runs_model = "nothing", "shards", False
 
@@ -82,7 +82,7 @@ class Nothing(Stage):
 
 
 def measure(lists: Sequence[List], data: Path, work: Path) -> dict[str, float]:
-    """Rates of every stage, and bytes.
+    """The rate of every stage, and sizes in bytes.
 
     Returns:
         `take_in_run`, `take_in_lists`, `score` and `choose` (score, but for the model): pairs a CPU second. `prepare`: documents a
@@ -118,7 +118,7 @@ def _taken_in(out: Path, **given: Any) -> tuple[float, Job]:
 
 
 def _spent(work: Callable[[], object]) -> float:
-    """CPU seconds."""
+    """The CPU seconds of a call."""
     before = time.process_time()
     work()
     return time.process_time() - before

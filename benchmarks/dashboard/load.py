@@ -1,4 +1,4 @@
-"""Load of all kinds, so that everything that is measured has something to show.
+"""Load of all kinds, so that every metric has values to show.
 
 Clients ask one request after the other, so that the load is as much as the machine can do, whatever machine it is; how many there
 are goes by the phase. Some of them have deadlines, hang up, send what is no request, speak TEI's dialect or rank by id.
@@ -33,7 +33,7 @@ class Phase(NamedTuple):
 
 
 class Size(NamedTuple):
-    """Documents and words of a usual request, and documents of a large one."""
+    """Documents and words of a small request, and documents of a large one."""
 
     documents: int = 10
     words: int = 200
@@ -53,8 +53,8 @@ class Load:
         self._urls = itertools.cycle(urls)
         self._all = list(urls)
         self._stored = source.request(STORED, size.words).documents
-        usual = [source.request(size.documents, size.words) for _ in range(POOL)]
-        self._usual = [{"query": one.query, "documents": [*one.documents, NOTHING]} for one in usual]
+        small = [source.request(size.documents, size.words) for _ in range(POOL)]
+        self._small = [{"query": one.query, "documents": [*one.documents, NOTHING]} for one in small]
         large = source.request(size.large, size.words)
         self._large = {"query": large.query, "documents": large.documents}
         self._size = size
@@ -86,14 +86,14 @@ class Load:
             await asyncio.sleep(random.expovariate(1 / pause) if pause else 0)
 
     def _body(self, kind: str) -> dict[str, object]:
-        usual = random.choice(self._usual)
+        small = random.choice(self._small)
         if kind in ("large", "gone"):
             return self._large
         if kind == "hurried":
             return self._large | {"deadline_ms": random.choice(DEADLINES)}
         if kind == "tei":
-            return {"query": usual["query"], "texts": usual["documents"]}
+            return {"query": small["query"], "texts": small["documents"]}
         if kind == "id":
-            asked = random.sample(range(STORED + 4), self._size.documents)  # some are unknown
-            return {"query": usual["query"], "documents": [{"id": str(number)} for number in asked]}
-        return usual
+            numbers = random.sample(range(STORED + 4), self._size.documents)  # some are unknown
+            return {"query": small["query"], "documents": [{"id": str(number)} for number in numbers]}
+        return small

@@ -21,7 +21,7 @@ Answers = list[tuple[Query, list[Line]]]
 
 
 def draw(board: Board, prometheus: Prometheus, start: float, end: float) -> Figure:
-    """The dashboard between two times."""
+    """Draw the dashboard between two times."""
     height = sum(1 + _row_height(row.panels) for row in board.rows)
     figure = Figure(figsize=(WIDTH, (height + 2) * UNIT_HEIGHT), dpi=DPI, facecolor="#f4f5f5")
     figure.text(0.008, 1 - 1.1 / (height + 2), board.title, fontsize=17, color=INK, va="center")

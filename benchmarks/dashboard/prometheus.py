@@ -22,7 +22,7 @@ _LABEL = re.compile(r"{{(\w+)}}")
 
 
 def installed() -> bool:
-    """Whether it is there."""
+    """Whether Prometheus is installed."""
     return shutil.which("prometheus") is not None and shutil.which("promtool") is not None
 
 
@@ -40,12 +40,12 @@ class Line(NamedTuple):
     values: list[float]
 
     def name(self, legend: str) -> str:
-        """What Grafana calls it."""
+        """The name of the series in Grafana's legend."""
         return _LABEL.sub(lambda found: self.labels.get(found[1], ""), legend)
 
 
 class Prometheus:
-    """Runs while it is entered.
+    """A Prometheus that runs while its context is entered.
 
     Args:
         directory: for its configuration and its data.
@@ -103,7 +103,7 @@ class Prometheus:
         raise RuntimeError(f"prometheus was not ready after {START_SECONDS} s, or has ended")
 
     def ask(self, path: str, **parameters: object) -> Any:
-        """What its interface answers. Raises ValueError with what is wrong."""
+        """The answer of Prometheus's API. Raises ValueError with its error."""
         answer = self._client.get(path, params={name: str(value) for name, value in parameters.items()})
         body = json.loads(answer.content)
         if body["status"] != "success":

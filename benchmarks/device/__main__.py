@@ -88,11 +88,11 @@ class Measured:
 
     @property
     def of_model(self) -> float:
-        """Of that, the model's process: however many others there are, it is one."""
+        """Milliseconds a document of the model's process, of which there is one however many fronts there are."""
         return sum(self.cpu.get(kind, 0.0) for kind in (CALLS, KINDS["model"], BESIDE))
 
     def reachable(self, cores: int) -> float:
-        """Documents a second that the figures allow so many cores: their time, and one interpreter lock."""
+        """Documents a second that so many cores can reach, bounded by their time and by one interpreter lock."""
         return min(1000 * cores / self.total, 1000 / (self.under_lock or 1e-9))
 
 
@@ -125,13 +125,13 @@ def write_bodies(folder: Path, documents: int, words: int) -> dict[str, list[Pat
     source = invented(DEFAULT_BUNDLE / TOKENIZER_FILE)
     paths: dict[str, list[Path]] = {"new": [], "by id": []}
     for number in range(BODIES):
-        asked = source.request(documents, words)
-        named = [{"id": f"{number}-{place}", "text": text} for place, text in enumerate(asked.documents)]
+        request = source.request(documents, words)
+        named = [{"id": f"{number}-{place}", "text": text} for place, text in enumerate(request.documents)]
         by_id = [{"id": one["id"]} for one in named]
         for way, listed in (("new", named), ("by id", by_id)):
             paths[way].append(folder / f"{way}-{number}.json")
             paths[way][-1].write_text(
-                json.dumps({"query": asked.query, "documents": listed, "top_n": len(listed)}), encoding="utf-8"
+                json.dumps({"query": request.query, "documents": listed, "top_n": len(listed)}), encoding="utf-8"
             )
     return paths
 
@@ -148,7 +148,7 @@ def started(folder: Path, threads: int, processes: int, options: argparse.Namesp
 
 
 def store(service: Service, bodies: list[Path]) -> None:
-    """Keep all documents by their ids."""
+    """Store all documents by their ids."""
     for body in bodies:
         lines = "\n".join(json.dumps(one) for one in json.loads(body.read_bytes())["documents"])
         headers = {"Content-Type": "application/x-ndjson"}
@@ -156,7 +156,7 @@ def store(service: Service, bodies: list[Path]) -> None:
 
 
 def measure(service: Service, way: str, paths: list[Path], size: tuple[int, int], options: argparse.Namespace) -> Measured:
-    """Ask for a while a service of so many threads and processes. Raises RuntimeError where an answer failed."""
+    """Measure a service of so many threads and processes under load. Raises RuntimeError if an answer failed."""
     threads, processes = size
     # of each client: enough that every thread has work, the device's queue too, and that no front goes without connections
     connections = max(2, threads + 1) if processes == 1 else 4 * max(threads, processes)
@@ -166,11 +166,11 @@ def measure(service: Service, way: str, paths: list[Path], size: tuple[int, int]
         spied = (
             pool.submit(spy, options.py_spy, service.process.pid, options.seconds) if options.py_spy and processes == 1 else None
         )
-        told = run_clients(service.port, connections, options.seconds, paths)
+        reports = run_clients(service.port, connections, options.seconds, paths)
     after = ledger(service, processes)
-    answered = sum(one["answers"] for one in told)
-    if not answered or any(one["failures"] for one in told):
-        raise RuntimeError(f"{way}, {threads} threads, {processes} processes: {told}")
+    answered = sum(one["answers"] for one in reports)
+    if not answered or any(one["failures"] for one in reports):
+        raise RuntimeError(f"{way}, {threads} threads, {processes} processes: {reports}")
     rate = answered * options.documents / options.seconds
     wall = after["at"] - before["at"]
     done = rate * wall  # what is asked for at the end is answered after it
@@ -179,13 +179,13 @@ def measure(service: Service, way: str, paths: list[Path], size: tuple[int, int]
     cpu[NATIVE] = max(1000 * (after["cpu"] - before["cpu"]) / done - sum(cpu.values()), 0.0)
     steps = {kind: milliseconds(_by_step(before, kind), _by_step(after, kind), done) for kind in ("cpu", "wall")}
     waits = {step: steps["wall"][step] / spent for step, spent in steps["cpu"].items() if spent > 1e-4}
-    clients = 1000 * sum(one["cpu"] for one in told) / (answered * options.documents)
+    clients = 1000 * sum(one["cpu"] for one in reports) / (answered * options.documents)
     busy = (after["device"]["busy"] - before["device"]["busy"]) / wall
     return Measured(way, threads, rate, rate / options.rate, busy, cpu, steps["cpu"], waits, clients, locked, hot, processes)
 
 
 def run_clients(port: int, connections: int, seconds: float, paths: list[Path]) -> list[dict[str, Any]]:
-    """What the processes say that ask."""
+    """The reports of the client processes."""
     command = [sys.executable, "-m", "benchmarks.device.client", str(port), str(connections), str(seconds)]
     shares = [paths[number::CLIENTS] for number in range(CLIENTS)]
     running = [subprocess.Popen([*command, *map(str, share)], stdout=subprocess.PIPE) for share in shares]
@@ -193,20 +193,20 @@ def run_clients(port: int, connections: int, seconds: float, paths: list[Path]) 
 
 
 def ledger(service: Service, processes: int) -> dict[str, Any]:
-    """See Ledger; of all processes."""
+    """The sums of all processes; see Ledger."""
     if processes > 1:
         return ledgers(service.process.pid, Path(os.environ[LEDGERS]))
-    told: dict[str, Any] = httpx.get(service.url + PATH, timeout=600).json()
-    return told
+    report: dict[str, Any] = httpx.get(service.url + PATH, timeout=600).json()
+    return report
 
 
 def milliseconds(before: dict[str, float], after: dict[str, float], documents: float) -> dict[str, float]:
-    """A document, by key."""
+    """Milliseconds a document between two sums of seconds, by key."""
     return {key: 1000 * (seconds - before.get(key, 0.0)) / documents for key, seconds in after.items()}
 
 
-def _by_step(told: dict[str, Any], kind: str) -> dict[str, float]:
-    return {step: sums[kind] for step, sums in told["steps"].items()}
+def _by_step(report: dict[str, Any], kind: str) -> dict[str, float]:
+    return {step: sums[kind] for step, sums in report["steps"].items()}
 
 
 def spy(program: str, process: int, seconds: float) -> tuple[float, list[str]]:
@@ -242,7 +242,7 @@ def innermost(stacks: str) -> dict[str, int]:
 
 
 def tell(one: Measured) -> None:
-    """Print it."""
+    """Print a measurement."""
     print(f"{one.way}, {one.threads} threads, {one.processes} processes: {one.rate:.0f} documents a second, ", end="")
     print(f"{one.share:.1%} of the device's rate; ", end="")
     print(f"the device is busy for {one.busy:.1%} of the time; clients take {one.clients:.2f} ms a document")
@@ -260,7 +260,7 @@ def tell(one: Measured) -> None:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Of the command line."""
+    """The command line."""
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--threads", type=int, nargs="*", default=[1, 2, 4], help="that prepare; none: the model's thread alone")
     made.add_argument("--processes", type=int, nargs="+", default=[1])

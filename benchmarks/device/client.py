@@ -29,7 +29,7 @@ class Load:
         self._lock = threading.Lock()
 
     def run(self, connections: int, seconds: float) -> None:
-        """Ask for so long."""
+        """Send requests for so many seconds."""
         until = time.perf_counter() + seconds
         threads = [threading.Thread(target=self._ask, args=(number, until)) for number in range(connections)]
         for thread in threads:

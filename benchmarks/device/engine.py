@@ -21,7 +21,7 @@ QUERY_TOKENS = 12
 
 
 class Fed(NamedTuple):
-    """What came of it.
+    """The rate and processor time of the engine alone.
 
     Attributes:
         rate: sequences a second.

@@ -1,4 +1,4 @@
-"""Processor time of the service by the kind of work, told at a path of its own."""
+"""Processor time of the service by kind of work, served at a path of its own."""
 
 import functools
 import resource
@@ -33,7 +33,7 @@ STEPS: dict[str, tuple[Any, str]] = {
 
 
 class Ledger:
-    """Sums from the start of the process.
+    """Sums of processor time since the start of the process.
 
     Args:
         device: whose time is told beside.

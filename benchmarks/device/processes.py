@@ -1,4 +1,4 @@
-"""The processes of `keyblock-serve --processes` in front of a simulated device, and what the processor time of all of them is.
+"""The processes of `keyblock-serve --processes` in front of a simulated device, and the processor time of all of them.
 
 Each writes its ledger to the folder that LEDGERS names, when it is sent SIGUSR2.
 """
@@ -52,7 +52,7 @@ async def preparing(order: Order, control: Control) -> int:
 
 
 def write_when_asked(ledger: Ledger) -> None:
-    """Have SIGUSR2 write it, and say that it may be sent."""
+    """Let SIGUSR2 write the ledger to a file, and mark the process as ready for the signal."""
     path = Path(os.environ[LEDGERS], str(os.getpid()))
 
     def write(_number: int, _frame: FrameType | None) -> None:
@@ -66,13 +66,13 @@ def write_when_asked(ledger: Ledger) -> None:
 def ledgers(supervisor: int, folder: Path) -> dict[str, Any]:
     """The sums of all processes that this one has started."""
     found = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text(encoding="utf-8").split()
-    told = {child: _ledger_of(int(child), folder / child) for child in found}
+    by_child = {child: _ledger_of(int(child), folder / child) for child in found}
     of_model = {child for child in found if f"{__name__}:device" in Path(f"/proc/{child}/cmdline").read_text(encoding="utf-8")}
-    return merged([told[child] for child in found if child not in of_model], *[told[child] for child in of_model])
+    return merged([by_child[child] for child in found if child not in of_model], *[by_child[child] for child in of_model])
 
 
 def merged(fronts: list[dict[str, Any]], model: dict[str, Any]) -> dict[str, Any]:
-    """One ledger of several: threads of the model's process are told apart."""
+    """One ledger of several; the threads of the model's process keep entries of their own."""
     threads, steps = Counter(), {}
     for one in fronts:
         threads.update(one["threads"])
@@ -92,5 +92,5 @@ def _ledger_of(pid: int, path: Path) -> dict[str, Any]:
     os.kill(pid, signal.SIGUSR2)
     while not path.exists():
         time.sleep(WAIT_SECONDS)
-    told: dict[str, Any] = json.loads(path.read_bytes())
-    return told
+    found: dict[str, Any] = json.loads(path.read_bytes())
+    return found

@@ -16,7 +16,7 @@ _LIBC = ctypes.CDLL(None)
 
 
 class SimulatedDevice:
-    """In the place of a `keyblock.runtime.session.Session`: it sleeps, and holds neither a core nor the interpreter lock meanwhile.
+    """Stands in for a `keyblock.runtime.session.Session`: it sleeps, and holds neither a core nor the interpreter lock meanwhile.
 
     Args:
         rate: sequences of 128 tokens a second, in batches without end; padding takes as long as tokens.
@@ -35,11 +35,11 @@ class SimulatedDevice:
 
     @classmethod
     def from_environment(cls) -> Self:
-        """The device that variables tell of."""
+        """The device that the environment variables describe."""
         return cls(float(os.environ[RATE]), float(os.environ[LAUNCH]))
 
     def seconds(self, rows: int, length: int) -> float:
-        """That a batch takes."""
+        """Seconds that a batch takes."""
         return self._launch + rows * length / (LENGTH * self._rate)
 
     def score(self, ids: Ints, types: Ints, mask: Ints) -> NDArray[np.float32]:

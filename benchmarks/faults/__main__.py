@@ -48,12 +48,12 @@ FAULTS: tuple[Callable[[Path], str], ...] = (
 
 
 def name_of(fault: Callable[[Path], str]) -> str:
-    """As the command line has it."""
+    """The name of a fault on the command line."""
     return fault.__name__.replace("_", "-")
 
 
 def main(options: argparse.Namespace) -> int:
-    """Do each, print what happened; the exit code."""
+    """Do each fault and print what happened; returns the exit code."""
     rows, bad = [], 0
     for fault in FAULTS:
         if options.only and name_of(fault) not in options.only:
@@ -68,7 +68,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def done(fault: Callable[[Path], str]) -> tuple[bool, str]:
-    """Whether all held under it, and what happened."""
+    """Whether everything held under a fault, and what happened."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         try:

@@ -27,7 +27,7 @@ MOST_MEBIBYTES = 500  # that a service may grow by
 
 @dataclass
 class Watched:
-    """What a service was like under a fault.
+    """Memory and health of a service under a fault.
 
     Attributes:
         mebibytes: that its memory grew by, at its peak.
@@ -47,23 +47,23 @@ def stored_many_times(folder: Path) -> str:
         line = json.dumps({"id": "huge", "text": "a b c d. " * (HUGE_CHARS // 9)})
         must(it.client.put("/documents", content=line.encode()).status_code == 200, "it cannot be stored")
         it.post({"query": "river", "documents": [{"id": "huge"}]})
-        with watched(it) as seen:
+        with watched(it) as record:
             answer = it.post({"query": "river", "documents": [{"id": "huge"}] * ASKED})
         must(answer.status_code == 200, f"it was answered {answer.status_code} {answer.text[:200]}")
         must(len({result["relevance_score"] for result in answer.json()["results"]}) == 1, "its scores differ")
-        must(seen.mebibytes < MOST_MEBIBYTES, str(seen))
-        return f"200, and all scores are equal; {seen}"
+        must(record.mebibytes < MOST_MEBIBYTES, str(record))
+        return f"200, and all scores are equal; {record}"
 
 
 def line_of_lists(folder: Path) -> str:
     """One line of PUT /documents: 6 KB of zstd that unpack to 63 MiB of lists."""
     line = zstandard.compress(b'{"id": "a", "text": [' + b"[]," * (21 * MIB) + b"[]]}\n")
     with drill(folder, store=folder / "store") as it:
-        with watched(it) as seen:
+        with watched(it) as record:
             answer = it.client.put("/documents", content=line, headers={"content-encoding": "zstd"})
         must(answer.status_code == 422, f"it was answered {answer.status_code}")
-        must(seen.mebibytes < MOST_MEBIBYTES, str(seen))
-        return f"{len(line):,} bytes: 422 `{answer.json()['message']}`; {seen}"
+        must(record.mebibytes < MOST_MEBIBYTES, str(record))
+        return f"{len(line):,} bytes: 422 `{answer.json()['message']}`; {record}"
 
 
 def words_of_100_letters(folder: Path) -> str:
@@ -75,18 +75,18 @@ def words_of_100_letters(folder: Path) -> str:
     with drill(folder) as it:
         statuses: Counter[str] = Counter()
         threads = [threading.Thread(target=_attack, args=(it.service.url, packed, statuses)) for _ in range(PACKED)]
-        with watched(it) as seen:
+        with watched(it) as record:
             for thread in threads:
                 thread.start()
             others = [_seconds(it) for _ in range(10)]
             for thread in threads:
                 thread.join()
         late = _seconds(it)
-        must(max(seen.live) < MOST_LIVE_SECONDS, str(seen))
+        must(max(record.live) < MOST_LIVE_SECONDS, str(record))
         answers = ", ".join(f"{number} x {what}" for what, number in sorted(statuses.items()))
         beside, after = 1000 * statistics.median(others), 1000 * late
         small = f"meanwhile a small request takes {beside:.0f} ms, and afterwards {after:.0f} ms"
-        return f"{len(packed):,} bytes each: {answers}; {small}; {seen}"
+        return f"{len(packed):,} bytes each: {answers}; {small}; {record}"
 
 
 def _attack(url: str, packed: bytes, statuses: Counter[str], seconds: float = PATIENCE) -> None:
@@ -106,7 +106,7 @@ def _seconds(it: Drill) -> float:
 @contextmanager
 def watched(it: Drill) -> Iterator[Watched]:
     """Watch the memory of the service and ask for its health until the block ends."""
-    seen, stop = Watched(), threading.Event()
+    record, stop = Watched(), threading.Event()
     before = _mebibytes(it.service.process.pid)
 
     def watch() -> None:
@@ -114,20 +114,20 @@ def watched(it: Drill) -> Iterator[Watched]:
             while not stop.is_set():
                 started = time.perf_counter()
                 client.get("/health/live")
-                seen.live.append(time.perf_counter() - started)
-                seen.mebibytes = max(seen.mebibytes, _mebibytes(it.service.process.pid) - before)
+                record.live.append(time.perf_counter() - started)
+                record.mebibytes = max(record.mebibytes, _mebibytes(it.service.process.pid) - before)
                 stop.wait(0.02)
 
     thread = threading.Thread(target=watch)
     thread.start()
     try:
-        yield seen
+        yield record
     finally:
         stop.set()
         thread.join()
 
 
 def _mebibytes(pid: int) -> float:
-    """What a process holds in memory."""
+    """The memory of a process, in MiB."""
     (line,) = (line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS"))
     return int(line.split()[1]) / 1024

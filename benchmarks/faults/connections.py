@@ -45,7 +45,7 @@ def idle_connections(folder: Path) -> str:
 def endless_head(folder: Path) -> str:
     """100 MiB of header lines on one connection."""
     line = b"".join(b"name-%d: value\r\n" % n for n in range(10_000))
-    with drill(folder) as it, it.asking() as asked:
+    with drill(folder) as it, it.asking() as tally:
         before = memory(it)
         with connections(it.service.port, 1) as (one,):
             sent = flood(one, b"GET / HTTP/1.1\r\n", line, ENDLESS)
@@ -55,7 +55,7 @@ def endless_head(folder: Path) -> str:
         must(grown < 20 * MIB, f"memory has grown by {grown / MIB:.0f} MiB")
     return (
         f"431, and the connection is closed after {sent / MIB:.1f} MiB; memory grows by {grown / MIB:.0f} MiB; "
-        f"other clients: {asked.check()}"
+        f"other clients: {tally.check()}"
     )
 
 
@@ -141,7 +141,7 @@ def slow_uploads(folder: Path) -> str:
 
 def beside_floods(folder: Path, start: bytes, more: bytes, number: int, allowed: set[int]) -> str:
     """What clients and /health/live see while so many connections send without end, each opened again when it is closed."""
-    with drill(folder) as it, it.asking() as asked:
+    with drill(folder) as it, it.asking() as tally:
         before, stop, statuses, sent = memory(it), threading.Event(), set[int](), [0]
 
         def attack() -> None:
@@ -165,7 +165,7 @@ def beside_floods(folder: Path, start: bytes, more: bytes, number: int, allowed:
     return (
         f"{outcome}, and each connection is closed; {sent[0] / MIB:.0f} MiB were sent, memory grows by {grown / MIB:.0f} MiB; "
         f"/health/live: median {1000 * statistics.median(took):.0f} ms, worst {1000 * max(took):.0f} ms; "
-        f"other clients: {asked.check()}"
+        f"other clients: {tally.check()}"
     )
 
 
@@ -181,7 +181,7 @@ def flood(one: socket.socket, start: bytes, more: bytes, most: int) -> int:
 
 
 def answered(one: socket.socket) -> int:
-    """The status of the answer; 0 where the connection was closed without one."""
+    """The status of the answer; 0 if the connection was closed without one."""
     one.settimeout(60)
     with suppress(OSError):
         if found := re.match(rb"HTTP/1.1 (\d+) ", one.recv(100)):
@@ -190,19 +190,19 @@ def answered(one: socket.socket) -> int:
 
 
 def memory(it: Drill) -> float:
-    """Bytes of the service's process."""
+    """Memory of the service's process, in bytes."""
     return metric(it, "process_resident_memory_bytes")
 
 
 def metric(it: Drill, name: str) -> float:
-    """What the service measures."""
-    shown = it.client.get("/metrics").text
-    return float(next(line for line in shown.splitlines() if line.startswith(f"{name} ")).rsplit(" ", 1)[1])
+    """The value of a metric of the service."""
+    text = it.client.get("/metrics").text
+    return float(next(line for line in text.splitlines() if line.startswith(f"{name} ")).rsplit(" ", 1)[1])
 
 
 @contextmanager
 def connections(port: int, number: int, receive_bytes: int = 0) -> Iterator[list[socket.socket]]:
-    """So many connections to it, closed in the end; with a small buffer for what is received, where one is given."""
+    """So many connections to the service, closed at the end; with a small receive buffer if one is given."""
     held: list[socket.socket] = []
     try:
         while len(held) < number:
@@ -219,7 +219,7 @@ def connections(port: int, number: int, receive_bytes: int = 0) -> Iterator[list
 
 
 def one_ms(it: Drill) -> float:
-    """What a request takes, in milliseconds; its answer must be right."""
+    """The milliseconds of a request, whose answer must be right."""
     scores: list[float] = []
     took = timed(lambda: scores.extend(it.scores(request("otter"))))
     must(max(abs(a - b) for a, b in zip(scores, it.known["otter"], strict=True)) < 1e-4, "its scores have changed")
@@ -227,12 +227,12 @@ def one_ms(it: Drill) -> float:
 
 
 def timed(work: Callable[[], object]) -> float:
-    """The seconds it takes."""
+    """The seconds that the work takes."""
     started = time.perf_counter()
     work()
     return time.perf_counter() - started
 
 
 def median_ms(it: Drill) -> float:
-    """The median of a few."""
+    """The median milliseconds of a few requests."""
     return statistics.median(one_ms(it) for _ in range(TURNS))

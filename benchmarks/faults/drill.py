@@ -1,4 +1,4 @@
-"""What every fault is done with: a service of its own, requests whose answers are known, and clients that ask all the while."""
+"""What every fault needs: a service of its own, requests with known answers, and clients that ask throughout."""
 
 import json
 import sys
@@ -24,21 +24,21 @@ CLIENTS = 3
 
 
 class NotHeldError(AssertionError):
-    """Something that must hold under a fault does not; one line."""
+    """A condition that must hold under a fault does not hold; the message is one line."""
 
 
 class SkipError(RuntimeError):
-    """A fault cannot be done here; one line that says why."""
+    """A fault cannot be done on this machine; the message says why in one line."""
 
 
 def must(held: object, what: str) -> None:
-    """Raises NotHeldError unless it held."""
+    """Check a condition. Raises NotHeldError with the problem unless it holds."""
     if not held:
         raise NotHeldError(what)
 
 
 def until(condition: Any, what: str, seconds: float = PATIENCE) -> float:
-    """Wait for it; the seconds it took. Raises NotHeldError when it does not come."""
+    """Wait for a condition; returns the seconds it took. Raises NotHeldError after so many seconds."""
     started = time.monotonic()
     while not condition():
         must(time.monotonic() - started < seconds, f"{what}: not within {seconds:g} s")
@@ -53,11 +53,11 @@ def request(name: str, documents: int = 10, *, extra: str = "", **more: object) 
 
 
 @dataclass
-class Asked:
-    """What clients were answered meanwhile.
+class Tally:
+    """Counts of what clients were answered during a drill.
 
     Attributes:
-        statuses: how often each was.
+        statuses: how often each HTTP status was answered.
         wrong: answers whose scores are not those of an idle service.
         lost: connections that ended without an answer.
     """
@@ -67,7 +67,7 @@ class Asked:
     lost: int = 0
 
     def check(self, allowed: tuple[int, ...] = (200,), lost: int = 0) -> str:
-        """What they were answered, in words. Raises NotHeldError where that is not allowed."""
+        """The counts in words. Raises NotHeldError for a wrong answer, a status not allowed, or too many lost connections."""
         must(not self.wrong, f"{len(self.wrong)} wrong answers, such as {self.wrong[:1]}")
         must(set(self.statuses) <= set(allowed), f"clients were answered {dict(self.statuses)}")
         must(self.lost <= lost, f"{self.lost} clients lost their connection")
@@ -76,7 +76,7 @@ class Asked:
 
 
 class Drill:
-    """A service and those who ask it.
+    """A service and the clients that ask it.
 
     Args:
         service: running.
@@ -92,7 +92,7 @@ class Drill:
         return self.client.post("/rerank", content=json.dumps(body).encode())
 
     def scores(self, body: Mapping[str, object]) -> list[float]:
-        """Scores in the order given. Raises NotHeldError where the answer is none."""
+        """Scores in the order of the documents given. Raises NotHeldError for any status but 200."""
         response = self.post(body)
         must(response.status_code == 200, f"{response.status_code} {response.text[:200]}")
         return in_order(response.json())
@@ -102,35 +102,35 @@ class Drill:
         return self.client.get("/health/live").status_code, self.client.get("/health/ready").status_code
 
     @contextmanager
-    def asking(self) -> Iterator[Asked]:
-        """Clients ask one request after the other, each on a connection of its own, until the block ends."""
-        asked, stop = Asked(), threading.Event()
-        threads = [threading.Thread(target=self._ask, args=(name, asked, stop)) for name in self.known]
+    def asking(self) -> Iterator[Tally]:
+        """Let clients send one request after the other, each on a connection of its own, until the block ends."""
+        tally, stop = Tally(), threading.Event()
+        threads = [threading.Thread(target=self._ask, args=(name, tally, stop)) for name in self.known]
         for thread in threads:
             thread.start()
         try:
-            until(lambda: asked.statuses[200], "a client is answered")
-            yield asked
+            until(lambda: tally.statuses[200], "a client is answered")
+            yield tally
         finally:
             stop.set()
             for thread in threads:
                 thread.join(PATIENCE)
 
-    def _ask(self, name: str, asked: Asked, stop: threading.Event) -> None:
+    def _ask(self, name: str, tally: Tally, stop: threading.Event) -> None:
         body, known = json.dumps(request(name)).encode(), self.known[name]
         with httpx.Client(base_url=self.service.url, timeout=PATIENCE) as client:
             while not stop.is_set():
                 try:
                     response = client.post("/rerank", content=body)
                 except httpx.TransportError:
-                    asked.lost += 1
+                    tally.lost += 1
                     time.sleep(0.05)
                     continue
-                asked.statuses[response.status_code] += 1
+                tally.statuses[response.status_code] += 1
                 if response.status_code == 200:
                     off = max(abs(a - b) for a, b in zip(in_order(response.json()), known, strict=True))
                     if off > TOLERANCE:
-                        asked.wrong.append(f"{name}: a score is off by {off:.2g}")
+                        tally.wrong.append(f"{name}: a score is off by {off:.2g}")
 
 
 def in_order(answer: Mapping[str, Any]) -> list[float]:
@@ -140,7 +140,7 @@ def in_order(answer: Mapping[str, Any]) -> list[float]:
 
 @contextmanager
 def drill(folder: Path, command: tuple[str, ...] | None = None, **settings: object) -> Iterator[Drill]:
-    """A service with these settings, computing in fp32 so that scores can be compared, and whoever asks it."""
+    """A service with these settings and its clients; it computes in fp32, so that scores can be compared."""
     given = {"precision": "fp32", **settings}
     folder.mkdir(parents=True, exist_ok=True)
     threads = default_threads()

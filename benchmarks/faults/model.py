@@ -12,22 +12,22 @@ HUNG_SECONDS = 2
 def one_input_fails(folder: Path) -> str:
     """The model raises an exception on one document."""
     with drill(folder, FAULTY) as it:
-        with it.asking() as asked:
+        with it.asking() as tally:
             statuses = {it.post(request("eel", extra=FAILS)).status_code for _ in range(5)}
         must(statuses == {500}, f"its request was answered {statuses}")
         must(it.health() == (200, 200), f"health is {it.health()}")
-        return f"5 requests with it get 500; other clients: {asked.check()}, with the usual scores; both probes stay green"
+        return f"5 requests with it get 500; other clients: {tally.check()}, with the usual scores; both probes stay green"
 
 
 def thread_killed(folder: Path) -> str:
     """The model's thread ends."""
     with drill(folder, FAULTY) as it:
-        with it.asking() as asked:
+        with it.asking() as tally:
             status = it.post(request("eel", extra=KILLS)).status_code
             red = until(lambda: it.health() == (503, 503), "health turns red")
             after = it.post(request("eel"))
         must(status in (500, 503), f"its request was answered {status}")
-        answers = asked.check(allowed=(200, 503))
+        answers = tally.check(allowed=(200, 503))
         must(after.status_code == 503, f"a request after it was answered {after.status_code}")
         return (
             f"the request that ended it gets {status}; both probes are red {red:.1f} s after that answer; "
@@ -58,11 +58,11 @@ def _ask_in_vain(url: str) -> None:
 def out_of_memory(folder: Path) -> str:
     """The device has no memory for a batch."""
     with drill(folder, FAULTY) as it:
-        with it.asking() as asked:
+        with it.asking() as tally:
             response = it.post(request("eel", 40, extra=STARVES))
         must(response.status_code == 200, f"it was answered {response.status_code}")
         must(len(response.json()["results"]) == 40, "documents are missing")
         return (
             f"with memory for {MEMORY_TOKENS} tokens the batch runs in halves: 200 with all 40 documents; "
-            f"other clients: {asked.check()}"
+            f"other clients: {tally.check()}"
         )

@@ -1,4 +1,4 @@
-"""keyblock-serve with faults wired in, which words in a document and a signal set off: what no client can do to a real one.
+"""keyblock-serve with built-in faults that no client can cause in a real one; words in a document and a signal trigger them.
 
 python -m benchmarks.faults.serving     configured like keyblock-serve
 """
@@ -26,11 +26,11 @@ Ints = NDArray[np.int64]
 
 
 class ModelKilled(BaseException):
-    """What no engine catches: the thread ends."""
+    """An exception that no engine catches, so that the thread ends."""
 
 
 def wire_session() -> None:
-    """Let the words do their work in every session."""
+    """Let the trigger words cause their faults in every session."""
     tokenizer = Tokenizer.from_file(str(Settings().bundle[0] / "tokenizer.json"))
     fails, kills, hangs, starves = (token_id(tokenizer, word) for word in (FAILS, KILLS, HANGS, STARVES))
     score = Session.score
@@ -58,7 +58,7 @@ def token_id(tokenizer: Tokenizer, word: str) -> int:
 
 
 def wire_clock() -> None:
-    """Let the wall clock jump a day ahead at each SIGUSR1; the monotonic one goes on, as the kernel's does."""
+    """Let the wall clock jump a day ahead at each SIGUSR1; the monotonic clock goes on, as the kernel's does."""
     real, jumps = time.time, [0.0]
 
     def jump(_number: int, _frame: FrameType | None) -> None:

@@ -38,7 +38,7 @@ def all_there(it: Drill, names: list[str]) -> bool:
 
 def directory_full(folder: Path) -> str:
     """A client stores more documents than the store may hold."""
-    with drill(folder, store=folder / "store", store_bytes=2 * MIB) as it, it.asking() as asked:
+    with drill(folder, store=folder / "store", store_bytes=2 * MIB) as it, it.asking() as tally:
         stored: list[str] = []
         for batch in range(10_000):
             names = [f"{batch}-{n}" for n in range(20)]
@@ -54,7 +54,7 @@ def directory_full(folder: Path) -> str:
         must(it.client.put("/documents", content=lines(["new"])).status_code == 200, "there is no room after deleting")
     return (
         f"507 after {len(stored):,} documents, all of which are there; there is room again after deleting 40; "
-        f"other clients: {asked.check()}"
+        f"other clients: {tally.check()}"
     )
 
 
@@ -67,16 +67,16 @@ def directory_read_only(folder: Path) -> str:
         place = Path("/sys/store")
     environment = {**os.environ, "KEYBLOCK_STORE": str(place), "KEYBLOCK_PORT": str(free_port())}
     ended = subprocess.run([COMMAND], env=environment, capture_output=True, text=True, timeout=120, check=False)
-    said = ended.stderr.strip().splitlines()
-    must(ended.returncode == 2 and len(said) == 1, f"exit code {ended.returncode}: {said[-1:]}")
-    return f"the service does not start: exit code 2 and one line, `{said[0].replace(str(place), 'DIRECTORY')}`"
+    errors = ended.stderr.strip().splitlines()
+    must(ended.returncode == 2 and len(errors) == 1, f"exit code {ended.returncode}: {errors[-1:]}")
+    return f"the service does not start: exit code 2 and one line, `{errors[0].replace(str(place), 'DIRECTORY')}`"
 
 
 def disk_full(folder: Path) -> str:
     """The disk is full: a limit on the size of files stops LMDB as a full disk does."""
     import resource
 
-    with drill(folder, store=folder / "store") as it, it.asking() as asked:
+    with drill(folder, store=folder / "store") as it, it.asking() as tally:
         must(it.client.put("/documents", content=lines(["a", "b"])).status_code == 200, "nothing can be stored")
         pid = it.service.process.pid
         before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
@@ -86,7 +86,7 @@ def disk_full(folder: Path) -> str:
         resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
         again = it.client.put("/documents", content=lines([str(n) for n in range(500)])).status_code
     must((status, kept, again) == (507, 200, 200), f"PUT {status}, by id {kept}, PUT when there is room {again}")
-    return f"PUT gets 507, and stored documents are ranked; PUT gets 200 once there is room; other clients: {asked.check()}"
+    return f"PUT gets 507, and stored documents are ranked; PUT gets 200 once there is room; other clients: {tally.check()}"
 
 
 def killed_while_writing(folder: Path) -> str:
@@ -129,7 +129,7 @@ def redis_stopped(folder: Path) -> str:
 
 
 def _without_redis(folder: Path, port: int, redis: "subprocess.Popen[bytes]") -> str:
-    with drill(folder, store=f"redis://127.0.0.1:{port}/0") as it, it.asking() as asked:
+    with drill(folder, store=f"redis://127.0.0.1:{port}/0") as it, it.asking() as tally:
         names = [str(n) for n in range(20)]
         until(lambda: it.client.put("/documents", content=lines(names)).status_code == 200, "documents can be stored")
         redis.kill()
@@ -143,6 +143,6 @@ def _without_redis(folder: Path, port: int, redis: "subprocess.Popen[bytes]") ->
             back = until(lambda: it.post(by_id(names)).status_code == 200, "by id, it is back")
     return (
         f"while it is away, requests by id get 503 with Retry-After after {1000 * waited:.0f} ms, both probes stay green, and "
-        f"requests with texts get {asked.check()}; "
+        f"requests with texts get {tally.check()}; "
         f"requests by id get 200 {back:.1f} s after its start"
     )

@@ -56,8 +56,8 @@ class Processes:
 
     def measure(self, part: Part, seconds: float) -> None:
         """See Lab."""
-        kept = ("provider", "sizes", "prepared", "home", "records")
-        arguments = [f"--{name}={getattr(self._options, name)}" for name in kept]
+        passed_on = ("provider", "sizes", "prepared", "home", "records")
+        arguments = [f"--{name}={getattr(self._options, name)}" for name in passed_on]
         command = [sys.executable, "-m", "benchmarks.gpu", "--part", part.name, f"--seconds={seconds - MARGIN}", *arguments]
         log = self._options.home / f"{part.name}.log"
         print(f"{part.name}: at most {seconds:.0f} s, its log is {log}", flush=True)

@@ -62,8 +62,8 @@ class Driver:
             return None
 
 
-def _text(said: str | bytes) -> str:
-    return said.decode() if isinstance(said, bytes) else said
+def _text(output: str | bytes) -> str:
+    return output.decode() if isinstance(output, bytes) else output
 
 
 def _with_a_gpu() -> Any:

@@ -59,10 +59,10 @@ def measure(bench: Bench) -> Iterator[Row]:
 
     started = time.perf_counter()
     reference = logits(Session(bench.bundle / GRAPH_FILE, Provider.CPU))
-    said = {"table": "parity", "sequences": len(queries), "queries": len(set(sequences.queries))}
-    yield said | {"way": "CPU fp32", "seconds": time.perf_counter() - started, **compared(reference, reference, queries)}
+    common = {"table": "parity", "sequences": len(queries), "queries": len(set(sequences.queries))}
+    yield common | {"way": "CPU fp32", "seconds": time.perf_counter() - started, **compared(reference, reference, queries)}
     for way in GPU_WAYS if bench.on_gpu else CPU_WAYS:
-        row = said | {"way": way.title}
+        row = common | {"way": way.title}
         try:
             found = logits(Bound(open_session(bench, EMBEDDED, way)))
         except Exception as error:  # each library has its own classes

@@ -46,13 +46,13 @@ class PartRecord(TypedDict):
 
 
 def new_record(part: str, setup: Setup, state: State, why: str) -> PartRecord:
-    """One without rows."""
+    """A record without rows."""
     run = run_of(f"python -m benchmarks.gpu --provider {setup['provider']}", setup["sizes"], "invented", ROOT)
     return {"part": part, "state": state, "why": why, "setup": setup, "run": run, "seconds": 0.0, "rows": []}
 
 
 def write(records: Path, record: PartRecord) -> None:
-    """Write it whole or not at all."""
+    """Write a record, whole or not at all."""
     write_record(records / f"{record['part']}.json", dict(record))
 
 

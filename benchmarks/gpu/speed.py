@@ -22,14 +22,14 @@ def measure(bench: Bench, shape: Shape, ways: Sequence[Way] = GPU_WAYS, cells: S
     """A row for each way, budget and batch; one alone for a way, or a batch, that a library refuses, with what it says."""
     cells = cells or list(product(bench.sizes.budgets, bench.sizes.batches))
     for way in ways_of(bench.provider, ways):
-        said = {"table": TABLE, "shape": shape.name, "way": way.title, "precision": way.precision}
+        common = {"table": TABLE, "shape": shape.name, "way": way.title, "precision": way.precision}
         try:
             engine = open_engine(bench, shape, way)
         except Exception as error:  # each library has its own classes
-            yield said | {"refused": one_line(error)}
+            yield common | {"refused": one_line(error)}
             continue
         for budget, batch in cells:
-            yield said | {"budget": budget, "batch": batch} | _cell(bench, shape, engine, (budget, batch))
+            yield common | {"budget": budget, "batch": batch} | _cell(bench, shape, engine, (budget, batch))
         del engine
         bench.forget()
 

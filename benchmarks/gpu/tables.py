@@ -17,7 +17,7 @@ Records = Mapping[str, PartRecord]
 
 
 class NothingToSayError(ValueError):
-    """The records are none to publish; one line."""
+    """The records cannot be published; the message says why in one line."""
 
 
 def write_page(page: Path, records: Records) -> None:
@@ -31,8 +31,8 @@ def report(records: Records) -> str:
     if not setups:
         raise NothingToSayError("no part is measured: run python -m benchmarks.gpu first")
     if len(setups) > 1 or any(record["setup"]["provider"] == "cpu" for record in records.values() if record["rows"]):
-        shown = "; ".join(", ".join(setup) for setup in sorted(setups))
-        raise NothingToSayError(f"the records are of {shown}; a page is of one GPU: remove the others and measure again")
+        setups_text = "; ".join(", ".join(setup) for setup in sorted(setups))
+        raise NothingToSayError(f"the records are of {setups_text}; a page is of one GPU: remove the others and measure again")
     sections = [head(records)]
     for name, record in records.items():
         if record["rows"]:
@@ -41,16 +41,16 @@ def report(records: Records) -> str:
 
 
 def head(records: Records) -> str:
-    """On what, of which commit, with which command."""
+    """The device, the commit and the command of the measurements."""
     measured = [record for record in records.values() if record["rows"]]
     run = measured[0]["run"]
     minutes = sum(record["seconds"] for record in measured) / 60
-    said = f"`{run['command']}`: {command_line([record['run'] for record in measured])}; {minutes:.0f} minutes of measuring."
-    return f"Measured on {measured[0]['setup']['device']}, {run['sizes']} sizes.\n\n{said}"
+    how = f"`{run['command']}`: {command_line([record['run'] for record in measured])}; {minutes:.0f} minutes of measuring."
+    return f"Measured on {measured[0]['setup']['device']}, {run['sizes']} sizes.\n\n{how}"
 
 
 def absent(records: Records) -> str:
-    """What is not on the page, or not whole, and why."""
+    """The parts that are missing or incomplete, and why."""
     lines = [f"- {TITLES[name]}: {record['state']}, {record['why']}" for name, record in records.items() if record["why"]]
     lines += [f"- {part.title}: never tried" for part in PARTS if part.name not in records]
     return "## Not measured, or not whole\n\n" + ("\n".join(lines) or "Nothing is missing.")
@@ -70,7 +70,7 @@ def section(record: PartRecord, rates: Mapping[str, float]) -> str:
 
 
 def device_text(rows: Sequence[Row], _: Mapping[str, float]) -> str:
-    """What it is."""
+    """The device, its driver, its clocks, and the versions of packages."""
     row = rows[0]
     memory = f"{row['memory'] / MEBI:,.0f} MiB" if row["memory"] else "unknown memory"
     versions = ", ".join(f"{name} {version}" for name, version in row["versions"].items())
@@ -80,36 +80,36 @@ def device_text(rows: Sequence[Row], _: Mapping[str, float]) -> str:
 
 
 def clocks(found: Mapping[str, int]) -> str:
-    """MHz by name."""
+    """Clocks in MHz by name, as text."""
     return ", ".join(f"{name} {value:,}" for name, value in found.items()) or "not told"
 
 
 def clocks_text(rows: Sequence[Row], _: Mapping[str, float]) -> str:
-    """After the products."""
+    """The clocks after the matrix products."""
     return f"Clocks after the products: {clocks(rows[0]['after'])}."
 
 
 def roofline_table(rows: Sequence[Row], _: Mapping[str, float]) -> str:
-    """What PyTorch's products and copies reach."""
-    shown = [["", "rate"]]
+    """The rates of PyTorch's matrix products and copies."""
+    grid = [["", "rate"]]
     for row in rows:
         bytes_moved = row["what"] in ("memory", "host to device, pinned")
         unit = f"{row['rate'] / GIGA:,.0f} GB/s" if bytes_moved else f"{row['rate'] / TERA:,.1f} TFLOP/s"
-        shown.append([row["what"], unit])
-    return markdown(shown)
+        grid.append([row["what"], unit])
+    return markdown(grid)
 
 
 def parity_table(rows: Sequence[Row], _: Mapping[str, float]) -> str:
-    """How far logits move."""
-    shown = [["arithmetic", "largest difference of a logit", "mean", "first document kept", "pairs swapped"]]
+    """How far logits and rankings differ between arithmetics."""
+    grid = [["arithmetic", "largest difference of a logit", "mean", "first document kept", "pairs swapped"]]
     for row in rows:
         if "refused" in row:
-            shown.append([row["way"], f"not computed: {row['refused']}", "", "", ""])
+            grid.append([row["way"], f"not computed: {row['refused']}", "", "", ""])
         else:
             cells = [f"{row['largest']:.4f}", f"{row['mean']:.5f}", f"{row['first_kept']:.1%}", f"{row['swapped']:.3%}"]
-            shown.append([row["way"], *cells])
+            grid.append([row["way"], *cells])
     sizes = f"{rows[0]['sequences']:,} sequences of {rows[0]['queries']} queries, against the first row."
-    return f"{sizes}\n\n{markdown(shown)}"
+    return f"{sizes}\n\n{markdown(grid)}"
 
 
 def speed_tables(rows: Sequence[Row], rates: Mapping[str, float]) -> str:
@@ -131,13 +131,13 @@ def speed_tables(rows: Sequence[Row], rates: Mapping[str, float]) -> str:
 
 
 def _grid(rows: Sequence[Row], cell: Callable[[Row], str]) -> str:
-    """A line a way and budget, a column a batch."""
+    """A table with a line for each way and budget and a column for each batch size."""
     batches = sorted({row["batch"] for row in rows})
     lines = dict.fromkeys((row["way"], row["precision"], row["budget"]) for row in rows)
     found = {((row["way"], row["precision"], row["budget"]), row["batch"]): cell(row) for row in rows}
-    shown = [["", "arithmetic", "tokens", *(f"batch {batch}" for batch in batches)]]
-    shown += [[*map(str, line), *(found.get((line, batch), "") for batch in batches)] for line in lines]
-    return markdown(shown)
+    grid = [["", "arithmetic", "tokens", *(f"batch {batch}" for batch in batches)]]
+    grid += [[*map(str, line), *(found.get((line, batch), "") for batch in batches)] for line in lines]
+    return markdown(grid)
 
 
 def _share(row: Row, rates: Mapping[str, float]) -> str:
@@ -153,14 +153,14 @@ def _refused(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def servers_table(rows: Sequence[Row], _: Mapping[str, float]) -> str:
-    """Other servers."""
-    shown = [["", "documents a second, one request at a time"]]
-    shown += [[row["way"], row.get("refused") or f"{row['documents_a_second']:,.0f}"] for row in rows]
-    return markdown(shown)
+    """The rates of other servers."""
+    grid = [["", "documents a second, one request at a time"]]
+    grid += [[row["way"], row.get("refused") or f"{row['documents_a_second']:,.0f}"] for row in rows]
+    return markdown(grid)
 
 
 def start_text(rows: Sequence[Row], _: Mapping[str, float]) -> str:
-    """Seconds to ready."""
+    """Seconds from start to ready."""
     row = rows[0]
     spread = f"{row['seconds']['median']:.1f} s ({row['seconds']['low']:.1f} to {row['seconds']['high']:.1f})"
     return f"On {row['provider']} in {row['arithmetic']}. From start to ready, every shape warmed up: {spread}."
@@ -173,16 +173,16 @@ def stages_text(rows: Sequence[Row], _: Mapping[str, float]) -> str:
 
 
 def service_table(rows: Sequence[Row], _: Mapping[str, float]) -> str:
-    """Documents a second, and what they cost."""
-    shown = [["documents", "clients", "documents a second", "joules of the GPU for 1,000"]]
+    """Documents a second of the service, and the energy they take."""
+    grid = [["documents", "clients", "documents a second", "joules of the GPU for 1,000"]]
     for row in rows:
         joules = "not told" if row["joules"] is None else f"{row['joules']:,.0f}"
-        shown.append([row["seen"], str(row["clients"]), f"{row['documents_a_second']:,.0f}", joules])
-    return markdown(shown)
+        grid.append([row["seen"], str(row["clients"]), f"{row['documents_a_second']:,.0f}", joules])
+    return markdown(grid)
 
 
 def memory_text(rows: Sequence[Row], _: Mapping[str, float]) -> str:
-    """What the process holds."""
+    """Memory of the process on the GPU and the host."""
     on_device = "not told" if rows[0]["device"] is None else f"{rows[0]['device'] / MEBI:,.0f} MiB"
     return f"Memory after these: {on_device} of the GPU's, {rows[0]['resident'] / MEBI:,.0f} MiB of the host's."
 

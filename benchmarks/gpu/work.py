@@ -77,7 +77,7 @@ def measure_part(
     try:
         for row in (measure or measures(part))(bench):
             record["rows"].append(row)
-            print(f"{part}: {shown(row)}", flush=True)
+            print(f"{part}: {row_text(row)}", flush=True)
             write(records, record | {"seconds": clock() - started})
             if clock() - started > seconds:
                 record["why"] = f"it took more than {seconds:.0f} s"
@@ -91,6 +91,6 @@ def measure_part(
     return record
 
 
-def shown(row: Mapping[str, object]) -> str:
+def row_text(row: Mapping[str, object]) -> str:
     """A row for the log."""
     return ", ".join(f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in row.items())

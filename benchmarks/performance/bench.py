@@ -149,11 +149,11 @@ class Bench:
 
     def peers(self, keys: tuple[str, ...] | None = None) -> dict[Peer, Running]:
         """The peers that are wanted and could be started; why others could not stands in `absent`."""
-        asked = [peer for peer in PEERS if peer.key in self.wanted and (keys is None or peer.key in keys)]
-        for peer in asked:
+        selected = [peer for peer in PEERS if peer.key in self.wanted and (keys is None or peer.key in keys)]
+        for peer in selected:
             if peer.key not in self._peers and peer.name not in self.absent:
                 self._start(peer)
-        return {peer: self._peers[peer.key] for peer in asked if peer.key in self._peers}
+        return {peer: self._peers[peer.key] for peer in selected if peer.key in self._peers}
 
     def _start(self, peer: Peer) -> None:
         print(f"starting {peer.name} ...", flush=True)

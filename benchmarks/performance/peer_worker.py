@@ -120,13 +120,13 @@ def tokenize(tokenizer: Any, query: str, documents: Sequence[str]) -> list[float
     return []
 
 
-def answer(score: Score, tokenizer: Any, asked: dict[str, Any]) -> dict[str, Any]:
+def answer(score: Score, tokenizer: Any, request: dict[str, Any]) -> dict[str, Any]:
     """What a line asks for, and how long it took."""
-    query, documents = asked["query"], asked["documents"]
-    if asked.get("tokenize") and tokenizer is None:
+    query, documents = request["query"], request["documents"]
+    if request.get("tokenize") and tokenizer is None:
         return {"seconds": None, "scores": []}
     started = time.perf_counter()
-    scores = tokenize(tokenizer, query, documents) if asked.get("tokenize") else score(query, documents)
+    scores = tokenize(tokenizer, query, documents) if request.get("tokenize") else score(query, documents)
     return {"seconds": time.perf_counter() - started, "scores": scores}
 
 
@@ -139,6 +139,6 @@ def serve(lines: TextIO, answers: TextIO, kind: str, model: Path, threads: int) 
 
 
 if __name__ == "__main__":
-    kept = os.fdopen(os.dup(1), "w")  # what libraries print goes to the log beside the answers
+    output = os.fdopen(os.dup(1), "w")  # what libraries print goes to the log beside the answers
     os.dup2(2, 1)
-    serve(sys.stdin, kept, sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))
+    serve(sys.stdin, output, sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))

@@ -119,8 +119,10 @@ def run_pip(command: list[str]) -> None:
     """Run pip. Raises PeerError with what it said last."""
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     if ended.returncode:
-        said = [line for line in ended.stderr.splitlines() if line.startswith("ERROR")] or ended.stderr.splitlines() or ["nothing"]
-        raise PeerError(f"pip ended with {ended.returncode}: {said[-1][:300]}")
+        errors = (
+            [line for line in ended.stderr.splitlines() if line.startswith("ERROR")] or ended.stderr.splitlines() or ["nothing"]
+        )
+        raise PeerError(f"pip ended with {ended.returncode}: {errors[-1][:300]}")
 
 
 def versions(python: Path) -> dict[str, str]:
@@ -143,8 +145,8 @@ def versions(python: Path) -> dict[str, str]:
 def threads_environment(threads: int) -> dict[str, str]:
     """Environment variables that hold every library to so many threads, offline and silent."""
     counts = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"), str(threads))
-    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
-    return kept | counts | QUIET
+    inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
+    return inherited | counts | QUIET
 
 
 def start(peer: Peer, model: Path, home: Path, threads: int) -> Running:

@@ -16,11 +16,11 @@ Record = dict[str, Any]
 
 
 class RecordError(ValueError):
-    """A file is no record; one line."""
+    """A file is not a record; the message is one line."""
 
 
 def cpu_name(root: Path = Path("/")) -> str:
-    """What the CPU calls itself."""
+    """The name of the CPU."""
     try:
         lines = (root / "proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -34,10 +34,10 @@ def machine(threads: int) -> dict[str, Any]:
 
 
 def run_of(command: str, sizes: str, texts: str, root: Path) -> dict[str, Any]:
-    """Where a part comes from."""
-    asked = ["git", "-C", str(root), "rev-parse", "--short", "HEAD"]
+    """The commit, date, load, command, sizes and texts of the measurement of a part."""
+    git = ["git", "-C", str(root), "rev-parse", "--short", "HEAD"]
     try:
-        commit = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+        commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
     except OSError:  # no git here
         commit = ""
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
@@ -59,7 +59,7 @@ def read_record(path: Path) -> Record:
 
 
 def write_record(path: Path, record: Record) -> None:
-    """Write it whole or not at all."""
+    """Write a record, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".part")
     partial.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")

@@ -75,12 +75,12 @@ class Service:
         # measurements ask the same again, and mean the model
         wanted = {"port": self.port, "threads": threads, "log_level": "warning", "score_cache_bytes": 0, **settings}
         given = {f"KEYBLOCK_{name.upper()}": str(value) for name, value in wanted.items()}
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("KEYBLOCK_")}
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("KEYBLOCK_")}
         self.url = f"http://127.0.0.1:{self.port}"
         self._log = log
         started = time.perf_counter()
         with log.open("wb") as output:
-            self.process = subprocess.Popen(command, env=kept | given, stdout=output, stderr=subprocess.STDOUT)
+            self.process = subprocess.Popen(command, env=inherited | given, stdout=output, stderr=subprocess.STDOUT)
         self._client = httpx.Client(base_url=self.url, timeout=REQUEST_SECONDS)
         try:
             self._wait_ready(patience)
@@ -166,8 +166,8 @@ class Service:
 
 def make_body(request: Request, tokens: int | None = None) -> bytes:
     """The request as JSON, with a budget of tokens for each document or the bundle's own. The model reads all, as the peers' do."""
-    asked = {"query": request.query, "documents": request.documents, "top_n": len(request.documents)}
-    return json.dumps(asked if tokens is None else asked | {"max_tokens_per_doc": tokens}).encode()
+    fields = {"query": request.query, "documents": request.documents, "top_n": len(request.documents)}
+    return json.dumps(fields if tokens is None else fields | {"max_tokens_per_doc": tokens}).encode()
 
 
 def read_answer(status: int, content: bytes, seconds: float, request: Request) -> Answer:

@@ -57,17 +57,17 @@ def compare(bench: Bench, systems: Sequence[System], documents: int, words: int,
     remembers what it has prepared. All documents are new.
     """
     shared = [bench.source.request(documents, words) for _ in range(turns)]
-    asked: dict[str, list[Request]] = {}
+    requests: dict[str, list[Request]] = {}
 
     def ask(system: System, turn: int) -> Answer | None:
         same = system.peer is not None or system.tokens == LONGEST
         request = shared[turn] if same else bench.source.request(documents, words)
-        asked.setdefault(system.name, []).append(request)
+        requests.setdefault(system.name, []).append(request)
         return attempt(bench, system, request)
 
     answers = in_turns({s.name: lambda turn, s=s: ask(s, turn) for s in systems}, turns)
     found = {name: [answer for answer in given if answer is not None] for name, given in answers.items()}
-    return [row(bench, system, found[system.name], asked[system.name][0]) for system in systems if found[system.name]]
+    return [row(bench, system, found[system.name], requests[system.name][0]) for system in systems if found[system.name]]
 
 
 def attempt(bench: Bench, system: System, request: Request) -> Answer | None:

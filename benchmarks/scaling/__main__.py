@@ -31,7 +31,7 @@ SHOWN = ("fixed, for the lunch peak", "keda", "hpa-cpu", "hpa-both")
 
 @dataclass(frozen=True)
 class Case:
-    """A way to have replicas."""
+    """A fixed number of replicas, or an autoscaler, to be simulated."""
 
     name: str
     replicas: int
@@ -40,7 +40,7 @@ class Case:
 
 
 def cases(peak: float) -> Iterator[Case]:
-    """All that are compared."""
+    """The cases that are compared."""
     one, mean = SHARE * capacity(measured()), float(rate(np.arange(DAY) + 0.5, peak).mean())
     yield Case("fixed, for the day's mean", ceil(mean / one))
     yield Case("fixed, for the lunch peak", ceil(peak / one))
@@ -52,7 +52,7 @@ def cases(peak: float) -> Iterator[Case]:
 
 
 def share_waiting(result: Result) -> float:
-    """Of those that were answered, the share that waited LONG."""
+    """The share of the answered requests that waited longer than LONG seconds."""
     return float((result.served > LONG).mean()) if len(result.served) else 0.0
 
 
@@ -71,13 +71,13 @@ HEAD = """| replicas | pod-hours | most | busy | wait over 1 s | p99 s | p99 s i
 
 
 def within(result: Result, requests: Requests, first: float, last: float) -> Result:
-    """The same of the requests that came in a part of the day."""
+    """The result of the requests that arrived in a part of the day alone."""
     chosen = (requests.at >= first) & (requests.at < last)
     return Result(result.waits[chosen], result.replicas, result.pod_seconds, result.worked, result.until)
 
 
 def draw(requests: Requests, peak: float, results: Sequence[tuple[str, Result]]) -> Figure:
-    """Demand, replicas and waits through the day."""
+    """Draw demand, replicas and waits through the day."""
     figure = Figure(figsize=(11, 8.5), layout="constrained")
     demand, replicas, waits = figure.subplots(3, 1, sharex=True)
     at, every = np.arange(0, DAY, PIECE), np.arange(0, DAY, 60)
@@ -97,7 +97,7 @@ def draw(requests: Requests, peak: float, results: Sequence[tuple[str, Result]])
 
 
 def finish(replicas: Axes, waits: Axes) -> None:
-    """Names and scales."""
+    """Set labels and scales of the axes."""
     replicas.set(ylabel="replicas", ylim=(0, None))
     replicas.legend(loc="upper left", fontsize=8)
     waits.set(ylabel="p99 wait in ten minutes, seconds", xlabel="hour of the day", xlim=(0, 24), ylim=(0, 15))
@@ -115,8 +115,8 @@ def pieces(requests: Requests, result: Result) -> list[float]:
 
 
 def main(options: argparse.Namespace) -> None:
-    """Simulate, print, draw."""
-    requests, shown = day(options.peak, options.seed), []
+    """Simulate every case, print the table and draw the picture."""
+    requests, drawn = day(options.peak, options.seed), []
     print(
         f"{len(requests):,} requests, {requests.documents.sum():,} documents; a replica does {capacity(measured()):.1f} a second\n"
     )
@@ -126,9 +126,9 @@ def main(options: argparse.Namespace) -> None:
         name = case.name if case.settings else f"{case.name} ({case.replicas})"
         print(line(name, result, within(result, requests, BURST[0], BURST[1] + 300)), flush=True)
         if case.start == START and case.name in SHOWN:
-            shown.append((name, result))
+            drawn.append((name, result))
     if options.picture:
-        draw(requests, options.peak, shown).savefig(options.picture, dpi=80, pil_kwargs={"optimize": True})
+        draw(requests, options.peak, drawn).savefig(options.picture, dpi=80, pil_kwargs={"optimize": True})
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ CPU_WINDOW = 30.0  # seconds of CPU use that metrics-server averages over, about
 
 
 class Metric(StrEnum):
-    """What is looked at."""
+    """The metric that an autoscaler follows."""
 
     CPU = "cpu"  # busy share of a pod
     WAIT = "wait"  # seconds of waiting work
@@ -36,7 +36,7 @@ class Policy:
     period: float
 
     def limit(self, start: int, sign: int) -> int:
-        """The number to which it lets go from the number at the start of the period, up or down."""
+        """The number of pods that the policy allows, up or down, from the number at the start of its period."""
         if self.type == "Pods":
             return start + sign * self.value
         scaled = start * (1 + sign * self.value / 100)
@@ -45,7 +45,7 @@ class Policy:
 
 @dataclass(frozen=True)
 class Rules:
-    """One direction of a behavior."""
+    """The rules for scaling in one direction: the `scaleUp` or `scaleDown` of a behavior."""
 
     window: float
     policies: tuple[Policy, ...]
@@ -53,11 +53,11 @@ class Rules:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a component says.
+    """The autoscaler settings of a Kubernetes component for one metric.
 
     Attributes:
         together: the metric is a sum that the target divides (External), not a mean of pods.
-        over: seconds that the metric is a mean of.
+        over: seconds over which the metric is averaged.
     """
 
     metric: Metric
@@ -70,28 +70,28 @@ class Settings:
     down: Rules
 
     def wanted(self, current: int, values: Sequence[float | None]) -> int:
-        """Replicas by this metric: of each pod its value, None where it is not ready."""
+        """Replicas wanted by this metric, from the value of each pod; None for a pod that is not ready."""
         return by_sum(current, values, self.target) if self.together else by_mean(current, values, self.target)
 
 
 def ceiling(number: float) -> int:
-    """Rounded up, but for what floats add."""
+    """The number rounded up, after removing the rounding error of floats."""
     return math.ceil(round(number, 9))
 
 
 def steady(ratio: float) -> bool:
-    """Whether it is too near to 1 to do anything."""
+    """Whether a ratio is so near to 1 that nothing is changed."""
     return abs(ratio - 1) <= TOLERANCE + 1e-12
 
 
 def by_sum(current: int, values: Sequence[float | None], target: float) -> int:
-    """An External metric of type AverageValue."""
+    """Replicas by an External metric of type AverageValue."""
     total = sum(value for value in values if value is not None)
     return current if steady(total / (target * current)) else ceiling(total / target)
 
 
 def by_mean(current: int, values: Sequence[float | None], target: float) -> int:
-    """A Resource or Pods metric: pods that are not ready are left out, and counted as idle when more would be wanted."""
+    """Replicas by a Resource or Pods metric; pods not ready are left out, or count as idle if more would be wanted."""
     known = [value for value in values if value is not None]
     if not known:
         return current
@@ -106,7 +106,7 @@ def by_mean(current: int, values: Sequence[float | None], target: float) -> int:
 
 
 class Autoscaler:
-    """What it remembers between two looks.
+    """A HorizontalPodAutoscaler, with what it remembers between two decisions.
 
     Args:
         settings: one for each metric; the one that wants most is followed, and the first one's behavior holds.
@@ -119,7 +119,7 @@ class Autoscaler:
         self._changes: list[tuple[float, int]] = []
 
     def decide(self, now: float, current: int, values: Sequence[Sequence[float | None]]) -> int:
-        """How many replicas there are to be from now on; of each metric the values of the pods."""
+        """The number of replicas from now on, given for each metric the values of the pods."""
         wish = max(one.wanted(current, known) for one, known in zip(self.settings, values, strict=True))
         decided = self._limited(now, current, self._stabilised(now, current, wish))
         if decided != current:
@@ -127,7 +127,7 @@ class Autoscaler:
         return decided
 
     def _stabilised(self, now: float, current: int, wish: int) -> int:
-        """Up to the least that was wanted within the window for going up, down to the most within that for going down."""
+        """Go up to the least wanted within the window for going up, or down to the most within that for going down."""
         up, down = self.settings[0].up.window, self.settings[0].down.window
         lowest = min([wish, *(n for at, n in self._wishes if at > now - up)])
         highest = max([wish, *(n for at, n in self._wishes if at > now - down)])
@@ -135,7 +135,7 @@ class Autoscaler:
         return min(max(current, lowest), highest)
 
     def _limited(self, now: float, current: int, wish: int) -> int:
-        """No faster than the policies let it, and between the least and the most."""
+        """The wish, limited by the policies and to the range from `least` to `most`."""
         settings = self.settings[0]
         wish = min(max(wish, settings.least), settings.most)
         if wish > current:
@@ -160,18 +160,18 @@ def read(component: str) -> tuple[Settings, ...]:
 
 
 def load(path: Path) -> Any:
-    """A manifest."""
+    """Read a manifest in YAML."""
     return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 
 def of_autoscaler(spec: Mapping[str, Any]) -> tuple[Settings, ...]:
-    """A HorizontalPodAutoscaler's."""
+    """The settings of a HorizontalPodAutoscaler, one for each metric."""
     rest = spec["minReplicas"], spec["maxReplicas"], *behavior(spec["behavior"])
     return tuple(Settings(*_of_metric(metric), *rest) for metric in spec["metrics"])
 
 
 def _of_metric(metric: Mapping[str, Any]) -> tuple[Metric, float, bool, float]:
-    """What is looked at, its target, whether that divides a sum, and the seconds that it is a mean of."""
+    """The metric, its target, whether the target divides a sum, and the seconds over which it is averaged."""
     if metric["type"] == "Resource":
         return Metric.CPU, metric["resource"]["target"]["averageUtilization"] / 100, False, CPU_WINDOW
     adapter = load(K8S / "components" / "hpa-queue" / "adapter-values.yaml")
@@ -180,22 +180,22 @@ def _of_metric(metric: Mapping[str, Any]) -> tuple[Metric, float, bool, float]:
 
 
 def of_scaled_object(spec: Mapping[str, Any]) -> tuple[Settings, ...]:
-    """A ScaledObject's, of which KEDA makes an autoscaler: an External metric of a query, a Resource metric of the CPU."""
+    """The settings of a ScaledObject, as KEDA turns it into an autoscaler: External for a query, Resource for the CPU."""
     directions = behavior(spec["advanced"]["horizontalPodAutoscalerConfig"]["behavior"])
     rest = spec["minReplicaCount"], spec["maxReplicaCount"], *directions
     return tuple(Settings(*_of_trigger(trigger), *rest) for trigger in spec["triggers"])
 
 
 def _of_trigger(trigger: Mapping[str, Any]) -> tuple[Metric, float, bool, float]:
-    """As of a metric."""
-    of = trigger["metadata"]
+    """The same as `_of_metric`, for a trigger of KEDA."""
+    fields = trigger["metadata"]
     if trigger["type"] == "cpu":
-        return Metric.CPU, int(of["value"]) / 100, False, CPU_WINDOW
-    return Metric.WAIT, float(of["threshold"]), True, range_seconds(of["query"])
+        return Metric.CPU, int(fields["value"]) / 100, False, CPU_WINDOW
+    return Metric.WAIT, float(fields["threshold"]), True, range_seconds(fields["query"])
 
 
 def behavior(spec: Mapping[str, Any]) -> tuple[Rules, Rules]:
-    """Up and down. Where several policies are named, the one that changes most holds."""
+    """The rules for up and down. Of several policies the one that allows the most change applies. Raises ValueError for others."""
     up, down = (spec[name] for name in ("scaleUp", "scaleDown"))
     if any(one.get("selectPolicy", "Max") != "Max" for one in (up, down)):
         raise ValueError("only selectPolicy: Max is simulated")
@@ -203,18 +203,18 @@ def behavior(spec: Mapping[str, Any]) -> tuple[Rules, Rules]:
 
 
 def rules(spec: Mapping[str, Any]) -> Rules:
-    """One direction."""
+    """The rules of one direction."""
     policies = tuple(Policy(one["type"], one["value"], one["periodSeconds"]) for one in spec["policies"])
     return Rules(spec["stabilizationWindowSeconds"], policies)
 
 
 def quantity(text: str) -> float:
-    """Of Kubernetes: 500m is a half."""
+    """A quantity as Kubernetes writes it: 500m is a half."""
     return int(text[:-1]) / 1000 if text.endswith("m") else float(text)
 
 
 def range_seconds(query: str) -> float:
-    """Of the range in a Prometheus query, [1m]."""
+    """Seconds of the range in a Prometheus query, such as [1m]. Raises ValueError without one."""
     found = re.search(r"\[(\d+)([sm])\]", query)
     if found is None:
         raise ValueError(f"no range in {query!r}")
@@ -222,12 +222,12 @@ def range_seconds(query: str) -> float:
 
 
 def pre_stop_seconds() -> float:
-    """How long a pod goes on answering after it was asked to stop."""
+    """Seconds for which a pod goes on answering after it was told to stop."""
     (container,) = load(K8S / "base" / "deployment.yaml")["spec"]["template"]["spec"]["containers"]
     return float(container["lifecycle"]["preStop"]["sleep"]["seconds"])
 
 
 def scrape_seconds() -> float:
-    """How often Prometheus looks at a pod."""
+    """Seconds between two scrapes of a pod."""
     manifest = load(K8S / "monitoring" / "podmonitor.yaml")
     return float(manifest["spec"]["podMetricsEndpoints"][0]["interval"].removesuffix("s"))

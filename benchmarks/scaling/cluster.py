@@ -24,9 +24,9 @@ class Pod:
     """One replica.
 
     Attributes:
-        ready: when it can take its first request.
-        free: when it is done with all that it has.
-        work: seconds that it was given so far.
+        ready: time in seconds at which it can take its first request.
+        free: time at which it has finished all its requests.
+        work: seconds of all requests given to it so far.
         turn: number of the last request that it was given.
         samples: waiting seconds at each scrape, and work done at each, latest last.
     """
@@ -40,30 +40,30 @@ class Pod:
         self._ends: deque[float] = deque()
 
     def waiting(self, at: float) -> float:
-        """Seconds until a newcomer's turn."""
+        """Seconds that a new request would wait."""
         return self.free - at if self.free > at else 0.0
 
     def take(self, at: float, seconds: float, turn: int) -> None:
-        """One more request."""
+        """Add a request that takes so many seconds."""
         self.free = (self.free if self.free > at else at) + seconds
         self.work += seconds
         self.turn = turn
         self._ends.append(self.free)
 
     def outstanding(self, at: float) -> int:
-        """Requests that it has."""
+        """The number of requests not yet finished."""
         ends = self._ends
         while ends and ends[0] <= at:
             ends.popleft()
         return len(ends)
 
     def sample(self, at: float, keep: float) -> None:
-        """A scrape."""
+        """Record a scrape, and forget those older than `keep` seconds."""
         self.samples = [one for one in self.samples if one[0] > at - keep]
         self.samples.append((at, self.waiting(at), self.work - self.waiting(at)))
 
     def value(self, at: float, settings: Settings) -> float | None:
-        """Its metric, or None where it is not ready or was not looked at."""
+        """The value of its metric, or None if it is not ready or has too few scrapes."""
         known = [one for one in self.samples if one[0] >= at - settings.over]
         if self.ready > at or not known:
             return None
@@ -75,11 +75,11 @@ class Pod:
 
 
 Choose = Callable[[Sequence[Pod], float, int, int], Pod]
-"""From the pods that are ready, the time, the request's number and its key to the pod that gets it."""
+"""Chooses a pod, given the pods that are ready, the time, the number of the request and its key."""
 
 
 def least_outstanding(pods: Sequence[Pod], at: float, _turn: int, _key: int) -> Pod:
-    """As least_conn of nginx: where the fewest requests are; of equals the one whose last request is the longest ago."""
+    """The pod with the fewest requests, as least_conn of nginx; of equals the one whose last request is the longest ago."""
     best, fewest = pods[0], pods[0].outstanding(at)
     for pod in pods[1:]:
         n = pod.outstanding(at)
@@ -89,30 +89,30 @@ def least_outstanding(pods: Sequence[Pod], at: float, _turn: int, _key: int) -> 
 
 
 def round_robin(pods: Sequence[Pod], _at: float, turn: int, _key: int) -> Pod:
-    """One after the other."""
+    """The pods in turn."""
     return pods[turn % len(pods)]
 
 
 def hashed(pods: Sequence[Pod], _at: float, _turn: int, key: int) -> Pod:
-    """By the key; with a random one, as kube-proxy chooses for each connection."""
+    """The pod by the key; with a random key, as kube-proxy chooses for each connection."""
     return pods[key % len(pods)]
 
 
 def least_work(pods: Sequence[Pod], _at: float, _turn: int, _key: int) -> Pod:
-    """Where the least work waits, which no balancer knows."""
+    """The pod with the least work waiting, which no real balancer knows."""
     return min(pods, key=lambda pod: pod.free)
 
 
 @dataclass(frozen=True)
 class Result:
-    """What became of the requests.
+    """The waits of the requests and the time of the pods.
 
     Attributes:
         waits: seconds until each was begun; NaN where it was refused.
         replicas: at each look, the time, and how many there were, starting ones included.
         pod_seconds: of all pods, from their creation to their end.
         worked: seconds that replicas were busy.
-        until: when all was done.
+        until: time at which everything was done.
     """
 
     waits: Floats
@@ -123,16 +123,16 @@ class Result:
 
     @property
     def refused(self) -> float:
-        """Share of the requests."""
+        """The share of the requests that were refused."""
         return float(np.isnan(self.waits).mean()) if len(self.waits) else 0.0
 
     @cached_property
     def served(self) -> Floats:
-        """Waits of those that were answered."""
+        """Waits in seconds of the requests that were answered."""
         return self.waits[~np.isnan(self.waits)]
 
     def wait(self, quantile: float) -> float:
-        """A quantile of the waits of those that were answered."""
+        """A quantile of the waits in seconds of the requests that were answered; 0 if there are none."""
         return float(np.quantile(self.served, quantile)) if len(self.served) else 0.0
 
 
@@ -158,7 +158,7 @@ class Cluster:
         self._keep = max((one.over for one in settings), default=0.0) + 1
 
     def welcome(self, at: float) -> None:
-        """Those that have become ready."""
+        """Move the pods that have become ready from those that are starting."""
         while self.starting and self.starting[0].ready <= at:
             self.ready.append(self.starting.pop(0))
 
@@ -183,7 +183,7 @@ class Cluster:
             self.gone.append((pod, at + (self._stay if pod.ready <= at else 0)))
 
     def pod_seconds(self, until: float) -> float:
-        """From creation to the end of preStop and of what is in hand."""
+        """Seconds of all pods, from creation to the end of preStop and of the requests they have."""
         going = sum(max(end, pod.free if pod.work else 0) - pod.created for pod, end in self.gone)
         return going + sum(until - pod.created for pod in (*self.ready, *self.starting))
 
@@ -191,7 +191,7 @@ class Cluster:
 def simulate(
     requests: Requests, cluster: Cluster, choose: Choose = least_outstanding, keys: Sequence[int] = (), refuse: float = REFUSE
 ) -> Result:
-    """Every request to a pod, or refused there when it would wait longer than `refuse`; no client asks again."""
+    """Give every request to a pod, which refuses it if it would wait longer than `refuse`; no client asks again."""
     waits = np.full(len(requests), np.nan)
     keys = keys if len(keys) else range(len(requests))
     worked, look, step = 0.0, 0.0, scrape_seconds()

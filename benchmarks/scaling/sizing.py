@@ -22,25 +22,25 @@ WORDS, SAMPLE = 2_000, 50
 
 @dataclass(frozen=True)
 class Size:
-    """Replicas for so many documents a second, of which one does so many at most."""
+    """Replicas for so many documents a second in all, of which one replica does `one` at most."""
 
     documents: float
     one: float
 
     @property
     def replicas(self) -> int:
-        """Not too busy, nor when one is lost; never fewer than two."""
+        """As many that none is too busy, even if one is lost; never fewer than two."""
         return max(2, ceil(self.documents / (self.one * BUSY)), ceil(self.documents / (self.one * STRAINED)) + 1)
 
     @property
     def over_zones(self) -> int:
-        """The same when one of ZONES is lost; as many in each."""
+        """As many that none is too busy if one of ZONES is lost; the same number in each zone."""
         left = ceil(self.documents / (self.one * STRAINED))
         each = max(1, ceil(left / (ZONES - 1)), ceil(self.replicas / ZONES))
         return each * ZONES
 
     def busy(self, lost: int = 0) -> float:
-        """Share of the time."""
+        """The share of the time in which replicas are busy, with so many of them lost."""
         return self.documents / (self.one * (self.replicas - lost))
 
 
@@ -52,7 +52,7 @@ def throughput(record: Path = RECORD) -> float:
 
 
 def gibibytes(quantity: str) -> float:
-    """Of memory in a manifest."""
+    """GiB of a quantity of memory in a manifest."""
     return float(quantity.removesuffix("Gi"))
 
 

@@ -31,12 +31,12 @@ class Spread:
     high: float
 
     def draw(self, rng: np.random.Generator, n: int) -> Floats:
-        """So many, by the straight lines through the three."""
+        """Draw n values; the distribution function is linear between the three values."""
         return np.interp(rng.random(n), (0, 0.5, 1), (self.low, self.median, self.high))
 
     @property
     def mean(self) -> float:
-        """Of what is drawn."""
+        """The mean of the distribution."""
         return (self.low + 2 * self.median + self.high) / 4
 
 
@@ -45,13 +45,13 @@ Measured = Mapping[tuple[int, int], Spread]
 
 @dataclass(frozen=True)
 class Requests:
-    """In the order of their coming.
+    """Requests in the order in which they arrive.
 
     Attributes:
-        at: seconds since the start.
-        seconds: that each takes a replica alone.
-        documents: of each.
-        until: when it ends: nothing comes after.
+        at: seconds since the start at which each arrives.
+        seconds: that a replica needs for each, if it has no other.
+        documents: number of documents of each.
+        until: seconds since the start after which none arrives.
     """
 
     at: Floats
@@ -75,7 +75,7 @@ def measured(record: Path = RECORD, system: str = SYSTEM) -> Measured:
 
 
 def mean_documents(mix: Mapping[tuple[int, int], int] = MIX) -> float:
-    """Of a request."""
+    """The mean number of documents of a request."""
     return sum(documents * share for (documents, _), share in mix.items()) / sum(mix.values())
 
 
@@ -86,14 +86,14 @@ def capacity(spreads: Measured, mix: Mapping[tuple[int, int], int] = MIX) -> flo
 
 
 def rate(at: Floats, peak: float) -> Floats:
-    """Documents a second at each time of the day, when lunch has so many."""
+    """Documents a second at each time of the day, given the peak at lunch."""
     hours, heights = zip(*CURVE, strict=True)
     first, last, times = BURST
     return peak * np.interp(at / HOUR, hours, heights) * np.where((at >= first) & (at < last), times, 1)
 
 
 def day(peak: float, seed: int = 0) -> Requests:
-    """A day, its lunch peak of so many documents a second."""
+    """The requests of a day with a lunch peak of so many documents a second."""
     rng = np.random.default_rng(seed)
     counts = rng.poisson(rate(np.arange(DAY) + 0.5, peak) / mean_documents())
     at = np.sort(np.repeat(np.arange(DAY), counts) + rng.random(counts.sum()))
@@ -101,14 +101,14 @@ def day(peak: float, seed: int = 0) -> Requests:
 
 
 def steady(documents_a_second: float, until: float, seed: int = 0) -> Requests:
-    """The same all the time."""
+    """Requests at the same rate all the time."""
     rng = np.random.default_rng(seed)
     n = rng.poisson(documents_a_second / mean_documents() * until)
     return requests(np.sort(rng.random(n) * until), until, rng)
 
 
 def requests(at: Floats, until: float, rng: np.random.Generator) -> Requests:
-    """Of each a kind, by MIX, and seconds as measured for that kind."""
+    """Requests at these times: kinds are drawn by MIX, and seconds from those measured for the kind."""
     spreads, kinds = measured(), list(MIX)
     shares = np.array([MIX[kind] for kind in kinds], dtype=float)
     kind = rng.choice(len(kinds), len(at), p=shares / shares.sum())

@@ -52,9 +52,9 @@ class Device:
         warm_up = int(ids[0, 1]) == WARM_UP
         self.batches += not warm_up
         hangs, self.hangs = self.hangs and not warm_up, self.hangs and warm_up
-        usual = (LAUNCH_SECONDS + ids.size * self._token_seconds) * self.slower * (0.8 + 0.4 * self._random.random())
+        normal = (LAUNCH_SECONDS + ids.size * self._token_seconds) * self.slower * (0.8 + 0.4 * self._random.random())
         self.hangs_since = self.machine.now() if hangs else None
-        self.machine.spend(HUNG_SECONDS if hangs else usual)
+        self.machine.spend(HUNG_SECONDS if hangs else normal)
         self.hangs_since = None
         if warm_up:
             if self.warm_ups_fail:

@@ -107,14 +107,14 @@ class Episode:
         try:
             yield
         except Exception as error:
-            told = ViolationError(self._described(error))
+            violation = ViolationError(self._described(error))
             for task in list(self._tasks):
                 task.cancel()
             for _ in range(MOST_AT_ONCE):
                 with suppress(Exception):
                     if not (self._tasks and self.machine.loop.step()):
                         break
-            raise told from error
+            raise violation from error
 
     def _described(self, error: Exception) -> str:
         what = str(error) if isinstance(error, ViolationError) else f"the service stumbles: {error!r}"
@@ -134,13 +134,13 @@ class Episode:
         return task
 
     def _ask(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        """A client's: a process that is to end waits for it."""
+        """Start a client's task; a process that is to end waits for it."""
         task = self._begin(coroutine)
         self.clients.in_flight.add(task)
         return task
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
-        """A task ends with nothing, or because it was cancelled."""
+        """Forget a task that has ended. Raises its error, unless it was cancelled."""
         self._tasks.discard(task)
         self.clients.in_flight.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -167,7 +167,7 @@ class Episode:
             await asyncio.sleep(self._traffic.gap())
 
     async def _supervise(self) -> None:
-        """A process whose thread is dead or hangs is ended, and another started; at the end the last is ended."""
+        """End a process whose model thread is dead or hangs, and start another; at the end, end the last one."""
         pause = PROBED_EACH * self._traffic.mean_gap
         while self._asked < self._requests or self.clients.in_flight or self._restarting:
             await asyncio.sleep(pause)
@@ -180,7 +180,7 @@ class Episode:
         await self._end()
 
     def _check_health(self) -> None:
-        """A thread that is dead, or hangs, is no secret."""
+        """Check that health reports a model thread that is dead or hangs."""
         device, hung_after = self.device, self.service.settings.hung_seconds
         hung = device.hangs_since is not None and self.machine.now() - device.hangs_since > hung_after
         if (device.dead or hung) and self.service.ranker.engine.alive and not self._restarting:
@@ -200,7 +200,7 @@ class Episode:
         self._restarting = False
 
     async def _end(self) -> None:
-        """SIGTERM: nobody is let in any more, and those in flight are given so long."""
+        """SIGTERM: admit no more requests, and give those in flight so many seconds."""
         service, in_flight = self.service, self.clients.in_flight
         self.checks.trace.add("terminated", f"in flight: {len(in_flight)}")
         service.listens = False
@@ -237,7 +237,7 @@ class Episode:
             self._request()
 
     def _reloads(self, amount: float) -> None:
-        """Other bundles come, and a reload is asked for, a few times."""
+        """Replace the bundles and ask for a reload, a few times."""
         for _ in range(1 + int(amount * MOST_RELOADS)):
             self.machine.loop.call_later(self._random.random() * amount, self._reload)
 
@@ -250,7 +250,7 @@ class Episode:
 
 
 def run(requests: int, seed: int) -> Report | str:
-    """What an episode was, or what does not hold; in this process or another."""
+    """The report of an episode, or the violation that ended it; runs in this process or another."""
     disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)  # the service says what fails, and all that is meant to
     try:

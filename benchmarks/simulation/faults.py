@@ -24,7 +24,7 @@ LARGE = 1 << 30
 
 @dataclass(slots=True)
 class Fault:
-    """Something that breaks at a time and is mended at another.
+    """Something that breaks at one time and is repaired at another.
 
     Attributes:
         amount: how bad it is, from 0 to 1.
@@ -47,7 +47,7 @@ def drawn(random: Random, now: float, seconds: float) -> list[Fault]:
 
 
 class Faults:
-    """Begin and end.
+    """The faults of an episode: begins and ends each at its time.
 
     Args:
         breaks: what does: the machine, whose clock jumps, and the others.
@@ -71,21 +71,21 @@ class Faults:
 
     @property
     def poisons(self) -> bool:
-        """Whether documents come that no batch survives."""
+        """Whether some documents now fail every batch they are in."""
         return self.amount("poison") > 0
 
     def between(self, kinds: tuple[str, ...], since: float) -> bool:
-        """Whether one of these kinds was there at any time since then."""
+        """Whether a fault of one of these kinds was active at any time since then."""
         return any(fault.kind in kinds and fault.ends >= since for fault in self.begun)
 
     def amount(self, kind: str) -> float:
-        """How bad faults of a kind are now, 0 where there is none; work that is done at once sees them come and go in its time."""
+        """The severity of the active faults of a kind, 0 for none; work done at once sees them begin and end in its own time."""
         now = self._machine.now()
         akin = (fault for fault in self._scheduled if fault.kind == kind)
         return max((fault.amount for fault in akin if fault.begins <= now < fault.ends), default=0.0)
 
     def schedule(self, fault: Fault) -> None:
-        """It is going to begin, and to end."""
+        """Schedule its begin and its end."""
         self._scheduled.append(fault)
         self._machine.loop.at(fault.begins, self._begins, fault)
 

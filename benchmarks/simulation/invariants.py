@@ -20,18 +20,18 @@ class ViolationError(AssertionError):
 
 
 class Trace:
-    """The last things that happened."""
+    """The last events, for the message of a violation."""
 
     def __init__(self, machine: SimulatedMachine) -> None:
         self._machine = machine
         self._last: deque[tuple[float, str, tuple[object, ...]]] = deque(maxlen=TRACED)
 
     def add(self, what: str, *about: object) -> None:
-        """Remember what happens now."""
+        """Remember an event that happens now."""
         self._last.append((self._machine.now(), what, about))
 
     def lines(self) -> list[str]:
-        """One a line, the latest last."""
+        """The remembered events, one a line, the latest last."""
         return [f"{at:12.6f} s  {what} {' '.join(map(str, about))}" for at, what, about in self._last]
 
 
@@ -57,7 +57,7 @@ class Ledger:
     writes: dict[Key, list[Write]] = field(default_factory=dict)
 
     def begin(self, key: Key, number: int, *, expires: bool = False) -> Write:
-        """A write is handed in."""
+        """Record a write that is handed in."""
         write = Write(number, expires=expires)
         self.writes.setdefault(key, [Write(0, 0.0)]).append(write)
         return write
@@ -88,7 +88,7 @@ class Checks:
         self.problem: Exception | None = None  # of a client, or of a thread that would swallow it
 
     def watch(self, ranker: Ranker) -> None:
-        """A process begins to serve, and nothing is in flight."""
+        """Check a process that begins to serve: nothing may be in flight."""
         self._ranker, self._rounds, self._load = ranker, ranker.engine.rounds, ranker.admission.load
         self._turns.clear()
         hand_in, take = self._rounds.submit, self._rounds.round
@@ -104,22 +104,22 @@ class Checks:
         self._rounds.submit, self._rounds.round = submit, round_  # type: ignore[method-assign]
 
     def enters(self, number: int) -> None:
-        """A request is let in."""
+        """Count a request that is admitted."""
         self.inside[number] = 0
 
     def receives(self, number: int, n_bytes: int) -> None:
-        """So many bytes of its body have come by now, and were let in."""
+        """Count the bytes of its body that have been received and admitted so far."""
         self._received += n_bytes - self.inside[number]
         self.inside[number] = n_bytes
 
     def answers(self, number: int, n_bytes: int) -> None:
-        """Its body is forgotten, and its answer is on its way."""
+        """Count a request whose body is no longer held and whose answer is being sent."""
         self._received -= self.inside.pop(number)
         self.answering[number] = n_bytes
         self._answers += n_bytes
 
     def leaves(self, number: int, outcome: str) -> None:
-        """It is over."""
+        """Count a request that is over."""
         self._received -= self.inside.pop(number, 0)
         self._answers -= self.answering.pop(number, 0)
         if number in self.outcomes:
@@ -144,7 +144,7 @@ class Checks:
             del self._turns[job]
 
     def after_event(self) -> None:
-        """What is in flight is counted, and within its bounds."""
+        """Check that the counts of what is in flight are right and within their bounds."""
         load, held = self._load, self._received + self._answers
         if self.problem is not None:
             raise self.problem
@@ -167,23 +167,23 @@ class Checks:
             raise ViolationError(f"request {number} is answered {late:.3f} s after its deadline; {PROMISED_SECONDS} s is the bound")
 
     def looked_up(self, identity: Key, number: int, since: float) -> None:
-        """Who asks for a document since then is given this one."""
+        """Check the document that a reader, who asked at that time, was given."""
         if not self.ledger.may_be(identity, number, since):
             raise ViolationError(
                 f"document {identity} is {number or 'not there'}, and a later one was acknowledged before {since:.6f} s"
             )
 
     def at_rest(self) -> None:
-        """Nothing is left of what was in flight."""
+        """Check that nothing is left in flight."""
         if any(not job.finished for job in self._rounds.jobs):
             raise ViolationError("a job is left over")
         if (wait := self._ranker.admission.wait_seconds()) > 0:
             raise ViolationError(f"nothing is in flight, and a newcomer would wait {wait:.3f} s")
 
-    def at_the_end(self, asked: int, store: Shelf, now: float) -> None:
-        """All is answered, nothing is held, and what was acknowledged is there."""
-        if len(self.outcomes) != asked:
-            missing = sorted(set(range(1, asked + 1)) - set(self.outcomes))
+    def at_the_end(self, sent: int, store: Shelf, now: float) -> None:
+        """Check that every request is answered, nothing is held, and every acknowledged document is stored."""
+        if len(self.outcomes) != sent:
+            missing = sorted(set(range(1, sent + 1)) - set(self.outcomes))
             raise ViolationError(f"{len(missing)} requests are never answered, request {missing[0]} among them")
         self.at_rest()
         for key in self.ledger.writes:

@@ -14,7 +14,7 @@ MOST_AT_ONCE = 10_000  # events of one moment; more is a loop that gets nowhere
 
 
 class StuckError(Exception):
-    """Events follow each other and time does not pass, or there is none and somebody waits."""
+    """Events follow each other without time passing, or something waits and no event is left."""
 
 
 class Event:
@@ -33,19 +33,19 @@ class Event:
         self._call: Callable[..., object] | None = call
 
     def cancel(self) -> None:
-        """It does not happen."""
+        """Cancel the event."""
         self._call, self._arguments = None, ()
 
     def cancelled(self) -> bool:
-        """Whether it does not."""
+        """Whether the event is cancelled."""
         return self._call is None
 
     def when(self) -> float:
-        """As the loop's clock counts."""
+        """The time of the event in seconds of the loop's clock."""
         return self._when
 
     def happen(self) -> None:
-        """Call what is to be called. Raises what that raises."""
+        """Run the event's call. Raises what the call raises."""
         if self._call is None:
             return
         if self._context is None:
@@ -82,7 +82,7 @@ class Loop(asyncio.AbstractEventLoop):
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """It is the running loop of this thread meanwhile."""
+        """Make this the running loop of the thread until the block ends."""
         hooks, collects = sys.get_asyncgen_hooks(), gc.isenabled()
         gc.disable()  # what asyncio says of forgotten tasks would come at any time
         gc.freeze()  # so that `forget` looks at what is of this run, and not at all that was ever imported
@@ -114,7 +114,7 @@ class Loop(asyncio.AbstractEventLoop):
 
     def block(self, done: Callable[[], bool], until: float | None = None) -> None:
         """The loop's own thread waits, until then at most, and only what is of others goes on. Raises StuckError."""
-        kept = []
+        remaining = []
         while not done():
             if until is not None and not (self._queue and self._queue[0][0] <= until):
                 self.seconds = until
@@ -125,8 +125,8 @@ class Loop(asyncio.AbstractEventLoop):
             if event[2].of_thread:
                 self._happens(*event)
             else:
-                kept.append(event)
-        for event in kept:
+                remaining.append(event)
+        for event in remaining:
             heapq.heappush(self._queue, event)
 
     def _happens(self, when: float, _number: int, event: Event) -> None:
@@ -138,7 +138,7 @@ class Loop(asyncio.AbstractEventLoop):
         event.happen()
 
     def at(self, when: float, call: Callable[..., object], *arguments: Any, of_thread: bool = False) -> Event:
-        """Call it then, or now where that is past."""
+        """Schedule a call at a time in seconds, or now if that time is past."""
         return self._add(when, call, arguments, None, of_thread)
 
     def _add(

@@ -96,7 +96,7 @@ class SimulatedMachine(AsyncioMachine):
         thread.rest()
 
     def at_once(self, work: Callable[[], T]) -> tuple[T, float]:
-        """What the work returns, and the seconds that it spends, which do not pass yet."""
+        """The result of the work and the seconds it spends; the clock does not move yet."""
         outer, self._spent = self._spent, 0.0
         try:
             return work(), self._spent
@@ -104,7 +104,7 @@ class SimulatedMachine(AsyncioMachine):
             self._spent = outer
 
     def end(self) -> None:
-        """No thread goes on."""
+        """End every thread."""
         for thread in list(self.threads):
             thread.end()
 
@@ -169,7 +169,7 @@ class SimulatedThread:
         loop.block(lambda: self._over, None if timeout is None else loop.seconds + timeout)
 
     def soon(self) -> None:
-        """It goes on after what is due now."""
+        """Let the thread go on after all events that are due now."""
         self._machine.loop.at(self._machine.loop.seconds, self.go_on, of_thread=True)
 
     def go_on(self) -> None:
@@ -192,14 +192,14 @@ class SimulatedThread:
             raise self._raised
 
     def rest(self) -> None:
-        """Called by its own work: others run until it goes on."""
+        """Called by the thread's own work: other threads run until it goes on."""
         self._rests.release()
         self._goes_on.acquire()
         if self._ends:
             raise EndedError
 
     def end(self) -> None:
-        """It does not go on with its work."""
+        """End the thread without the rest of its work."""
         self._ends = True
         while not self._over:
             self.go_on()
@@ -309,7 +309,7 @@ class SimulatedPool(Executor):
 
 
 def _outcome(work: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Any, Exception | None]:
-    """What the work returns, or raises."""
+    """The result of the work, or its exception."""
     try:
         return work(*arguments), None
     except Exception as error:

@@ -64,7 +64,7 @@ def digits(key: int) -> str:
 
 
 class Query(NamedTuple):
-    """A query: its number."""
+    """A query, which is a number."""
 
     number: int
     token_ids: tuple[int, ...] = (1,)
@@ -86,12 +86,12 @@ class Seen(NamedTuple):
 
 
 def document(key: int) -> PreparedDocument:
-    """A document as it is prepared."""
+    """A prepared document."""
     return PreparedDocument(np.array([key], np.int32), BOUNDS, STARTS, ENDS, TERMS, TERM_BOUNDS, NONE)
 
 
 def logit(salt: int, query: Any, key: Any, part: Any) -> Any:
-    """What the model says of a sequence, or of many; each fits a float32."""
+    """The model's logit of a sequence, or of many; each is exact in float32."""
     return (salt * 7919 + query * 104729 + key * 1299709 + part * 15485863) % 65521
 
 
@@ -141,8 +141,8 @@ class SimulatedPipeline:
         """
         if not one.n_blocks:
             return Seen([])
-        for packed, said in zip(asked[0].sequences, asked[1].tolist(), strict=True) if asked else ():
-            if said > -np.inf and said != logit(self.salt, *packed.ids[:3].tolist()):
+        for packed, value in zip(asked[0].sequences, asked[1].tolist(), strict=True) if asked else ():
+            if value > -np.inf and value != logit(self.salt, *packed.ids[:3].tolist()):
                 raise ValueError(f"the block {packed.ids[:3]} has the logit of another")
         key = int(one.token_ids[0])
         number = min(LEAST_TOKENS + key % SPREAD, budget)
@@ -170,7 +170,7 @@ def combine(states: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.
 
 
 def salt_of(name: str, generation: int) -> int:
-    """Of a bundle's model; no two are equal, and bundles of one generation prepare alike."""
+    """The salt of a bundle's model: no two are equal, and bundles of one generation prepare documents in the same way."""
     return GENERATION * generation + list(MODELS).index(name)
 
 

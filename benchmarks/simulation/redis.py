@@ -46,11 +46,11 @@ class Socket:
         self._closed = self._refused = False
 
     def settimeout(self, seconds: float | None) -> None:
-        """For how long to wait for an answer; 0 not at all."""
+        """Set the seconds to wait for an answer; 0 does not wait."""
         self._timeout = 1e6 if seconds is None else seconds
 
     def sendall(self, data: bytes, *_flags: int) -> None:
-        """Commands come to the server, which does them and sets out to answer."""
+        """Send commands to the server, which runs them and begins to answer."""
         if self._closed or self._shelf.away:
             self._closed = True
             raise BrokenPipeError(32, "Broken pipe")
@@ -67,7 +67,7 @@ class Socket:
         self._ready_at = self._shelf.machine.now() + self._shelf.seconds / 2
 
     def recv(self, size: int, *_flags: int) -> bytes:
-        """Some of the answer; empty where the server has closed the connection."""
+        """Part of the answer; empty if the server has closed the connection."""
         machine = self._shelf.machine
         wait = max(self._ready_at - machine.now(), 0.0) if self._answer else 0.0 if self._closed else 1e6
         if not self._timeout and wait:
@@ -80,19 +80,19 @@ class Socket:
         return given
 
     def shutdown(self, _how: int) -> None:
-        """No more of it."""
+        """Close the connection."""
         self._closed = True
 
     def close(self) -> None:
-        """The same."""
+        """Close the connection, as `shutdown`."""
         self._closed = True
 
     def getsockname(self) -> tuple[str, int]:
-        """Any."""
+        """An address; any will do."""
         return "simulated", 0
 
     def _do(self, command: list[bytes]) -> bytes:
-        """A command's answer, or that it waits for the end of its transaction."""
+        """The answer to a command, or QUEUED inside a transaction."""
         name = command[0].upper()
         if name == b"MULTI":
             self._queue, self._refused = [], False
@@ -144,7 +144,7 @@ def _bulk(content: bytes | None) -> bytes:
 
 
 def _commands(data: bytes) -> list[list[bytes]]:
-    """What is sent, as lists of arguments; the client sends whole commands at once."""
+    """The commands sent, as lists of arguments; the client sends whole commands at once."""
     found, at = [], 0
 
     def number() -> int:

@@ -38,7 +38,7 @@ class Silent:
 
 
 class Files:
-    """The bundles as they lie on the disk.
+    """The bundles on the simulated disk.
 
     Args:
         machine: on which they are read.
@@ -77,7 +77,7 @@ class Files:
 
 
 class Service:
-    """A process of the service, and the next one in its place.
+    """A process of the service, and those started in its place.
 
     Args:
         machine: that it runs on.
@@ -101,7 +101,7 @@ class Service:
         self._machine, self._store = machine, store
 
     def start(self) -> None:
-        """A process starts, as `service.app` has it."""
+        """Start a process, as `service.app` does."""
         settings, metrics = self.settings, Silent()
         opened = [self.files.opened(one, settings) for one in self.files.read(settings)]
         upstream = self.files.bundle(UPSTREAM, UPSTREAM_SALT) if settings.upstream else None
@@ -112,7 +112,7 @@ class Service:
         self.listens = True
 
     async def end(self) -> None:
-        """The process ends, as `service.app` has it."""
+        """End the process, as `service.app` does."""
         await self.ranker.end()
         self.ranker.close()
         self.reloader.close()

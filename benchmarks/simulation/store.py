@@ -14,7 +14,7 @@ Key = tuple[str, str]
 
 
 class Shelf:
-    """What is stored, wherever it lies, and what becomes of who asks.
+    """The stored documents, whichever store holds them, and how requests to it fail.
 
     Attributes:
         fault: how bad a fault of this name is at the moment, from 0, which is none, to 1.
@@ -29,22 +29,22 @@ class Shelf:
 
     @property
     def away(self) -> bool:
-        """Whether it does not answer."""
+        """Whether the store is down."""
         return self.fault("store away") >= PARTLY
 
     @property
     def partly(self) -> bool:
-        """Whether a third of it does not answer; then only SimulatedStore answers for the rest, as a cluster does."""
+        """Whether a third of the store is down; then only SimulatedStore answers for the rest, as a cluster does."""
         return 0 < self.fault("store away") < PARTLY
 
     @property
     def mute(self) -> bool:
-        """Whether it does as told and does not say so."""
+        """Whether the store carries out commands without acknowledging them."""
         return self.fault("store mute") > 0
 
     @property
     def full(self) -> bool:
-        """Whether it has no room."""
+        """Whether the store is full."""
         return self.fault("store full") > 0
 
     @property
@@ -54,20 +54,20 @@ class Shelf:
 
     @property
     def seconds(self) -> float:
-        """That it takes for an answer, or for none."""
+        """Seconds until the store answers, or fails to."""
         return max(USUAL_SECONDS, 3 * self.fault("store slow"))
 
     def lost(self, identity: str) -> bool:
-        """Whether a document is in the part that does not answer."""
+        """Whether a document is in the part that is down."""
         return self.partly and may_be_lost(identity)
 
     def number(self, key: Key) -> int:
-        """The document that is there now; 0 for none."""
+        """The number of the document stored now; 0 for none."""
         content = self.get(key)
         return 0 if content is None else _number(content)
 
     def get(self, key: Key) -> bytes | None:
-        """What is there."""
+        """The stored content, or None."""
         item = self._kept.get(key)
         if item is not None and 0 < item.expires <= self.machine.wall() * 1000:
             del self._kept[key]
@@ -75,11 +75,11 @@ class Shelf:
         return None if item is None else item.content
 
     def put(self, key: Key, content: bytes, expires: int) -> None:
-        """It is there from now on."""
+        """Store a document."""
         self._kept[key] = Item(key[1], content, expires)
 
     def renew(self, key: Key, head: bytes, content: bytes) -> None:
-        """The same in the place of what starts so; it must be the same document, prepared anew. It expires as that did."""
+        """Replace the content that starts so with the same document, prepared anew; its expiry stays."""
         before = self.get(key)
         if before is not None and before.startswith(head):
             if _number(content) != _number(before):
@@ -87,7 +87,7 @@ class Shelf:
             self.put(key, content, self._kept[key].expires)
 
     def delete(self, key: Key) -> bool:
-        """It is not there any more; whether it was."""
+        """Delete a document; whether it was stored."""
         was_there = self.get(key) is not None
         self._kept.pop(key, None)
         return was_there
@@ -103,7 +103,7 @@ def may_be_lost(identity: str) -> bool:
 
 
 class SimulatedStore(DocumentStore):
-    """Beside the service, as LMDB is.
+    """A store in the service's process, as LMDB is.
 
     Args:
         shelf: what it holds.

@@ -1,4 +1,4 @@
-"""What comes, drawn from a seed: requests of all sizes, in bursts, in a hurry, from clients that leave."""
+"""Traffic drawn from a seed: requests of all sizes, in bursts, with short deadlines, from clients that leave."""
 
 from dataclasses import dataclass
 from random import Random
@@ -12,7 +12,7 @@ FIRST_KEY = 10  # of documents; smaller ones are those of warm-ups
 
 @dataclass(slots=True)
 class Climate:
-    """What an episode is like.
+    """The conditions of an episode.
 
     Attributes:
         load: work that comes, as a share of what the device can do.
@@ -86,7 +86,7 @@ class Ask:
 
 
 def climate(random: Random) -> Climate:
-    """One to begin with."""
+    """Draw the conditions of an episode."""
     limits = {
         "max_requests_in_flight": random.choice((8, 64, 1024)),
         "max_documents_in_flight": random.choice((100, 2_000, 100_000)),
@@ -173,7 +173,7 @@ class Traffic:
         self._before = [*self._before[1 - MOST_BEFORE :], (query, keys)] if keys else self._before
         ids = [self.identity() for _ in range(number)] if by_id else []
         chars = [int(random.paretovariate(1.2) * 500) for _ in keys]
-        usual = number * 200 * climate.token_seconds
+        typical = number * 200 * climate.token_seconds
         hurried = random.random() < climate.hurried
         return Ask(
             self._number,
@@ -183,8 +183,8 @@ class Traffic:
             ids,
             bytes=sum(chars) + 40 * number,
             pieces=1 if random.random() < 0.8 else 3,
-            deadline=random.uniform(0.2, 4.0) * usual + 0.01 if hurried else None,
-            leaves=random.expovariate(1.0) * 4 * usual if random.random() < climate.leaving else None,
+            deadline=random.uniform(0.2, 4.0) * typical + 0.01 if hurried else None,
+            leaves=random.expovariate(1.0) * 4 * typical if random.random() < climate.leaving else None,
             model=random.choice(self._names),
             priority=random.choice((0, 0, 0, 5)),
             answer_bytes=100 * number,

@@ -1,4 +1,4 @@
-"""A reranker that runs elsewhere, behind httpx: it answers, or is busy, slow, silent, away, or talks nonsense."""
+"""A reranker that runs elsewhere, behind httpx: it answers, or is busy, slow, silent, down, or sends nonsense."""
 
 import asyncio
 from collections import Counter
@@ -31,7 +31,7 @@ NONSENSE = (b"", b"{", b"[]", b"null", b"[" * 5000, b'{"results": 3}', b'{"resul
 
 
 class SimulatedUpstream(httpx.AsyncBaseTransport):
-    """Carries requests to itself.
+    """An httpx transport that answers requests itself.
 
     Args:
         machine: has the clock.
@@ -62,7 +62,7 @@ class SimulatedUpstream(httpx.AsyncBaseTransport):
             self._in_flight -= 1
 
     def _check(self, number: str, body: bytes) -> None:
-        """That it is not asked for more than was agreed."""
+        """Note a request that asks for more than the limits allow."""
         now = self._machine.now()
         self.asked[number] += PROBE not in body
         if self._in_flight >= self._settings.upstream_concurrency:
@@ -91,7 +91,7 @@ class SimulatedUpstream(httpx.AsyncBaseTransport):
         return _response(200, orjson.dumps(results if "texts" in asked else {"results": results}))
 
     def _busy(self, amount: float) -> httpx.Response:
-        """Sometimes it says for how long."""
+        """An answer that it is busy, sometimes with a Retry-After."""
         seconds = int(amount * 10) if self._random.random() < 0.5 else None
         if seconds is not None and seconds > AWAY_SECONDS:
             self._machine.loop.call_soon(self._leave_alone, min(seconds, MOST_BUSY_SECONDS))
@@ -107,7 +107,7 @@ class SimulatedUpstream(httpx.AsyncBaseTransport):
         return [{"index": n, score: float(logit(UPSTREAM_SALT, query, key, 0))} for n, key in enumerate(keys)]
 
     def _garble(self, results: list[dict[str, Any]]) -> None:
-        """One that is missing, twice there, or no number."""
+        """Results with one that is missing, repeated, or not a number."""
         kind, last = self._random.randrange(3), results[-1]
         if kind == 0:
             results.pop()
@@ -118,5 +118,5 @@ class SimulatedUpstream(httpx.AsyncBaseTransport):
 
 
 def _response(status: int, content: bytes, headers: dict[str, str] | None = None) -> httpx.Response:
-    """Nothing of it is read yet."""
+    """A response of which nothing is read yet."""
     return httpx.Response(status, headers=headers, stream=httpx.ByteStream(content))

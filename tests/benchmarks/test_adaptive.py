@@ -104,10 +104,10 @@ def test_seconds_are_told_by_ratio(flood: Collection, options: argparse.Namespac
     """The service with the rule takes half of the time and three quarters of the tokens; which comes first, changes in turns."""
     asked = []
 
-    def ask(url: str, body: bytes) -> adaptive.Asked:
+    def ask(url: str, body: bytes) -> adaptive.Timing:
         asked.append(url)
         assert set(json.loads(body)) == {"query", "documents"}
-        return {"fixed": adaptive.Asked(0.5, 0.4, 1000), "rule": adaptive.Asked(0.25, 0.1, 750)}[url]
+        return {"fixed": adaptive.Timing(0.5, 0.4, 1000), "rule": adaptive.Timing(0.25, 0.1, 750)}[url]
 
     monkeypatch.setattr(adaptive, "ask", ask)
     monkeypatch.setattr(adaptive, "sample", lambda queries, count: [*queries] * count)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.answers import LEAST, Said, _digest, coverage_row, reliability_points
+from benchmarks.answers import LEAST, SplitScores, _digest, coverage_row, reliability_points
 from keyblock.bundle import load_bundle
 from keyblock.evidence import FEATURES, Fusion
 from keyblock.span_scores import SpanScores
@@ -39,7 +39,7 @@ def test_gold_is_met_by_the_best_sentences_and_within_shares_of_the_tokens(tmp_p
         document([5, 4, 3, 2, 1], (85, 95)),
         document([1, 1, 1, 1, 1], (12, 18)),
     ]
-    row = coverage_row(Said(DevScores(Collection(tmp_path), {}, {}), documents), FUSION, HOW)
+    row = coverage_row(SplitScores(DevScores(Collection(tmp_path), {}, {}), documents), FUSION, HOW)
     met, sure, blocks, tokens, *shares = map(float, row)
     assert (met, sure, blocks) == (0.333, 0.333, 0.667)
     assert tokens == round(3 * 3 * 5 / 300, 3)

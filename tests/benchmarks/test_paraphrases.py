@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from benchmarks import paraphrases
 from benchmarks.buried import Buried, read_pairs
 from benchmarks.paraphrases import (
-    Asked,
     Figures,
+    Question,
     System,
     by_tenth,
     holds,
@@ -32,8 +32,8 @@ from training.collections.collection import Collection
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-def asked(count: int) -> list[Asked]:
-    return [Asked(f"q{number}", "?", [], number / count) for number in range(count)]
+def made_questions(count: int) -> list[Question]:
+    return [Question(f"q{number}", "?", [], number / count) for number in range(count)]
 
 
 def test_the_overlap_is_the_share_of_idf_mass(pipeline: Pipeline) -> None:
@@ -47,7 +47,7 @@ def test_the_overlap_is_the_share_of_idf_mass(pipeline: Pipeline) -> None:
 
 @given(st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=10, max_size=60))
 def test_tenths_are_even_and_ordered(overlaps: list[float]) -> None:
-    given_questions = [Asked(f"q{number}", "?", [], value) for number, value in enumerate(overlaps)]
+    given_questions = [Question(f"q{number}", "?", [], value) for number, value in enumerate(overlaps)]
     places = tenths(given_questions)
     sizes = np.bincount(places, minlength=10)
     assert sizes.max() - sizes.min() <= 1
@@ -55,7 +55,7 @@ def test_tenths_are_even_and_ordered(overlaps: list[float]) -> None:
 
 
 def test_a_sample_has_so_many_of_each_tenth() -> None:
-    everything = asked(100)
+    everything = made_questions(100)
     places = tenths(everything)
     chosen = sample(everything, places, 3)
     assert [int(one.id[1:]) // 10 for one in chosen] == [tenth for tenth in range(10) for _ in range(3)]
@@ -85,7 +85,7 @@ def test_an_answer_is_read_where_the_chosen_blocks_hold_it_whole(pipeline: Pipel
 
 
 def test_the_table_compares_with_the_first_by_tenth() -> None:
-    everything = asked(40)
+    everything = made_questions(40)
     names = [one.id for one in everything]
     before = Figures(dict.fromkeys(names, 0.0), dict.fromkeys(names, 1.0), {})
     after = Figures({name: float(number < 20) for number, name in enumerate(names)}, dict.fromkeys(names, 1.0), {})
@@ -104,13 +104,13 @@ def test_by_tenth_ends_with_all() -> None:
 
 def test_a_collection_is_measured(tmp_path: Path) -> None:
     """Two documents of many blocks; one question names its passage, the other shares no word with it."""
-    asked_of = {"d1": "When was the river flooded?", "d2": "Can visitors give bread?"}
+    text_of = {"d1": "When was the river flooded?", "d2": "Can visitors give bread?"}
     passages = {"d1": "The river was flooded in May.", "d2": "Nobody may feed the lions."}
     before = " ".join(f"Sentence {n} says nothing of it at all, and it goes on for a while." for n in range(40)) + " "
     span = {"start": len(before)}
     files: dict[str, list[object]] = {
         "corpus.jsonl": [{"_id": d, "title": "", "text": before + passage} for d, passage in passages.items()],
-        "queries.jsonl": [{"_id": f"q-{d}", "text": question} for d, question in asked_of.items()],
+        "queries.jsonl": [{"_id": f"q-{d}", "text": question} for d, question in text_of.items()],
         "spans.jsonl": [span | {"qid": f"q-{d}", "docid": d, "end": len(before + passage)} for d, passage in passages.items()],
     }
     for name, rows in files.items():

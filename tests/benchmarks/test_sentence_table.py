@@ -102,7 +102,7 @@ def test_candidates_below_the_depth_stay_below(model: BiEncoder, pipeline: Pipel
 def test_a_scorer_is_measured_and_published(
     model: BiEncoder, pipeline: Pipeline, toy: Collection, tmp_path: Path, options: argparse.Namespace
 ) -> None:
-    record = table.measure(table.AS_IT_COMES, table.ByVectors(model, tmp_path / "kept"), Preparation(toy, pipeline), options)
+    record = table.measure(table.UNTUNED, table.ByVectors(model, tmp_path / "kept"), Preparation(toy, pipeline), options)
     assert len(record.queries) == 4
     write_record(record, options.records)
     page = tmp_path / "page.md"

@@ -92,9 +92,9 @@ def test_seconds_are_told_by_ratio(monkeypatch: pytest.MonkeyPatch, by_id: bool)
     """The services with a cascade take a quarter of the time; which comes first, changes in turns."""
     asked, stored = [], []
 
-    def ask(url: str, body: bytes) -> spared.Asked:
+    def ask(url: str, body: bytes) -> spared.Timing:
         asked.append((url, json.loads(body)["documents"]))
-        return spared.Asked(0.8, 0.6, 1000) if url == "all" else spared.Asked(0.2, 0.1, 250)
+        return spared.Timing(0.8, 0.6, 1000) if url == "all" else spared.Timing(0.2, 0.1, 250)
 
     def store(url: str, documents: Sequence[Mapping[str, str]]) -> None:
         stored.append((url, [one["id"] for one in documents]))

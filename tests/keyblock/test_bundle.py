@@ -152,7 +152,7 @@ def test_an_encoder_of_another_tokenizer(tmp_path: Path, files: dict[str, Path])
         write_bundle(tmp_path / "bundle", manifest(pipeline=VECTORS), with_table(files, tokens=12))
 
 
-def test_an_encoder_that_is_none(tmp_path: Path, files: dict[str, Path]) -> None:
+def test_a_damaged_encoder_file_is_named(tmp_path: Path, files: dict[str, Path]) -> None:
     path = write_bundle(tmp_path / "bundle", manifest(pipeline=VECTORS), with_table(files)).path
     replace_file(path, "token_vectors.npz", b"no archive")
     assert refusal(path).startswith("/token_vectors.npz: no table of token vectors")
@@ -333,7 +333,7 @@ def test_a_damaged_file(bundle: Path, name: str) -> None:
         (b" " * (17 << 20), "larger than 16 MiB"),
     ],
 )
-def test_a_manifest_that_is_none(bundle: Path, content: bytes, problem: str) -> None:
+def test_an_invalid_manifest_is_named(bundle: Path, content: bytes, problem: str) -> None:
     (bundle / "bundle.json").write_bytes(content)
     message = refusal(bundle)
     assert message.startswith("/bundle.json: ")

@@ -166,7 +166,7 @@ TABLE, SCALES = np.zeros((4, 2), np.int8), np.zeros(4, np.float32)
         ({"table": np.asarray([{}]), "scales": SCALES}, "no table of token vectors"),
     ],
 )
-def test_a_table_that_is_none(tmp_path: Path, arrays: dict[str, NDArray[np.generic]], problem: str) -> None:
+def test_an_invalid_table_is_refused(tmp_path: Path, arrays: dict[str, NDArray[np.generic]], problem: str) -> None:
     path = tmp_path / "token_vectors.npz"
     np.savez(path, **arrays)  # type: ignore[arg-type]  # an array cannot be `allow_pickle`, the other parameter
     with pytest.raises(ValueError, match=r"token_vectors.npz: ") as caught:

@@ -96,12 +96,12 @@ def test_activations_by_hand() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"name": "softmax"}, {"scale": 0}, {"scale": math.nan}, {"bias": 1}])
-def test_an_activation_that_is_none_is_refused(wrong: dict[str, object]) -> None:
+def test_an_invalid_activation_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Activation.model_validate(wrong)
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, 1e7, float("inf"), float("nan")])
-def test_a_scale_that_is_none_or_would_overflow_is_refused(scale: float) -> None:
+def test_an_invalid_or_overflowing_scale_is_refused(scale: float) -> None:
     with pytest.raises(ValidationError, match="scale"):
         Activation(scale=scale)

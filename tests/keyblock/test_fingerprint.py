@@ -22,7 +22,7 @@ def tokenizer_file(backbone: Path) -> Path:
     return backbone / "tokenizer.json"
 
 
-def test_it_is_the_same_each_time(pipeline: Pipeline, tokenizer_file: Path) -> None:
+def test_a_fingerprint_is_stable(pipeline: Pipeline, tokenizer_file: Path) -> None:
     name = preparation_fingerprint(pipeline, tokenizer_file)
     assert name == preparation_fingerprint(pipeline, tokenizer_file)
     assert len(bytes.fromhex(name)) == 16

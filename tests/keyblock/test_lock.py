@@ -21,7 +21,7 @@ with locked(Path(sys.argv[1]), ValueError()):
 """
 
 
-def test_a_directory_is_held_by_one(tmp_path: Path) -> None:
+def test_a_directory_is_locked_by_one_holder_at_a_time(tmp_path: Path) -> None:
     run = tmp_path / "a" / "run"
     with locked(run, HELD):
         with pytest.raises(ValueError, match="somebody has it"), locked(run, HELD):

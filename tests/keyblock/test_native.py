@@ -24,14 +24,14 @@ ent sion tion ou ism ate iti ous ive ize at bl iz tt bb nn ying""".split()
 
 
 @pytest.mark.parametrize("found", [None, SimpleNamespace(INTERFACE=native.INTERFACE + 1), SimpleNamespace()])
-def test_where_it_is_not_there_or_another_one(found: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_or_other_compiled_part_is_not_used(found: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "keyblock_native", found)
     assert native._installed() is None
     monkeypatch.setattr(native, "core", None)
     assert "documents are prepared in Python" in native.why_not_compiled()
 
 
-def test_where_it_is_there() -> None:
+def test_the_installed_compiled_part_is_used() -> None:
     need_compiled()
     assert native.why_not_compiled() == ""
 

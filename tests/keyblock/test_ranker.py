@@ -285,7 +285,7 @@ def test_results_below_a_score_are_left_out(ranker: Ranker) -> None:
         ({"max_context_tokens": 1.5}, "max_context_tokens must be a whole number from 1, or none, not 1.5"),
     ],
 )
-def test_a_bound_that_is_none_is_refused(ranker: Ranker, options: Any, problem: str) -> None:
+def test_an_invalid_bound_is_refused(ranker: Ranker, options: Any, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         ranker.rank("q", ["text"], **options)
 

@@ -365,7 +365,7 @@ def test_a_hybrids_terms_are_lexical(by: str) -> None:
         SELECTORS.create({"name": "hybrid", "by": {"name": by}})
 
 
-def test_who_compares_vectors() -> None:
+def test_selectors_that_compare_vectors_say_so() -> None:
     described: dict[str, dict[str, Any]] = {name: {"name": name} for name in SELECTORS.names()}
     described["cascade"] = {"name": "learned", "by": {"name": "hybrid"}}
     assert [name for name, one in described.items() if SELECTORS.create(one).compares_vectors] == ["hybrid", "vectors", "cascade"]

@@ -249,7 +249,7 @@ def test_a_bad_start_is_one_line_and_exit_code_2(
     assert "hunter2" not in said
 
 
-def test_the_command_itself_ends_so(bundle_path: Path) -> None:
+def test_the_installed_command_exits_2_with_one_line(bundle_path: Path) -> None:
     finished = subprocess.run(
         command("--port", "0", "--bundle", "no/such/bundle"), capture_output=True, text=True, timeout=PATIENCE, check=False
     )

@@ -15,7 +15,7 @@ ENOUGH_LOOKS = 5  # a loop that is not free is looked at once: that look takes a
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a port is not kept")
-def test_a_port_that_was_found_is_kept_for_who_listens_as_servers_do() -> None:
+def test_a_free_port_stays_reserved_for_a_server_socket() -> None:
     port = free_port()
     with socket.socket() as other, pytest.raises(OSError, match="in use"):
         other.bind(("127.0.0.1", port))

@@ -287,7 +287,7 @@ def test_a_key_is_sent_and_nowhere_kept(page: Page) -> None:
     assert page.one("#key").get_property("value") == ""
 
 
-def test_where_there_are_keys_it_asks_for_one(driver: Chrome) -> None:
+def test_the_page_asks_for_a_key_where_one_is_needed(driver: Chrome) -> None:
     rank, metrics = make("page", ["rank"]), make("prometheus", ["metrics"])
     with served(rank, metrics) as url:
         page = Page(driver, url)

@@ -1,1 +1,1 @@
-"""Collections: documents, queries, judgements, runs, from wherever they are kept."""
+"""Collections: documents, queries, judgements, runs, from files and `ir_datasets`."""

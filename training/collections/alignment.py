@@ -1,7 +1,7 @@
-"""Where judged passages stand in the documents they were taken from: BeST's gold passages (section 4, BERT (Gold P)).
+"""Finds judged passages in the documents they were taken from: BeST's gold passages (section 4, BERT (Gold P)).
 
-MS MARCO's relevant documents are those that hold a relevant passage, but the passages' text was cleaned apart from the documents':
-only what is found again word for word is gold, 58% of it in the paper.
+MS MARCO's relevant documents are those that hold a relevant passage, but passages and documents were cleaned separately. A passage
+is gold only if its document holds it word for word: 58% of the passages in the paper.
 """
 
 import re
@@ -11,7 +11,7 @@ from training.collections.types import Document, Grades, Span
 
 
 def find_passage(text: str, passage: str) -> tuple[int, int] | None:
-    """Offsets of the first place where the passage's words follow each other, whatever white space is between them."""
+    """Start and end of the first place where the passage's words stand in a row, with any white space between; None without one."""
     words = passage.split()
     if not words:
         return None
@@ -20,7 +20,7 @@ def find_passage(text: str, passage: str) -> tuple[int, int] | None:
 
 
 class AlignedSpans(Mapping[str, list[Span]]):
-    """Gold passages by query, looked for when a query is asked for.
+    """Gold passages by query. A query's passages are searched at its first look-up.
 
     Args:
         relevant: grades of documents by query.

@@ -1,4 +1,4 @@
-"""Collections: documents, queries, judgements, gold passages and first-stage runs, from wherever they are kept.
+"""Collections: documents, queries, judgements, gold passages and first-stage runs, from files and `ir_datasets`.
 
 A collection is named by
 
@@ -26,9 +26,9 @@ DATASETS = "ir_datasets:"
 
 @dataclass(frozen=True)
 class Collection:
-    """A collection by its name, read when asked; see the module for what `path` may be.
+    """A collection by its name. Each part is read at its first use; the module says what `path` may be.
 
-    Raises CollectionError for what is not there, FileError for what is damaged.
+    Raises CollectionError for a missing part, FileError for a damaged one.
     """
 
     path: Path
@@ -38,7 +38,7 @@ class Collection:
 
     @cached_property
     def parts(self) -> Parts:
-        """Where its parts are read from."""
+        """The reader of the collection's parts."""
         return find_parts(self.path)
 
     @property
@@ -85,7 +85,7 @@ class Collection:
         return self.parts.present(doc_ids)
 
     def require(self, doc_ids: Sequence[str]) -> list[str]:
-        """As `present`, but raises CollectionError for the first that is not."""
+        """As `present`, but raises CollectionError for the first document that the corpus lacks."""
         present = self.present(doc_ids)
         for missing in [doc_id for doc_id in doc_ids if doc_id not in present] if len(present) < len(doc_ids) else ():
             self.document(missing)
@@ -100,12 +100,12 @@ class Collection:
         return self.parts.has_run(split)
 
     def run(self, split: str) -> Run:
-        """See Parts; of a directory its BM25 run ('dev.small' reads the run of 'dev')."""
+        """See Parts; a directory has BM25 runs ('dev.small' reads the run of 'dev')."""
         return self.parts.run(split)
 
 
 def find_parts(path: Path) -> Parts:
-    """The parts of the collection that a name stands for. Raises CollectionError when there is none."""
+    """The parts of the collection of this name. Raises CollectionError when there is no such collection."""
     if path.as_posix().startswith(DATASETS):
         name = path.as_posix().removeprefix(DATASETS)
         datasets.load(name)

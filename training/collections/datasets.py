@@ -1,6 +1,6 @@
-"""What `ir_datasets` (MacAvaney et al. 2021) knows, as collections need it; documents stay in its store on disk.
+"""Reads data sets of `ir_datasets` (MacAvaney et al. 2021) for collections; documents stay in its store on disk.
 
-The package is imported here only. What it would download is asked for when it is read, never when it is planned.
+Only this module imports the package. Reading a data set may download it; planning never does.
 """
 
 import difflib
@@ -32,7 +32,7 @@ def library() -> Any:
 
 @contextmanager
 def reading(what: str) -> Iterator[None]:
-    """Say in one line what could not be read: data sets and parsers each raise errors of their own."""
+    """Turn any error of ir_datasets, whose data sets and parsers each raise their own, into a CollectionError of one line."""
     try:
         yield
     except CollectionError:
@@ -53,7 +53,7 @@ def is_known(name: str) -> bool:
 
 
 def load(name: str) -> Any:
-    """A data set, nothing of it read yet. Raises CollectionError naming those spelled alike when there is none."""
+    """Open a data set, without reading it. Raises CollectionError for an unknown name, with names of similar spelling."""
     if not is_known(name):
         close = difflib.get_close_matches(name, list(library().registry), n=3)
         raise CollectionError(
@@ -63,7 +63,7 @@ def load(name: str) -> Any:
 
 
 def find_split(name: str, split: str) -> str:
-    """The data set that is a split of `name`: one below it, itself by its last part, or one below what it is part of.
+    """The data set that is a split of `name`: `name` itself if its last part is the split, else one below it or its parents.
 
     'train' of msmarco-document is msmarco-document/train, and 'dev' of msmarco-document/train is msmarco-document/dev.
     Raises CollectionError when there is none.
@@ -79,13 +79,13 @@ def find_split(name: str, split: str) -> str:
 
 
 def count(dataset: Any, part: str) -> int | None:
-    """How many queries, qrels or scoreddocs a data set has, as far as ir_datasets says it without the files."""
+    """How many queries, qrels or scoreddocs a data set has; None where ir_datasets does not say so without its files."""
     metadata = getattr(dataset, f"{part}_metadata", None)
     return metadata().get("count") if metadata else None
 
 
 def read_queries(dataset: Any, name: str, field: str | None = None) -> dict[str, str]:
-    """Query texts by id: a topic's title by default, or the field that is named; line breaks become spaces."""
+    """Query texts by id: the topic's default text (its title), or the named field; line breaks become spaces."""
     with reading(f"{name}: queries"):
         return {query.query_id: " ".join(_query_text(query, field).split()) for query in dataset.queries_iter()}
 
@@ -104,7 +104,7 @@ def read_grades(dataset: Any, name: str) -> Grades:
 
 
 def read_scored(dataset: Any, name: str, depth: int) -> Run:
-    """The `depth` best of a data set's scored documents by query; a document's id is one string however often it stands there."""
+    """The `depth` best scored documents of each query; equal document ids share one string in memory."""
     run: Run = {}
     with reading(f"{name}: scoreddocs"):
         for scored in dataset.scoreddocs_iter():
@@ -113,11 +113,11 @@ def read_scored(dataset: Any, name: str, depth: int) -> Run:
 
 
 class StoredDocuments(Mapping[str, Document]):
-    """Documents of an ir_datasets store: a look-up reads one from disk, the first one downloads and builds what is not there.
+    """Documents of an ir_datasets store. A look-up reads one from disk; the first look-up downloads and builds a missing store.
 
     Args:
         handler: a data set or a format with `docs_store`.
-        name: what errors call it.
+        name: the name that errors give.
     """
 
     def __init__(self, handler: Any, name: str) -> None:
@@ -142,7 +142,7 @@ class StoredDocuments(Mapping[str, Document]):
 
 
 def to_document(row: Any) -> Document:
-    """A record as a document: its title, then its body or text, or what a web page shows; else what ir_datasets calls its text."""
+    """A record as a document, with its title and its body, text or web page; else with the default text of ir_datasets."""
     for field in ("body", "text"):
         text = getattr(row, field, None)
         if isinstance(text, str):
@@ -153,7 +153,7 @@ def to_document(row: Any) -> Document:
 
 
 def _page(row: Any) -> Document:
-    """A web page, in bytes with the headers that it came with, as GOV2 and ClueWeb have it."""
+    """A web page as a document; the record holds its bytes and HTTP headers, as in GOV2 and ClueWeb."""
     spaced = BLOCK_TAGS.sub(b" <", row.body)  # ir_datasets' parser puts nothing between paragraphs
     html = library().util.sax_html_parser
     title, text = html(spaced, headers=getattr(row, "http_headers", None), fields=[{"title"}, None])

@@ -1,4 +1,4 @@
-"""Collections of TREC files and of `ir_datasets` names: what training.collections.descriptions describes, read."""
+"""Reads collections of TREC files and `ir_datasets` names, as training.collections.descriptions describes them."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -23,11 +23,11 @@ class Judged(NamedTuple):
 
 
 class DescribedParts(Parts):
-    """Reads what a description names. Splits are read one by one, so that no other's files are asked for.
+    """Reads what a description names. Each split is read at its first use, so that files of unused splits may be missing.
 
     Args:
         description: what to read.
-        base: what its paths are relative to.
+        base: the directory that its paths are relative to.
         fold: the round of cross-validation, from 1; see Round.
 
     Raises CollectionError for a round that cannot be made.
@@ -39,16 +39,16 @@ class DescribedParts(Parts):
         self.round = Round(description, fold)
         self.corpus = description.documents if isinstance(description.documents, str) else description.documents.path
         self._splits: dict[str, Judged] = {}
-        self._together = Judged({}, {})
+        self._read_so_far = Judged({}, {})
 
     @property
     def name(self) -> str:
-        """The description's, with the fold that was asked for."""
+        """The description's name, with the number of the fold if one was named."""
         return self.round.name
 
     @cached_property
     def documents(self) -> datasets.StoredDocuments:
-        """In the store on disk."""
+        """See Parts; in a store on disk."""
         return datasets.StoredDocuments(self._handler(), self.corpus)
 
     def _handler(self) -> Any:
@@ -57,17 +57,17 @@ class DescribedParts(Parts):
 
     @property
     def queries(self) -> dict[str, str]:
-        """Of the splits asked for so far."""
-        return self._together.queries
+        """Query texts of the splits that were read so far."""
+        return self._read_so_far.queries
 
     @property
     def qrels(self) -> Grades:
-        """Of the splits asked for so far."""
-        return self._together.qrels
+        """Grades of the splits that were read so far."""
+        return self._read_so_far.qrels
 
     @cached_property
     def spans(self) -> Mapping[str, list[Span]]:
-        """The judged passages that stand in the relevant documents word for word."""
+        """The judged passages that the relevant documents hold word for word."""
         judged: Grades = {}
         for name in self.description.passages:
             judged |= datasets.read_grades(datasets.load(name), name)
@@ -82,11 +82,11 @@ class DescribedParts(Parts):
         return bool(self.description.passages)
 
     def present(self, doc_ids: Sequence[str]) -> list[str]:
-        """All of them: a document that the store lacks is an error when it is read."""
+        """All of the ids: a document that the store lacks is an error when it is read."""
         return list(doc_ids)
 
     def split(self, name: str) -> list[str]:
-        """In the order of the topics."""
+        """See Parts; in the order of the topics."""
         queries = list(self._judged(name).queries)
         if not queries:
             raise CollectionError(f"{self.name}: no query of split {name} has a text and a relevant document")
@@ -112,9 +112,9 @@ class DescribedParts(Parts):
 
     def _judged(self, split: str) -> Judged:
         if split not in self._splits:
-            judged = self._splits[split] = self._combine(split) if self.round.makes(split) else self._read(split)
-            self._together.queries.update(judged.queries)
-            self._together.qrels.update(judged.qrels)
+            judged = self._splits[split] = self._combine(split) if self.round.combines(split) else self._read(split)
+            self._read_so_far.queries.update(judged.queries)
+            self._read_so_far.qrels.update(judged.qrels)
         return self._splits[split]
 
     def _combine(self, split: str) -> Judged:
@@ -133,19 +133,19 @@ class DescribedParts(Parts):
             queries = trec.read_topics(part.queries, self.base, self.description.field)
         else:
             queries = {
-                q: text for name, of in loaded for q, text in datasets.read_queries(of, name, self.description.field).items()
+                q: text for name, data in loaded for q, text in datasets.read_queries(data, name, self.description.field).items()
             }
         if part.qrels:
             qrels = read_qrels(trec.existing(self.base, part.qrels))
         else:
-            qrels = {q: grades for name, of in loaded for q, grades in datasets.read_grades(of, name).items()}
+            qrels = {q: grades for name, data in loaded for q, grades in datasets.read_grades(data, name).items()}
         usable = {query: text for query, text in queries.items() if any(grade > 0 for grade in qrels.get(query, {}).values())}
         return Judged(usable, {query: qrels[query] for query in usable})
 
     def _candidates(self, split: str) -> Run:
         part = self.description.part(split)
         kind, depth = self.description.candidates_of(part), self.description.depth
-        if kind == JUDGED:  # in the order of their names, which says nothing of their grades
+        if kind == JUDGED:  # sorted by id: the order must not reveal the grades
             return {query: dict.fromkeys(sorted(grades), 0.0) for query, grades in self._judged(split).qrels.items()}
         if kind == SCORED:
             run: Run = {}

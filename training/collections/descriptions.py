@@ -11,7 +11,7 @@
       all: [gov2/trec-tb-2004, gov2/trec-tb-2005]
 
 A split that is not listed is looked up below `documents`: 'train' of msmarco-document is msmarco-document/train. `folds` names
-splits, or says into how many folds the queries of the split `all` are dealt. Then train, dev and test are those of a round of
+splits, or says into how many folds the queries of the split `all` are dealt. Then train, dev and test are the splits of a round of
 cross-validation: ``FILE#2`` tests on the second fold, validates on the third and trains on the others; FILE alone is the first
 round. Paths are relative to the file.
 
@@ -67,7 +67,7 @@ class Description(BaseModel):
     passages: Names = Field((), description="ir_datasets names of judged passages of the documents: gold spans, for GoldP")
 
     def part(self, split: str) -> Part:
-        """What describes a split. Raises CollectionError when nothing does."""
+        """The description of a split. Raises CollectionError for an unknown split."""
         if split in self.splits:
             return self.splits[split]
         if isinstance(self.documents, str):
@@ -76,14 +76,14 @@ class Description(BaseModel):
         raise CollectionError(f"{self.name}: has no split {split!r}; it describes {known}")
 
     def candidates_of(self, part: Part) -> str:
-        """Where the candidates of a split come from: its own run, or what holds for the collection."""
+        """The source of a split's candidates: its own, else the collection's."""
         return part.candidates or self.candidates
 
 
 def find_description(reference: Path) -> tuple[Path, int] | None:
-    """The YAML file that a collection's name stands for, and the fold after its '#' (0 without one); None for any other name.
+    """The YAML file of a collection's name, and the fold after its '#' (0 without one); None for a name of another kind.
 
-    A file that is not there is looked for among the presets. Raises CollectionError for a fold that is no number.
+    A missing file is looked for among the presets. Raises CollectionError for a fold that is no number from 1.
     """
     name, _, fold = str(reference).partition("#")
     path = Path(name) / DESCRIPTION if (Path(name) / DESCRIPTION).is_file() else Path(name)
@@ -95,7 +95,7 @@ def find_description(reference: Path) -> tuple[Path, int] | None:
 
 
 def read_description(path: Path) -> Description:
-    """Read a YAML file. Raises CollectionError in one line for what it cannot mean."""
+    """Read a YAML file. Raises CollectionError in one line for a missing or unreadable file and for keys that do not fit."""
     try:
         return Description.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
     except FileNotFoundError:

@@ -31,23 +31,23 @@ class Directory(Parts):
 
     @cached_property
     def documents(self) -> dict[str, Document]:
-        """All in memory."""
+        """See Parts; all are in memory."""
         rows = self._json_lines("corpus.jsonl", {"_id": str, "text": str})
         return {row["_id"]: Document(row["_id"], str(row.get("title") or ""), row["text"]) for row in rows}
 
     @cached_property
     def queries(self) -> dict[str, str]:
-        """Of every split."""
+        """Query texts of every split."""
         return {row["_id"]: row["text"] for row in self._json_lines("queries.jsonl", {"_id": str, "text": str})}
 
     @cached_property
     def qrels(self) -> Grades:
-        """Of every split."""
+        """Grades of every split."""
         return read_qrels(self._find("qrels.tsv"))
 
     @cached_property
     def spans(self) -> dict[str, list[Span]]:
-        """None in a collection without spans.jsonl. Raises CollectionError for one that holds no character."""
+        """Empty without a spans.jsonl. Raises CollectionError for a span that holds no character."""
         spans: dict[str, list[Span]] = {}
         if not self._has("spans.jsonl"):
             return spans
@@ -71,7 +71,7 @@ class Directory(Parts):
         return [self.documents[doc_id].doc_id for doc_id in doc_ids if doc_id in self.documents]
 
     def split(self, name: str) -> list[str]:
-        """In file order."""
+        """See Parts; in file order."""
         path = self._find(f"splits/{name}.txt")
         queries = [line.strip() for _, line in numbered_lines(path)]
         if not queries:
@@ -91,7 +91,7 @@ class Directory(Parts):
         return run
 
     def plan(self, splits: Sequence[str]) -> Plan:
-        """See Parts; a directory is read whole. Raises FileError for what is damaged, or names what is not there."""
+        """See Parts; a directory is read whole. Raises FileError for a damaged file, or one that names what the corpus lacks."""
         described = [f"split {split}: {self._plan_split(split)}" for split in splits]
         reads = [f"documents: {len(self.documents):,} in {self.path}", *described]
         judged = [document for grades in self.qrels.values() for document in grades]
@@ -101,7 +101,7 @@ class Directory(Parts):
         return Plan(reads, [])
 
     def _plan_split(self, split: str) -> str:
-        """What a split holds."""
+        """One line about a split's queries and candidates."""
         queries = self.split(split)
         if unknown := [query for query in queries if query not in self.queries]:
             raise FileError(f"{self.path}: split {split} names query {unknown[0]!r}, which {self.topics} lacks")
@@ -124,7 +124,7 @@ class Directory(Parts):
         return (self.path / f"{name}.gz").exists() or (self.path / name).exists()
 
     def _json_lines(self, name: str, fields: Mapping[str, type]) -> Iterator[dict[str, Any]]:
-        """The objects of a file. Raises FileError naming the line of one that lacks a field."""
+        """The objects of a file. Raises FileError for a line that is not JSON or lacks a field, with its number."""
         path = self._find(name)
         for number, line in numbered_lines(path):
             try:
@@ -162,12 +162,12 @@ def write_directory(
 ) -> None:
     """Write a new collection without first-stage runs; a document that holds a query's span is relevant, with grade 1.
 
-    Raises FileExistsError rather than write into another.
+    Raises FileExistsError for a directory that exists.
     """
     path.mkdir(parents=True)
     _write_rows(path / "corpus.jsonl.gz", ({"_id": d.doc_id, "title": d.title, "text": d.text} for d in documents))
     _write_rows(path / "queries.jsonl.gz", ({"_id": query, "text": text} for query, text in queries.items()))
-    rows = [(query, span) for query, of_query in spans.items() for span in of_query]
+    rows = [(query, span) for query, gold in spans.items() for span in gold]
     _write_rows(path / "spans.jsonl.gz", ({"qid": q, "docid": s.doc_id, "start": s.start, "end": s.end} for q, s in rows))
     with open_text(path / "qrels.tsv.gz", "w") as out:
         out.writelines(f"{query}\t0\t{document}\t1\n" for query, document in dict.fromkeys((q, s.doc_id) for q, s in rows))

@@ -1,4 +1,4 @@
-"""Documents whose one relevant passage never stands at the beginning, among random passages: MS MARCO FarRelevant.
+"""Makes documents of one relevant passage, never at the beginning, among random passages: MS MARCO FarRelevant.
 
 Boytsov et al., "Understanding Performance of Long-Document Ranking Models through Comprehensive Evaluation and Leaderboarding",
 section 2.2 and appendix B.1. With C tokens in the relevant passage, a document is made so:
@@ -8,7 +8,7 @@ section 2.2 and appendix B.1. With C tokens in the relevant passage, a document 
 3. Draw more while all of them have at most L - C tokens (the first that does not fit is discarded), mix these with the relevant
    passage, and append the mix to the head.
 
-`Settings.behind` adds a fourth step, which is not the paper's: passages behind all this, until they have more tokens than that.
+`Settings.behind` adds a fourth step, which is not the paper's: append random passages until they have more than `behind` tokens.
 """
 
 import random
@@ -24,7 +24,7 @@ from training.collections.passages import Gold, Passages
 from training.collections.types import CollectionError, Document, Span
 
 BETWEEN = "\n\n"
-REJECTIONS = 1000  # in a row, until a split counts as one with too few passages
+REJECTIONS = 1000  # draws in a row that do not fit: then the split has too few passages
 Count = Callable[[str], int]
 """How many tokens a text has."""
 
@@ -55,9 +55,9 @@ class FarDocument(NamedTuple):
     """A document made for a query.
 
     Attributes:
-        passages: their texts in order.
-        gold: which of them is relevant, from 0.
-        fillers: ids of the others.
+        passages: the passages' texts in order.
+        gold: the number of the relevant passage, from 0.
+        fillers: ids of the other passages.
     """
 
     doc_id: str
@@ -68,12 +68,12 @@ class FarDocument(NamedTuple):
 
     @property
     def document(self) -> Document:
-        """Without a title."""
+        """The document, without a title."""
         return Document(self.doc_id, "", BETWEEN.join(self.passages))
 
     @property
     def span(self) -> Span:
-        """Where the relevant passage stands."""
+        """The relevant passage's place."""
         start = sum(len(text) + len(BETWEEN) for text in self.passages[: self.gold])
         return Span(self.doc_id, start, start + len(self.passages[self.gold]))
 
@@ -83,10 +83,10 @@ class FarSplit:
     """The documents of a split.
 
     Attributes:
-        queries: in the split's order.
-        documents: one a query, in the order of their ids, which says nothing.
+        queries: the query ids, in the split's order.
+        documents: one for each query, sorted by id; the ids are in random order of the queries.
         pool: how many passages the fillers were drawn from.
-        left_out: how many queries have no document, by the reason.
+        left_out: how many queries have no document, by reason.
     """
 
     name: str
@@ -97,17 +97,19 @@ class FarSplit:
 
 
 def make_splits(passages: Passages, splits: Mapping[str, int | None], count: Count, settings: Settings) -> list[FarSplit]:
-    """The documents of each split; a split whose wanted number is 0 keeps its passages from the others, and gets none.
+    """The documents of each split. A split with the number 0 gets no documents, but its passages are kept from the other splits.
 
-    No two splits share a source document. One that is relevant in two splits belongs to the one that is named first; those
-    relevant in none are dealt at random, in proportion to the wanted queries.
+    No two splits share a source document. A source document that is relevant in two splits belongs to the split that is named
+    first. Those that are relevant in none are dealt at random, in proportion to the wanted queries.
 
     Args:
+        passages: the collection's passages.
         splits: how many queries are wanted, by split; None for as many as possible.
-        count: of tokens; the start is kept for this tokenizer.
+        count: counts the tokens of a text.
+        settings: how documents are made.
 
-    Raises CollectionError for a split without a query, or with too few passages to fill a document, for two splits of one run, and
-    where every split has the number 0.
+    Raises CollectionError for a split without a usable query, for one with too few passages to fill a document, for two splits
+    whose names differ only after a dot, and where every split has the number 0.
     """
     if len({name.partition(".")[0] for name in splits}) < len(splits):
         raise CollectionError(f"two of the splits {', '.join(splits)} would be one: what follows a dot is left out")
@@ -129,8 +131,8 @@ def make_splits(passages: Passages, splits: Mapping[str, int | None], count: Cou
 def deal_sources(passages: Passages, queries: Mapping[str, Sequence[str]], wanted: Mapping[str, int], seed: int) -> dict[str, str]:
     """The split of each source document, see `make_splits`."""
     owners: dict[str, str] = {}
-    for name, of_split in queries.items():
-        for source in (source for query in of_split for source in passages.sources(query)):
+    for name, split in queries.items():
+        for source in (source for query in split for source in passages.sources(query)):
             owners.setdefault(source, name)
     rng, names, weights = random.Random(f"{seed} sources"), list(wanted), list(wanted.values())
     for source in map(passages.source, passages.ids):
@@ -152,7 +154,7 @@ class _Maker:
 
     @property
     def written(self) -> str:
-        """What the split is called in the new collection: `dev` for `dev.small`, whose run would be that of `dev`."""
+        """The split's name in the new collection: `dev` for `dev.small`, which would read the run of `dev`."""
         return self.name.partition(".")[0]
 
     @cached_property
@@ -175,9 +177,9 @@ class _Maker:
         return FarSplit(self.written, [query for query in queries if query in chosen], documents, len(fillers), left_out)
 
     def _choose(self, queries: Sequence[str], wanted: int) -> tuple[dict[str, Gold], dict[str, int]]:
-        """Queries in random order with the passage that each document is made for; and why others were left out.
+        """Queries in random order, each with its relevant passage; and how many were left out, by reason.
 
-        No passage is relevant for two of them: each document then holds exactly one that is relevant for any of them.
+        No passage is relevant for two chosen queries. So each document holds exactly one passage that is relevant for any of them.
         """
         chosen: dict[str, Gold] = {}
         taken: set[str] = set()
@@ -219,7 +221,7 @@ class _Maker:
         return FarDocument(doc_id, query, texts, len(before), (*before, *after))
 
     def _fill(self, drawn: Iterator[str], least: int) -> list[str]:
-        """Passages until they have more than `least` tokens, each by itself and joined: joints may cost some tokenizers a token."""
+        """Passages with more than `least` tokens in all, counted one by one and joined: some tokenizers save a token at a joint."""
         found, total = list[str](), 0
         while total <= least or self.count(BETWEEN.join(map(self.passages.text, found))) <= least:
             found.append(next(drawn))
@@ -227,7 +229,7 @@ class _Maker:
         return found
 
     def _draw(self, pool: Sequence[str], sources: set[str]) -> Iterator[str]:
-        """Passages at random, none twice, none of these documents, none too short or too long (rejection sampling)."""
+        """Random passages: none twice, none from the documents `sources`, none too short or too long (rejection sampling)."""
         seen: set[str] = set()
         rejected = 0
         while rejected < REJECTIONS:

@@ -1,4 +1,4 @@
-"""Each round of a cross-validation as a collection directory of its own, whose files are links to the original's."""
+"""Writes each round of a cross-validation as a collection directory, whose files are links to the original's."""
 
 import os
 from collections.abc import Sequence
@@ -14,15 +14,15 @@ LINKED = ("corpus.jsonl", "queries.jsonl", "qrels.tsv", "spans.jsonl")
 
 
 def judged_queries(collection: Collection) -> list[str]:
-    """The queries that have a text and a judgement, sorted: what folds are made of."""
+    """The ids of the queries that have a text and a judgement, sorted: folds are made of these."""
     return sorted(query for query in collection.qrels if query in collection.queries)
 
 
 def write_folds(collection: Collection, folds: Sequence[Sequence[str]], out: Path) -> list[Path]:
-    """Write OUT/NAME-fold-1 ... and OUT/NAME-joined, whose test split holds every query; the joined one last.
+    """Write OUT/NAME-fold-1 ... and, last, OUT/NAME-joined, whose test split holds every query. Returns their paths.
 
-    Raises CollectionError for a query without text or a collection without a first-stage run, FileExistsError rather than
-    write over folds.
+    Raises CollectionError for a query without text or a collection without a first-stage run, FileExistsError for a directory
+    that exists.
     """
     if not isinstance(collection.parts, Directory):
         raise CollectionError(f"{collection.path}: is no collection directory; give its description the key 'folds' instead")

@@ -1,8 +1,8 @@
 """k-fold cross-validation over queries: every query is tested once, by a model that never saw it.
 
-As KeyB (section 6.1) measures Robust04: of five folds three train, one validates, one tests, in every rotation. Each rotation is a
-collection of its own that links to the original's files, so that every command works on it; the runs of the test folds join into
-one over all the queries. (A collection described in YAML names its folds there: training.collections.descriptions.)
+KeyB (section 6.1) measures Robust04 so: of five folds three train, one validates and one tests, in every rotation. Each rotation is
+a collection directory that links to the original's files, so that every command works on it. The runs of the test folds join into
+one run over all queries. (A collection described in YAML names its folds there: training.collections.descriptions.)
 """
 
 import json
@@ -24,7 +24,7 @@ class Rotation(NamedTuple):
 
 
 def make_folds(queries: Iterable[str], count: int, seed: int = 0) -> list[list[str]]:
-    """Deal the queries into folds whose sizes differ by one at most; the same whatever order they are given in.
+    """Deal the queries into folds whose sizes differ by one at most. The order of `queries` does not matter.
 
     Raises ValueError for fewer than three folds, or more folds than queries.
     """
@@ -38,7 +38,7 @@ def make_folds(queries: Iterable[str], count: int, seed: int = 0) -> list[list[s
 
 
 def read_folds(paths: Sequence[Path]) -> list[list[str]]:
-    """Folds that others made: a file of query ids each, or one JSON file with a list of lists of ids.
+    """Read published folds: a file of query ids for each, or one JSON file with a list of lists of ids.
 
     Raises FileError when they are not folds: fewer than three, an empty one, or a query in two of them.
     """
@@ -50,8 +50,8 @@ def read_folds(paths: Sequence[Path]) -> list[list[str]]:
         raise FileError(
             f"{named}: {len(folds)} folds of {', '.join(str(len(fold)) for fold in folds)} queries; three or more are needed"
         )
-    if twice := _twice(query for fold in folds for query in fold):
-        raise FileError(f"{named}: query {twice} stands twice; a query belongs to one fold")
+    if duplicate := _first_duplicate(query for fold in folds for query in fold):
+        raise FileError(f"{named}: query {duplicate} stands twice; a query belongs to one fold")
     return folds
 
 
@@ -65,7 +65,7 @@ def _json_folds(path: Path) -> list[list[str]]:
     return [list(map(str, fold)) for fold in folds]
 
 
-def _twice(names: Iterable[str]) -> str | None:
+def _first_duplicate(names: Iterable[str]) -> str | None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
@@ -75,7 +75,7 @@ def _twice(names: Iterable[str]) -> str | None:
 
 
 def rotations(folds: Sequence[Sequence[str]]) -> list[Rotation]:
-    """Round i tests on fold i, validates on the next one, and trains on the others."""
+    """All rounds: round i tests on fold i, validates on the next fold, and trains on the rest."""
     rounds = []
     for test in range(len(folds)):
         dev = (test + 1) % len(folds)

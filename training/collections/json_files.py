@@ -20,7 +20,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write JSON for people to read; whole or not at all."""
+    """Write indented JSON; the file is replaced whole or not at all."""
     partial = path.with_name(f"{path.name}.partial")
     partial.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     os.replace(partial, path)

@@ -1,4 +1,4 @@
-"""A collection seen as passages: its documents, or their paragraphs where spans say which of these are relevant."""
+"""A collection as passages: its documents, or their paragraphs where spans mark relevant ones."""
 
 import re
 from abc import ABC, abstractmethod
@@ -32,7 +32,7 @@ class Passages(ABC):
     @property
     @abstractmethod
     def ids(self) -> Sequence[str]:
-        """Of every passage, in the order of the corpus."""
+        """The ids of all passages, in the order of the corpus."""
 
     @abstractmethod
     def text(self, passage_id: str) -> str:
@@ -61,15 +61,15 @@ class WholeDocuments(Passages):
         return list(self.collection.documents)
 
     def text(self, passage_id: str) -> str:
-        """See Passages; read where the documents are, and not kept."""
+        """See Passages; read from the collection at each call."""
         return self.collection.document(passage_id).text.strip()
 
     def source(self, passage_id: str) -> str:
-        """See Passages: itself."""
+        """See Passages: the passage's own id."""
         return passage_id
 
     def relevant(self, query_id: str) -> list[Gold]:
-        """See Passages: those judged so."""
+        """See Passages: the documents judged relevant."""
         return [Gold(self.text(name), (name,)) for name in self.sources(query_id)]
 
 
@@ -82,11 +82,11 @@ class Place(NamedTuple):
 
 
 class Paragraphs(Passages):
-    """Each paragraph of each document is a passage; a gold passage is a span, widened to the paragraphs that it stands in."""
+    """Each paragraph of each document is a passage; a gold passage is a span, widened to whole paragraphs."""
 
     @cached_property
     def _places(self) -> Mapping[str, Place]:
-        return {f"{place.doc_id}:{place.start}": place for of_document in self._by_document.values() for place in of_document}
+        return {f"{place.doc_id}:{place.start}": place for places in self._by_document.values() for place in places}
 
     @cached_property
     def _by_document(self) -> dict[str, list[Place]]:
@@ -110,7 +110,7 @@ class Paragraphs(Passages):
         return self._places[passage_id].doc_id
 
     def relevant(self, query_id: str) -> list[Gold]:
-        """See Passages; a span of a document that the corpus lacks, or of white space, is none."""
+        """See Passages; spans of white space and of documents that the corpus lacks are left out."""
         found = []
         for span in self.collection.spans.get(query_id, ()):
             places = [p for p in self._by_document.get(span.doc_id, ()) if p.start < span.end and p.end > span.start]
@@ -121,7 +121,7 @@ class Paragraphs(Passages):
 
 
 def paragraphs(text: str) -> list[tuple[int, int]]:
-    """Offsets of the paragraphs: between blank lines; of a text without a blank line, its lines (a transcript's turns)."""
+    """Start and end of each paragraph. Blank lines separate paragraphs; without one, each line (a transcript's turn) is one."""
     border = BLANK_LINES if BLANK_LINES.search(text.strip()) else LINE_ENDS
     first, last = len(text) - len(text.lstrip()), len(text.rstrip())
     cuts = [found.span() for found in border.finditer(text, first, last)]
@@ -130,5 +130,5 @@ def paragraphs(text: str) -> list[tuple[int, int]]:
 
 
 def open_passages(collection: Collection) -> Passages:
-    """The collection's paragraphs where it has spans, else its documents. A description's splits have to be read before."""
+    """The collection's paragraphs if it has spans, else its documents. Read a described collection's splits first."""
     return Paragraphs(collection) if collection.parts.has_spans else WholeDocuments(collection)

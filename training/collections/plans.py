@@ -1,4 +1,4 @@
-"""What reading a described collection would take. Nothing is downloaded for it."""
+"""Plans the reading of a described collection, without downloading anything."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,19 +10,21 @@ from training.collections.rounds import Round
 from training.collections.types import CollectionError, Plan
 
 
-def make_plan(description: Description, base: Path, made: Round, splits: Sequence[str]) -> Plan:
+def make_plan(description: Description, base: Path, cross_validation: Round, splits: Sequence[str]) -> Plan:
     """See `Parts.plan`.
 
     Args:
         description: names what is read.
         base: the directory that its paths are relative to.
-        made: the round of cross-validation that the splits are of.
-        splits: that would be read.
+        cross_validation: the round that the splits belong to.
+        splits: the splits that would be read.
     """
-    names = list(dict.fromkeys(name for split in splits for name in made.sources(split)))
+    names = list(dict.fromkeys(name for split in splits for name in cross_validation.sources(split)))
     parts = [description.part(name) for name in names]
     reads = [_plan_documents(description)]
-    reads += [f"split {split}: {made.in_words(split)}" for split in splits if made.sources(split) != [split]]
+    reads += [
+        f"split {split}: {cross_validation.in_words(split)}" for split in splits if cross_validation.sources(split) != [split]
+    ]
     reads += [f"gold passages: {_plan_passages(name)}" for name in description.passages]
     reads += [f"split {name}: {_plan_part(description, part)}" for name, part in zip(names, parts, strict=True)]
     files = [file for part in parts for file in _files(description, part)]
@@ -48,7 +50,7 @@ def _plan_documents(description: Description) -> str:
 
 
 def _plan_part(description: Description, part: Part) -> str:
-    """What a split reads. Raises CollectionError where a data set lacks what is asked of it."""
+    """One line about what a split reads. Raises CollectionError for a data set that lacks a part it should give."""
     if not part.datasets and not (part.queries and part.qrels):
         raise CollectionError(f"{description.name}: a split needs datasets, or files of queries and of qrels")
     reads = [_plan_dataset(name, part, description.field) for name in part.datasets]

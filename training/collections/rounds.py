@@ -1,4 +1,4 @@
-"""A round of cross-validation over the folds that a description names: which described splits each split is made of."""
+"""A round of cross-validation over the folds of a description: which described splits make up train, dev and test."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from training.collections.types import CollectionError
 
 @dataclass(frozen=True)
 class Round:
-    """One round. Of a description without folds, every split is made of itself.
+    """One round. Without folds in the description, every split stands for itself.
 
     Attributes:
         description: names the folds, or says into how many the queries of the split `all` are dealt.
-        number: of the fold that is tested on, from 1; 0 stands for the first, and adds nothing to the name.
+        number: number of the test fold, from 1; 0 stands for the first, and adds nothing to the name.
 
     Raises CollectionError when there is no such fold, or the description lacks a split that the folds need.
     """
@@ -35,7 +35,7 @@ class Round:
 
     @property
     def name(self) -> str:
-        """The description's, with the fold that was asked for."""
+        """The description's name, with the number of the fold if one was named."""
         return self.description.name + (f"-fold-{self.number}" if self.number else "")
 
     @property
@@ -44,24 +44,24 @@ class Round:
         folds = self.description.folds
         return folds if isinstance(folds, int) else len(folds)
 
-    def makes(self, split: str) -> bool:
-        """Whether a split is made of the folds."""
+    def combines(self, split: str) -> bool:
+        """Whether a split combines folds."""
         return self.count > 0 and split in ("train", "dev", "test") and split not in self.description.splits
 
     def sources(self, split: str) -> list[str]:
-        """The described splits that a split is made of."""
-        if not self.makes(split):
+        """The described splits that a split combines; the split itself if it combines none."""
+        if not self.combines(split):
             return [split]
         folds = self.description.folds
         return [ALL] if isinstance(folds, int) else self._rotated([[name] for name in folds], split)
 
     def members(self, split: str, queries: Iterable[str]) -> set[str]:
-        """Those of the queries of its sources that belong to a split."""
+        """The queries that belong to a split, out of all queries of its sources."""
         folds = self.description.folds
         return set(self._rotated(make_folds(queries, folds), split) if isinstance(folds, int) else queries)
 
     def in_words(self, split: str) -> str:
-        """How a split is made of others."""
+        """One phrase that says which splits a split combines."""
         return f"round {max(self.number, 1)} of {self.count}, of {', '.join(self.sources(split))}"
 
     def _rotated(self, folds: list[list[str]], split: str) -> list[str]:

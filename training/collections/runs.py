@@ -1,4 +1,4 @@
-"""Runs: for each query the documents a system ranked, best first. TREC files in and out."""
+"""Runs: for each query the documents that a system ranked, best first. Reads and writes TREC files."""
 
 import math
 from collections.abc import Sequence
@@ -30,12 +30,12 @@ def _score(path: Path, number: int, text: str) -> float:
 
 
 def ranked(scores: dict[str, float]) -> dict[str, float]:
-    """The same scores, best first; ties stay in the order given."""
+    """Sort scores, best first; ties keep their order."""
     return dict(sorted(scores.items(), key=lambda item: -item[1]))
 
 
 def write_run(run: Run, path: Path, tag: str) -> None:
-    """Write a TREC run; gzipped when the name says so."""
+    """Write a TREC run; gzipped if the name ends in .gz."""
     with open_text(path, "w") as out:
         for query, scores in run.items():
             for rank, (document, score) in enumerate(ranked(scores).items(), 1):
@@ -43,11 +43,11 @@ def write_run(run: Run, path: Path, tag: str) -> None:
 
 
 def join_runs(paths: Sequence[Path]) -> Run:
-    """The runs of the test folds as one. Raises FileError when two of them rank one query: these are no folds."""
+    """Join the runs of the test folds. Raises FileError if two of them rank the same query: test folds share none."""
     joined: Run = {}
     for path in paths:
         run = read_run(path)
-        if both := sorted(joined.keys() & run.keys()):
-            raise FileError(f"{path}: query {both[0]} was ranked by a run before it; test folds share no query")
+        if shared := sorted(joined.keys() & run.keys()):
+            raise FileError(f"{path}: query {shared[0]} was ranked by a run before it; test folds share no query")
         joined |= run
     return joined

@@ -11,7 +11,7 @@ from training.collections.types import CollectionError
 
 
 class Files(BaseModel):
-    """Documents in files of one format; ir_datasets builds a store of them beside them, once."""
+    """Documents in files of one format; ir_datasets builds a store beside the files, once."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     path: str = Field(description="a file, gzipped or not; of format trec also a directory of them")
@@ -48,7 +48,7 @@ def file_documents(files: Files, base: Path) -> Any:
 
 
 def read_topics(topics: Topics, base: Path, field: str | None = None) -> dict[str, str]:
-    """Query texts by id: a topic's title, or the field that is named. Raises CollectionError for files that cannot be read."""
+    """Query texts by id: the topics' titles, or the named field. Raises CollectionError for files that cannot be read."""
     formats = datasets.library().formats
     reader = {
         "trec": formats.TrecQueries,
@@ -69,7 +69,7 @@ def existing(base: Path, name: str) -> Path:
 
 
 def resolve(base: Path, name: str) -> Path:
-    """The path of a file, relative to what names it; ~ is the home directory."""
+    """The path of a file, relative to `base`; ~ is the home directory."""
     return base / Path(name).expanduser()
 
 

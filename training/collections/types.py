@@ -1,4 +1,4 @@
-"""What a collection consists of, whatever it is read from, and the errors of reading it."""
+"""The parts of a collection, whatever its source, and the errors of reading it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -37,19 +37,22 @@ Run = dict[str, dict[str, float]]
 
 
 class Plan(NamedTuple):
-    """What reading a collection would take.
+    """What reading a collection would need.
 
     Attributes:
-        reads: what would be read, a line each.
-        brings: files that are not there, and that no download brings.
+        reads: what would be read, one line for each part.
+        missing: paths of missing files that no download brings.
     """
 
     reads: list[str]
-    brings: list[str]
+    missing: list[str]
 
 
 class Parts(ABC):
-    """What a collection is read from. Each part is read when asked; CollectionError for what is not there, FileError for damage."""
+    """The reader of a collection. Each part is read at its first use.
+
+    Every member raises CollectionError for a missing part, FileError for a damaged one.
+    """
 
     corpus: str = "the documents"
     topics: str = "the queries"
@@ -57,32 +60,32 @@ class Parts(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """What the collection is called."""
+        """The collection's name."""
 
     @property
     @abstractmethod
     def documents(self) -> Mapping[str, Document]:
-        """Documents by id; where there are millions they stay on disk and each look-up reads one."""
+        """Documents by id; a large collection stays on disk, and each look-up reads one document."""
 
     @property
     @abstractmethod
     def queries(self) -> Mapping[str, str]:
-        """Query texts by id, at least those of every split asked for so far."""
+        """Query texts by id, at least those of every split that was read so far."""
 
     @property
     @abstractmethod
     def qrels(self) -> Grades:
-        """Grades by query and document, at least those of every split asked for so far."""
+        """Grades by query and document, at least those of every split that was read so far."""
 
     @property
     @abstractmethod
     def spans(self) -> Mapping[str, list[Span]]:
-        """Gold passages by query; none where nothing says them."""
+        """Gold passages by query; empty for a collection without any."""
 
     @property
     @abstractmethod
     def has_spans(self) -> bool:
-        """Whether anything says gold passages; nothing is read for it."""
+        """Whether the collection has gold passages; nothing is read to find out."""
 
     @abstractmethod
     def split(self, name: str) -> list[str]:
@@ -98,11 +101,11 @@ class Parts(ABC):
 
     @abstractmethod
     def present(self, doc_ids: Sequence[str]) -> list[str]:
-        """Those of the ids that the corpus has, one string a document; a store on disk is not asked: a run may name millions."""
+        """The ids that the corpus has; equal ids share one string. A store on disk is not searched: a run may name millions."""
 
     @abstractmethod
     def plan(self, splits: Sequence[str]) -> Plan:
-        """What would be read for these splits, without downloading anything; what is here is read, but for a store's documents.
+        """What would be read for these splits. Nothing is downloaded; local files are read, but not the documents of a store.
 
-        Raises CollectionError for a split, a field or candidates that cannot be had.
+        Raises CollectionError for a split, a field or candidates that do not exist.
         """

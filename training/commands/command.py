@@ -1,4 +1,4 @@
-"""What the training commands share: their parsers, and errors in one line."""
+"""Shared by the training commands: parsers, common arguments, and errors in one line."""
 
 import argparse
 import sys
@@ -14,7 +14,7 @@ from keyblock.runtime.providers import ProviderError
 if TYPE_CHECKING:
     from keyblock.text.tokenizer import Tokenizer
 
-MENDABLE = (ValueError, OSError, ProviderError)  # the errors of ours that a person can mend
+USER_ERRORS = (ValueError, OSError, ProviderError)  # errors that the user can correct
 
 
 def make_parser(program: str, description: str) -> argparse.ArgumentParser:
@@ -25,11 +25,11 @@ def make_parser(program: str, description: str) -> argparse.ArgumentParser:
 
 
 def run(work: Callable[[argparse.Namespace], None], parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> int:
-    """Parse the arguments and do the work. Returns the exit code: 2, and one line on stderr, for what a person can mend."""
+    """Parse the arguments and do the work. Returns the exit code: 2, with one line on stderr, for an error of USER_ERRORS."""
     options = parser.parse_args(arguments)
     try:
         work(options)
-    except MENDABLE as error:
+    except USER_ERRORS as error:
         print(f"{parser.prog}: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -48,14 +48,14 @@ def quiet_transformers() -> None:
 
 
 def count(text: str) -> int:
-    """An argument that is a whole number from 1."""
+    """Parse an argument that is a whole number from 1."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
     return int(text)
 
 
 def as_yaml(text: str) -> Any:
-    """An argument in YAML."""
+    """Parse an argument in YAML."""
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -63,14 +63,14 @@ def as_yaml(text: str) -> Any:
 
 
 def add_backbone(parser: argparse.ArgumentParser) -> None:
-    """The argument that says whose tokens are counted."""
+    """Add the argument that names the backbone whose tokenizer counts tokens."""
     parser.add_argument(
         "--backbone", help="whose tokens count: a directory with a tokenizer.json; that of the default backbone when left out"
     )
 
 
 def read_tokenizer(backbone: str | None) -> "Tokenizer":
-    """The tokenizer of `--backbone`. Raises ValueError where there is none."""
+    """The tokenizer of `--backbone`. Raises ValueError for a backbone without a tokenizer.json."""
     from keyblock.text.tokenizer import Tokenizer  # not for --help
     from training.recipe import DEFAULT_BACKBONE, backbone_path
 

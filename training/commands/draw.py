@@ -40,7 +40,7 @@ def _draw(options: argparse.Namespace) -> None:
 
 
 def _figures(directory: Path, measure: str) -> tuple[str, float, float]:
-    """The system's name, its milliseconds a document, and its quality. Raises ValueError where one was not measured."""
+    """The system's name, its milliseconds a document, and its quality. Raises ValueError if one of them was not measured."""
     path = directory / "summary.json"
     try:
         figures = json.loads(path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""What a recipe would do, without training or downloading: all that it names is looked up; what cannot be had is an error."""
+"""Says what a recipe would do, without training or downloading. Looks up everything that it names; a missing part is an error."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ import torch
 from keyblock.aggregation import AGGREGATORS
 from training.collections.collection import Collection
 from training.collections.types import CollectionError, Plan
-from training.commands.step_time import seconds_a_token
+from training.commands.step_time import seconds_per_token
 from training.declarations import EncoderShape
 from training.examples.examples import MANY
 from training.learning.tracking import duration
@@ -26,10 +26,10 @@ class Backbone(NamedTuple):
     """An encoder by its configuration.
 
     Attributes:
-        positions: tokens of a sequence that it reads at most.
+        positions: tokens of the longest sequence that it reads.
         hidden: the size of a [CLS] state.
         kind: its architecture, as transformers names it.
-        layers: how many it has.
+        layers: the number of layers.
     """
 
     positions: int
@@ -39,9 +39,9 @@ class Backbone(NamedTuple):
 
 
 def dry_run(recipe: Recipe, collections: Sequence[Collection], *, timed: bool = False) -> list[str]:
-    """The lines that say what training would do; timed: how long it would take here too, where the backbone is here.
+    """The lines that say what training would do; with `timed` also how long it would take here, if the backbone is here.
 
-    Raises RecipeError, CollectionError or FileError for what could not be had, in one line.
+    Raises RecipeError, CollectionError or FileError in one line for missing or damaged parts.
     """
     check_mixture(recipe, collections)
     backbone = reshaped(local_backbone(recipe.backbone), recipe.reshape)
@@ -49,7 +49,7 @@ def dry_run(recipe: Recipe, collections: Sequence[Collection], *, timed: bool = 
     check_gold(recipe, collections)
     plans = [(collection.name, plan_collection(collection, recipe.split)) for collection in collections]
     exported = backbone is None or backbone.kind in EXPORTED
-    missing = [*_runs(recipe), *(path for _, plan in plans for path in plan.brings)]
+    missing = [*_runs(recipe), *(path for _, plan in plans for path in plan.missing)]
     return [
         f"{recipe.name}: {system(recipe)}",
         *_backbone_lines(recipe, backbone),
@@ -61,7 +61,7 @@ def dry_run(recipe: Recipe, collections: Sequence[Collection], *, timed: bool = 
 
 
 def local_backbone(name: str) -> Backbone | None:
-    """The encoder's sizes, from a local path or the hub's cache; none where it is yet to be downloaded.
+    """The encoder's sizes, from a local path or the hub's cache; None if it is yet to be downloaded.
 
     Raises RecipeError for a local path that holds no encoder.
     """
@@ -78,7 +78,7 @@ def local_backbone(name: str) -> Backbone | None:
 
 
 def reshaped(backbone: Backbone | None, shape: EncoderShape | None) -> Backbone | None:
-    """The encoder as the recipe cuts and lengthens it. Raises RecipeError for more layers or fewer positions than it has."""
+    """The encoder's sizes as the recipe's `reshape` changes them. Raises RecipeError for more layers or fewer positions."""
     if backbone is None or shape is None:
         return backbone
     kept, positions = shape.kept or range(backbone.layers), shape.positions or backbone.positions
@@ -91,7 +91,7 @@ def reshaped(backbone: Backbone | None, shape: EncoderShape | None) -> Backbone 
 
 
 def check_sizes(recipe: Recipe, backbone: Backbone | None) -> None:
-    """Raise RecipeError where the recipe's sequences or its learned aggregator do not fit the backbone."""
+    """Raise RecipeError if the recipe's sequences or its learned aggregator do not fit the backbone."""
     if backbone is None:
         return
     if recipe.longest > backbone.positions:
@@ -104,19 +104,19 @@ def check_sizes(recipe: Recipe, backbone: Backbone | None) -> None:
 
 
 def plan_collection(collection: Collection, trained_on: str) -> Plan:
-    """What would be read of the splits that are trained and measured on; of a test split, when there is one."""
+    """What would be read for the training split, dev, and the test split if there is one."""
     plan = collection.parts.plan([trained_on, "dev"])
     try:
         tested = collection.parts.plan([TESTED])
     except CollectionError:  # it has no such split
         return plan
-    return Plan([*plan.reads, *(line for line in tested.reads if line not in plan.reads)], [*plan.brings, *tested.brings])
+    return Plan([*plan.reads, *(line for line in tested.reads if line not in plan.reads)], [*plan.missing, *tested.missing])
 
 
 def system(recipe: Recipe) -> str:
-    """The pipeline that would be served, and how its training differs."""
+    """The pipeline that would be served, and the parts that differ while training."""
     selection = _pipeline(recipe.pipeline.model_dump())
-    changed = ", ".join(f"{part} {_component(what)}" for part, what in recipe.training.items())
+    changed = ", ".join(f"{part} {_component(value)}" for part, value in recipe.training.items())
     while_training = f"; while training: {changed}" if changed else ""
     examples = "" if recipe.examples == "selected" else f"; trained on {recipe.examples} blocks"
     return selection + while_training + examples
@@ -128,7 +128,7 @@ def _pipeline(config: dict[str, Any]) -> str:
 
 
 def _component(description: Any) -> str:
-    """As `bm25(k1=0.9, b=0.4)`."""
+    """A component in words, such as `bm25(k1=0.9, b=0.4)`."""
     if not isinstance(description, dict) or "name" not in description:
         return str(description)
     inner = ", ".join(f"{key}={_component(value)}" for key, value in description.items() if key != "name" and value is not None)
@@ -142,21 +142,21 @@ def _backbone_lines(recipe: Recipe, backbone: Backbone | None) -> Iterator[str]:
         else "to be downloaded; its positions are not checked"
     )
     yield f"backbone {recipe.backbone}: {sizes}"
-    if backbone and backbone.kind not in EXPORTED and recipe.model["name"] != "ck":  # of which that takes the word vectors alone
+    if backbone and backbone.kind not in EXPORTED and recipe.model["name"] != "ck":  # a ck uses the word vectors alone
         yield f"keyblock-export writes no bundle of a {backbone.kind}, only of {', '.join(EXPORTED)}: train and measure it"
     if recipe.states:
         yield f"learned aggregator: {_component(recipe.states)}"
 
 
 def _runs(recipe: Recipe) -> list[str]:
-    """The runs that must have been trained before."""
+    """The runs that the recipe names and that are missing."""
     teacher = recipe.distillation.teacher if recipe.distillation else None
     named = {"init": recipe.init, "selector_run": recipe.selector_run, "distillation.teacher": teacher}
     return [f"{run} ({key}: a run of keyblock-train)" for key, run in named.items() if run and not find_start(Path(run)).is_dir()]
 
 
 def _work(recipe: Recipe, *, timed: bool) -> Iterator[str]:
-    """Steps, and what goes through the model; sequences that a learned selector scores come on top."""
+    """Lines about the steps and the sequences and tokens that the model reads; what a learned selector scores is on top."""
     per_query = 1 + recipe.negatives.per_query
     shares = sum(recipe.budgets.values())
     budget = sum(tokens * share for tokens, share in recipe.budgets.items()) / shares
@@ -180,15 +180,17 @@ def _work(recipe: Recipe, *, timed: bool) -> Iterator[str]:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     yield f"computes in {in_words(recipe.precision, device)}; the first steps tell the time left"
     if timed:
-        seconds = seconds_a_token(recipe, int(budget)) * sequences * budget
+        seconds = seconds_per_token(recipe, int(budget)) * sequences * budget
         yield f"about {seconds:.2g} s a step on this machine, {duration(seconds * total / sequences)} in all; dev comes on top"
     sample = f"{recipe.dev_queries} queries a collection, {recipe.dev_depth} candidates each"
     yield f"dev: {sample}, every {recipe.evaluate_every:,} steps"
 
 
 def _loss(recipe: Recipe) -> str:
-    how = recipe.distillation
-    return f"{how.loss} loss of {how.among} beside {how.teacher}" if how else f"{recipe.loss} loss"
+    distillation = recipe.distillation
+    if distillation:
+        return f"{distillation.loss} loss of {distillation.among} beside {distillation.teacher}"
+    return f"{recipe.loss} loss"
 
 
 def _tokens(tokens: float) -> str:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from training.collections.collection import Collection
     from training.collections.far_relevant import FarSplit
 
-END = 256  # tokens: what a ranker of the last tokens reads, such as small/lastp.yaml
+END = 256  # tokens that a ranker of the last tokens reads, such as small/lastp.yaml
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -86,7 +86,7 @@ def _make(options: argparse.Namespace) -> None:
 def write_far_collection(out: Path, original: "Collection", splits: "Sequence[FarSplit]", depth: int) -> "Collection":
     """Write the documents as a collection directory; each split has a BM25 run over its own documents.
 
-    Queries keep their ids. Raises FileExistsError rather than write into another directory.
+    Queries keep their ids. Raises FileExistsError for a directory that exists.
     """
     from training.collections.collection import Collection
     from training.collections.directory import write_directory
@@ -107,7 +107,7 @@ def write_far_collection(out: Path, original: "Collection", splits: "Sequence[Fa
 
 
 def statistics_of(split: "FarSplit", collection: "Collection", tokenizer: "Tokenizer") -> dict[str, Any]:
-    """The figures of a split, counted over the collection as it was written. Places are tokens of the document."""
+    """The figures of a split, counted over the collection as it was written. Places are in tokens of the document."""
     import numpy as np
 
     from training.evaluation.positions import gold_places
@@ -141,7 +141,7 @@ def _table(figures: Mapping[str, Mapping[str, Any]]) -> str:
     from training.evaluation.tables import markdown
 
     names = next(iter(figures.values()))
-    rows = [[name, *(_cell(of_split[name]) for of_split in figures.values())] for name in names]
+    rows = [[name, *(_cell(split[name]) for split in figures.values())] for name in names]
     return markdown([["", *figures], *rows])
 
 

@@ -1,4 +1,4 @@
-"""What keyblock-evaluate --fuse does: measures a run again, fused with its first stage, with parameters that dev teaches."""
+"""keyblock-evaluate --fuse: measures a run again, fused with its first stage, with parameters learned on dev."""
 
 import argparse
 from collections.abc import Callable, Sequence
@@ -15,11 +15,18 @@ from training.evaluation.first_stage_fusion import LEARNERS, HeldOut, fuse_runs,
 from training.evaluation.ranking import Ranker
 from training.evaluation.seeds import seed_runs
 
-HELD_OUT = "dev"  # the split that teaches parameters
+HELD_OUT = "dev"  # the split on which parameters are learned
 
 
 class Fused(NamedTuple):
-    """A fusion, and what was measured with it; `label` is what it was called in the options, as one word."""
+    """A fusion and its evaluation.
+
+    Attributes:
+        label: the fusion's name in the options, as one word.
+        fusion: the fusion with its parameters.
+        evaluation: the measures of the fused run.
+        learned: whether the parameters were learned.
+    """
 
     label: str
     fusion: FirstStageFusion
@@ -28,17 +35,17 @@ class Fused(NamedTuple):
 
 
 def check_fusions(options: argparse.Namespace) -> None:
-    """Raise ValueError for fusions that are none, and for such as have nothing to learn from."""
+    """Raise ValueError for unknown or repeated fusions, and for learned ones of a system that cannot rank dev."""
     for given in options.fuse:
         if not isinstance(given, str | dict):
             raise ValueError(f"--fuse takes names, or '{{name: linear, weight: 0.3}}', and not {given!r}")
         FIRST_STAGE_FUSIONS.create(given)
     labels = [_label(given) for given in options.fuse]
-    if twice := [label for label in labels if labels.count(label) > 1]:
-        raise ValueError(f"--fuse has two that are called {twice[0]}: name each once, and tell them apart by their parameters")
-    taught = [given for given in options.fuse if _is_learned(given)]
-    if taught and options.ranked:
-        raise ValueError(f"--fuse {taught[0]} learns on {HELD_OUT}, which a --ranked run is not of: give it with parameters")
+    if repeated := [label for label in labels if labels.count(label) > 1]:
+        raise ValueError(f"--fuse has two that are called {repeated[0]}: name each once, and tell them apart by their parameters")
+    learned = [given for given in options.fuse if _is_learned(given)]
+    if learned and options.ranked:
+        raise ValueError(f"--fuse {learned[0]} learns on {HELD_OUT}, which a --ranked run is not of: give it with parameters")
     if options.fuse and sum(len(seed_runs(path)) for path in options.run or ()) > 1:
         raise ValueError("--fuse is of one run: each seed has parameters of its own")
 
@@ -54,12 +61,12 @@ def fuse(
     """The evaluation's run fused with the candidates, once for each fusion that the options name.
 
     Args:
-        options: of the command.
-        collection: that is measured on.
-        evaluation: of the system by itself.
-        candidates: what the first stage ranked.
-        measures: of the table.
-        ranker: makes the system once more, for the dev queries where others are measured; as many are drawn as of these.
+        options: the command's options.
+        collection: the collection that is measured on.
+        evaluation: the evaluation of the system without fusion.
+        candidates: the first stage's run.
+        measures: the measures of the table.
+        ranker: opens the system again to rank dev, if another split is measured; as many dev queries are drawn as are measured.
     """
     learns = any(map(_is_learned, options.fuse))
     if learns and options.split == HELD_OUT:
@@ -77,13 +84,13 @@ def fuse(
 
 
 def figures_of(fused: Sequence[Fused], split: str) -> dict[str, Any]:
-    """The fusions as JSON: their parameters, and where those were learned; nothing where there is no fusion."""
+    """The fusions as JSON: their parameters, and the split on which they were learned; empty without a fusion."""
     if not fused:
         return {}
     learned = [one.label for one in fused if one.learned]
     where = f"{HELD_OUT}, the queries measured here" if split == HELD_OUT else HELD_OUT
-    known = {"fusions": {one.label: one.fusion.describe() for one in fused}}
-    return known | ({"fusions_learned_on": f"{where}: {', '.join(learned)}"} if learned else {})
+    described = {"fusions": {one.label: one.fusion.describe() for one in fused}}
+    return described | ({"fusions_learned_on": f"{where}: {', '.join(learned)}"} if learned else {})
 
 
 def _label(given: str | dict[str, Any]) -> str:
@@ -95,7 +102,7 @@ def _is_learned(given: object) -> bool:
 
 
 def _held_out(options: argparse.Namespace, collection: Collection, ranker: Ranker) -> HeldOut:
-    """The system and the first stage on dev. Raises CollectionError where there is no such split."""
+    """The runs of the system and of the first stage on dev. Raises CollectionError if there is no such split."""
     found = first_stage_run(collection, HELD_OUT, options.depth)
     first = {
         query: dict(list(found[query].items())[: options.depth])

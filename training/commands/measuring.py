@@ -1,4 +1,4 @@
-"""What keyblock-evaluate does with its options; a module of its own, so that --help does not wait for PyTorch."""
+"""The work of keyblock-evaluate, in a module of its own, so that --help does not wait for PyTorch."""
 
 import argparse
 import json
@@ -43,7 +43,7 @@ from training.evaluation.tables import table
 def measure(options: argparse.Namespace) -> None:
     """Measure the system that the options name, print its table, and write its files where --out and --records are given.
 
-    Raises ValueError for --unfused of what is not scored here, and for --pipeline of what is no bundle.
+    Raises ValueError for --unfused without --run or --bundle, and for --pipeline without --bundle.
     """
     if options.unfused and not (options.run or options.bundle):
         raise ValueError("--unfused is of a --run or --bundle: a service and a TREC run have added the evidence already")
@@ -54,12 +54,12 @@ def measure(options: argparse.Namespace) -> None:
     queries = sample(collection.split(options.split), options.queries)
     candidates = _candidates(options, collection)
     measures = parse_measures(options.measures)
-    given = {path: read_system(path, collection, queries, measures) for path in options.against}
+    against = {path: read_system(path, collection, queries, measures) for path in options.against}
     seeds = list(_evaluations(options, collection, queries, candidates, measures))
     evaluation = seeds[0] if len(seeds) == 1 else average_seeds(f"{options.run[0].resolve().name}, {len(seeds)} seeds", seeds)
     evaluation.name = options.name or evaluation.name
     others = baselines(collection, queries, candidates, measures)
-    for path, values in given.items():
+    for path, values in against.items():
         name = system_name(path)
         others[str(path) if name in {evaluation.name, *others} else name] = values
     figures = summary(evaluation, collection, options.split)
@@ -81,7 +81,7 @@ def measure(options: argparse.Namespace) -> None:
 
 
 def _lines(figures: Mapping[str, Any]) -> Iterator[str]:
-    """The figures that were measured and are not in the table."""
+    """A line for each figure that was measured and is not in the table."""
     for name, value in figures.items():
         if value is not None and name not in ("system", "measures"):
             yield f"{name.replace('_', ' ')}: {round(value, 4) if isinstance(value, float) else value}"
@@ -95,7 +95,7 @@ def _candidates(options: argparse.Namespace, collection: Collection) -> Run:
 def _evaluations(
     options: argparse.Namespace, collection: Collection, queries: Sequence[str], candidates: Run, measures: Sequence[Measure]
 ) -> Iterator[Evaluation]:
-    """The system's evaluation, or that of each of its seeds."""
+    """The system's evaluation, or one for each of its seeds."""
     if options.ranked:
         yield evaluate_run(system_name(options.ranked[0]), join_runs(options.ranked), collection, queries, measures)
         return
@@ -121,7 +121,7 @@ def _rankers(options: argparse.Namespace, collection: Collection) -> Iterator[Ra
 
 
 def _write(evaluation: Evaluation, seeds: Sequence[Evaluation], collection: Collection, out: Path) -> None:
-    """The evaluation's files; those of each seed in a directory of its own."""
+    """Write the evaluation's files; each of several seeds has a directory of its own."""
     write_evaluation(evaluation, out)
     for number, seed in enumerate(seeds, 1):
         inner = out if len(seeds) == 1 else out / f"seed-{number}"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 RECORD = ".json"
 Groups = list[list[float]]
-"""Values of queries, by the chunk that their gold passage starts in."""
+"""Values of the queries whose gold passage starts in each chunk: a list for each chunk."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -54,16 +54,16 @@ def _positions(options: argparse.Namespace) -> None:
     if options.run and len(options.collection) > 1:
         raise ValueError("a --run is of one collection: name that one alone")
     tokenizer, collections = read_tokenizer(options.backbone), [Collection(path) for path in options.collection]
-    asked = [sample(c.split(options.split) if options.split else c.spans, options.queries) for c in collections]
+    samples = [sample(c.split(options.split) if options.split else c.spans, options.queries) for c in collections]
     places = {
         name: gold_places(collection, queries, tokenizer)
-        for name, collection, queries in zip(distinct_names(collections), collections, asked, strict=True)
+        for name, collection, queries in zip(distinct_names(collections), collections, samples, strict=True)
     }
-    if empty := [name for name, of_collection in places.items() if not of_collection]:
+    if empty := [name for name, found in places.items() if not found]:
         raise ValueError(f"{empty[0]}: no query has a gold passage, so there are no positions to count")
-    qualities = _qualities(options, collections[0], asked[0], places[collections[0].name])
+    qualities = _qualities(options, collections[0], samples[0], places[collections[0].name])
     figures = {
-        "positions": {name: _shares(of_collection, options) for name, of_collection in places.items()},
+        "positions": {name: _shares(found, options) for name, found in places.items()},
         "quality": {system: _means(groups) for system, groups in qualities.items()},
     }
     print(json.dumps(figures) if options.json else _tables(figures, options))
@@ -74,7 +74,7 @@ def _positions(options: argparse.Namespace) -> None:
 def _qualities(
     options: argparse.Namespace, collection: "Collection", queries: Sequence[str], places: "Sequence[GoldPlace]"
 ) -> dict[str, Groups]:
-    """The values, by chunk, of the queries that every system was measured on; by the system's name."""
+    """For each system, by name, the values by chunk of the queries that every system was measured on."""
     from training.evaluation.evaluate import read_system, system_name
     from training.evaluation.measures import parse_measures
     from training.evaluation.positions import by_chunk
@@ -91,45 +91,45 @@ def _qualities(
         else:
             name, found = system_name(path), read_system(path, collection, queries, [measure])[str(measure)]
         values[str(path) if name in values else name] = found
-    common = {query for query in queries if all(query in of_system for of_system in values.values())}
+    common = {query for query in queries if all(query in measured for measured in values.values())}
     if not common:
         raise ValueError(f"no query of {collection.name} has a {measure} of every --run: measure them on the same split")
     places = [place for place in places if place.query in common]
-    return {name: by_chunk(of_system, places, options.chunk, options.chunks) for name, of_system in values.items()}
+    return {name: by_chunk(measured, places, options.chunk, options.chunks) for name, measured in values.items()}
 
 
 def _shares(places: "Sequence[GoldPlace]", options: argparse.Namespace) -> dict[str, Any]:
-    """Of the passages, the share that starts and that ends in each chunk; the median start as a share of the document."""
+    """The number of passages, their median start as a share of the document, and the shares that start and end in each chunk."""
     from training.evaluation.positions import chunk_shares
 
     tokens = {"start": [place.start for place in places], "end": [place.last for place in places]}
-    shares = {what: chunk_shares(of_what, options.chunk, options.chunks).tolist() for what, of_what in tokens.items()}
+    shares = {edge: chunk_shares(at, options.chunk, options.chunks).tolist() for edge, at in tokens.items()}
     middle = median(place.start / max(1, place.length) for place in places)
     return {"passages": len(places), "median start": round(middle, 3), **shares}
 
 
 def _means(groups: Groups) -> dict[str, Any]:
-    """Of the queries whose passage starts in each chunk, how many there are, and their mean."""
+    """For each chunk, the number of queries whose passage starts in it, and the mean of their values."""
     return {"queries": [len(group) for group in groups], "mean": [fmean(group) if group else None for group in groups]}
 
 
 def _tables(figures: dict[str, Any], options: argparse.Namespace) -> str:
-    """Table 1 of the paper, and beside it the runs' quality."""
+    """Table 1 of the paper, and below it the runs' quality by chunk."""
     from training.evaluation.tables import markdown
 
     names = ["", *map(str, range(1, options.chunks + 1)), f"{options.chunks}+"]
-    places = [["chunk", *(f"{name}: {what}" for name in figures["positions"] for what in ("start", "end"))]]
-    columns = [of[what] for of in figures["positions"].values() for what in ("start", "end")]
+    places = [["chunk", *(f"{name}: {edge}" for name in figures["positions"] for edge in ("start", "end"))]]
+    columns = [shares[edge] for shares in figures["positions"].values() for edge in ("start", "end")]
     places += [[name, *(f"{share:.1%}" for share in row)] for name, row in zip(names[1:], zip(*columns, strict=True), strict=True)]
     counts = ", ".join(
-        f"{of['passages']:,} of {name} (median start at {of['median start']:.0%} of the document)"
-        for name, of in figures["positions"].items()
+        f"{shares['passages']:,} of {name} (median start at {shares['median start']:.0%} of the document)"
+        for name, shares in figures["positions"].items()
     )
     lines = [markdown(places), "", f"Chunks of {options.chunk} tokens; gold passages: {counts}."]
     if not figures["quality"]:
         return "\n".join(lines)
     systems = figures["quality"]
-    means = [[*(_mean(mean) for mean in of["mean"])] for of in systems.values()]
+    means = [[*(_mean(mean) for mean in system["mean"])] for system in systems.values()]
     queries = next(iter(systems.values()))["queries"]
     rows = zip(names[1:], map(str, queries), *means, strict=True)
     head = ["gold starts in chunk", "queries", *(f"{name}, {options.measure}" for name in systems)]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from training.evaluation.promise_fit import Request
     from training.examples.preparation import Preparation
 
-SHARES = (0.15, 0.2, 0.25, 0.3, 0.5)  # of a request's documents, at which what is missed is printed
+SHARES = (0.15, 0.2, 0.25, 0.3, 0.5)  # shares of a request's documents read, for which the table shows how many are missed
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,7 +41,7 @@ def _learn(options: argparse.Namespace) -> None:
     from keyblock.description import PipelineConfig
     from training.collections.collection import Collection, distinct_names
     from training.evaluation.calibrated import CalibratedBundle
-    from training.evaluation.promise_fit import fit_promise, of_fusion
+    from training.evaluation.promise_fit import fit_promise, fusion_promise
     from training.examples.preparation import Preparation
 
     quiet_transformers()
@@ -51,29 +51,29 @@ def _learn(options: argparse.Namespace) -> None:
     collections = [Collection(path) for path in options.collection]
     names, bar = distinct_names(collections), cascade.reads(options.depth)
     preparations = [Preparation(collection, system.pipeline) for collection in collections]
-    taught = [_requests(one, options.split, options) for one in preparations]
-    promise = fit_promise(taught, bar)
+    train = [_requests(one, options.split, options) for one in preparations]
+    promise = fit_promise(train, bar)
     learned = {"cascade": cascade.model_copy(update={"promise": promise}).model_dump()}
     config_with = PipelineConfig.model_validate(config.model_dump() | learned)
     system.write(
-        config_with, {"promise": {"split": options.split, "bar": bar, "queries": dict(zip(names, map(len, taught), strict=True))}}
+        config_with, {"promise": {"split": options.split, "bar": bar, "queries": dict(zip(names, map(len, train), strict=True))}}
     )
-    fusion = of_fusion(config.fusion)
+    fusion = fusion_promise(config.fusion)
     promises = {
-        label: [of] * len(names)
-        for label, of in {"the fusion's": [fusion], "learned": [promise], "both": [promise, fusion]}.items()
+        label: [combination] * len(names)
+        for label, combination in {"the fusion's": [fusion], "learned": [promise], "both": [promise, fusion]}.items()
     }
     if len(names) > 1:
-        with suppress(ValueError):  # the others may be too few to teach alone
+        with suppress(ValueError):  # the requests of the other collections may be too few
             promises["both, learned without it"] = [
-                [fit_promise(taught[:n] + taught[n + 1 :], bar), fusion] for n in range(len(names))
+                [fit_promise(train[:n] + train[n + 1 :], bar), fusion] for n in range(len(names))
             ]
     measured = [_requests(one, options.measured, options) for one in preparations]
     print(promise.model_dump_json(), _table(dict(zip(names, measured, strict=True)), promises), sep="\n\n")
 
 
 def _cascade(cascade: Cascade, share: float | None) -> Cascade:
-    """The cascade with another share, where one is given. Raises ValueError for one that is none."""
+    """The cascade with this share, or unchanged for None. Raises ValueError for a share outside of 0 to 1."""
     if share is not None and not 0 < share <= 1:
         raise ValueError(f"--share must be above 0 and at most 1, not {share:g}")
     return cascade if share is None else cascade.model_copy(update={"share": share})
@@ -89,21 +89,26 @@ def _requests(preparation: "Preparation", split: str, options: argparse.Namespac
 
 
 def _table(measured: "Mapping[str, list[Request]]", promises: Mapping[str, Sequence[Sequence[Promise]]]) -> str:
-    """The share of relevant candidates that the model is spared, a row a collection and promise, a column a share that is read."""
+    """The shares of relevant candidates missed: a row for each collection and promise, a column for each share of SHARES."""
     from training.evaluation.promise_fit import missed
     from training.evaluation.tables import markdown
 
     head = ["relevant candidates missed", "queries", "promise", *(f"{share:.0%} read" for share in SHARES)]
     rows = [
-        [name, f"{len(requests)}", label, *(f"{missed(requests, of[number], reading(share)):.2%}" for share in SHARES)]
+        [
+            name,
+            f"{len(requests)}",
+            label,
+            *(f"{missed(requests, by_collection[number], cascade_of(share)):.2%}" for share in SHARES),
+        ]
         for number, (name, requests) in enumerate(measured.items())
-        for label, of in promises.items()
+        for label, by_collection in promises.items()
     ]
     return markdown([head, *rows])
 
 
-def reading(share: float) -> Cascade:
-    """So many of the documents and at least one for each result."""
+def cascade_of(share: float) -> Cascade:
+    """A cascade that reads this share of the documents, and at least one document for each result."""
     return Cascade(share=share, per_result=1, least=1)
 
 

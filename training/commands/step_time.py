@@ -1,4 +1,4 @@
-"""How long a training step takes on this machine: some tokens through an encoder of the backbone's sizes, forward and backward."""
+"""Measures a training step on this machine: some tokens go through an encoder of the backbone's sizes, forward and backward."""
 
 import time
 
@@ -11,12 +11,15 @@ from training.models.devices import fastest_device
 from training.models.reshaping import reshape
 from training.recipe import Recipe, backbone_path
 
-TOKENS = 512  # tried at once, about: a second or a few on a CPU
-TRIES = 2  # of which the faster one counts: the first makes room in memory
+TOKENS = 512  # of a try, about: it takes a second or a few on a CPU
+TRIES = 2  # the faster one counts, since the first allocates memory
 
 
-def seconds_a_token(recipe: Recipe, length: int) -> float:
-    """Of a step with sequences of this length, its optimizer's update left out. Reads no weights and downloads nothing."""
+def seconds_per_token(recipe: Recipe, length: int) -> float:
+    """Seconds per token of a step with sequences of `length` tokens, without the optimizer's update.
+
+    Reads no weights and downloads nothing.
+    """
     device = fastest_device()
     config = AutoConfig.from_pretrained(backbone_path(recipe.backbone), local_files_only=True)
     model = _encoder(config, fastest_attention(device))
@@ -28,7 +31,7 @@ def seconds_a_token(recipe: Recipe, length: int) -> float:
 
 
 def _encoder(config: PretrainedConfig, attention: str) -> PreTrainedModel:
-    """With random weights; an architecture that does not have the attention takes its own."""
+    """An encoder with random weights and this attention, or with its default attention if it does not support it."""
     try:
         return AutoModel.from_config(config, attn_implementation=attention)
     except ValueError:

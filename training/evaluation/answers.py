@@ -1,7 +1,7 @@
-"""Whether anything answers at all: what the best score of a query tells, with the relevant candidates there and without them.
+"""Measures how well a query's best score tells whether any candidate answers it.
 
-Each dev query is seen twice: as it is, and with its relevant candidates left out, when nothing answers. A score that means the same
-for all queries parts the two.
+Each dev query counts twice: as it is, and without its relevant candidates, when no candidate answers it. A score that means the
+same for all queries separates the two.
 """
 
 from collections.abc import Sequence
@@ -18,8 +18,8 @@ class Tops(NamedTuple):
     """The best relevance score of each query.
 
     Attributes:
-        answered: shape (n_answered,), of queries with a relevant candidate.
-        unanswered: shape (n_unanswered,), of the same without it, and of those that never had one.
+        answered: shape (n_answered,), for the queries with a relevant candidate.
+        unanswered: shape (n_unanswered,), for the same queries without their relevant candidates, and for those that have none.
         right: shape (n_answered,), whether the best candidate is relevant.
     """
 
@@ -29,18 +29,18 @@ class Tops(NamedTuple):
 
     @property
     def judged(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """All of them, and whether each is a relevant candidate's: shape (n_answered + n_unanswered,) each."""
+        """All best scores, and whether each is a relevant candidate's (1 or 0): shape (n_answered + n_unanswered,) each."""
         return np.concatenate([self.answered, self.unanswered]), np.concatenate([self.right, np.zeros(len(self.unanswered))])
 
 
 class Threshold(NamedTuple):
-    """A relevance score below which nothing answers, as measured where every other query has an answer.
+    """A relevance score below which no candidate answers, measured with an answer for half of the queries.
 
     Attributes:
         score: the threshold.
         precision: the share of queries with an answer among those whose best score reaches it.
-        recall: the share of queries with an answer that reach it.
-        refused: the share of queries without an answer that do not.
+        recall: the share of queries with an answer whose best score reaches it.
+        refused: the share of queries without an answer whose best score does not reach it.
     """
 
     score: float
@@ -50,7 +50,7 @@ class Threshold(NamedTuple):
 
 
 def top_scores(scores: DevScores, fusion: Fusion) -> Tops:
-    """The best score of each query with its relevant candidates, and without."""
+    """The best relevance scores of the queries, with and without their relevant candidates."""
     answered, unanswered, right = [], [], []
     for query, features in scores.features.items():
         found, relevant = sigmoid(fusion.fuse(features[:, 0], features[:, 1:])), scores.labels(query) > 0
@@ -63,7 +63,7 @@ def top_scores(scores: DevScores, fusion: Fusion) -> Tops:
 
 
 def auroc(above: NDArray[np.float64], below: NDArray[np.float64]) -> float:
-    """The share of pairs whose first is the larger, equals half: the area under the ROC curve.
+    """The area under the ROC curve: the share of pairs whose first value is larger; equal values count half.
 
     Args:
         above: shape (n,), n > 0.
@@ -75,9 +75,9 @@ def auroc(above: NDArray[np.float64], below: NDArray[np.float64]) -> float:
 
 
 def best_threshold(tops: Sequence[Tops]) -> Threshold:
-    """The score that parts queries with an answer from those without best, each collection counting the same.
+    """The score that best separates queries with an answer from those without; every collection counts the same.
 
-    It maximises Youden's J, recall + refused - 1 (Youden 1950): how many queries of a user have no answer is not known here.
+    It maximises Youden's J, recall + refused - 1 (Youden 1950), since the share of a user's queries without an answer is unknown.
     """
     candidates = np.unique(np.concatenate([np.concatenate([one.answered, one.unanswered]) for one in tops]))
     middles = (candidates[1:] + candidates[:-1]) / 2 if len(candidates) > 1 else candidates
@@ -85,7 +85,7 @@ def best_threshold(tops: Sequence[Tops]) -> Threshold:
 
 
 def at_threshold(tops: Sequence[Tops], score: float) -> Threshold:
-    """What a threshold does; of several collections the mean."""
+    """The threshold at this score with its rates, as means over the collections."""
     recall = float(np.mean([(one.answered >= score).mean() for one in tops]))
     passed = float(np.mean([(one.unanswered >= score).mean() for one in tops]))
     precision = recall / (recall + passed) if recall + passed else 1.0
@@ -93,8 +93,8 @@ def at_threshold(tops: Sequence[Tops], score: float) -> Threshold:
 
 
 def top_gap(tops: Tops) -> float:
-    """The calibration error of the best candidate alone, where every other query has an answer.
+    """The calibration error of the best candidates' scores alone, with an answer for half of the queries.
 
-    The error over all candidates is small for any score: nearly all of them are plainly not relevant.
+    The error over all candidates is small for any score, since nearly all candidates are clearly not relevant.
     """
     return calibration_gap(*tops.judged)

@@ -1,4 +1,4 @@
-"""What is calibrated: a training run, whose pipeline is rewritten in place, or a bundle, which is copied with a new one."""
+"""The systems that can be calibrated: a training run, rewritten in place, or a bundle, copied with a new pipeline."""
 
 import hashlib
 from abc import ABC, abstractmethod
@@ -34,7 +34,7 @@ from training.models.checkpoints import chosen
 from training.models.starting import find_start
 from training.recipe import load_recipe
 
-SCORES = "dev-scores"  # of a run: the directory of the scores that are kept
+SCORES = "dev-scores"  # the directory of the kept scores in a run
 
 
 class Calibrated(ABC):
@@ -43,12 +43,12 @@ class Calibrated(ABC):
     @property
     @abstractmethod
     def pipeline(self) -> Pipeline:
-        """The pipeline as it is. Raises ValueError or OSError when there is none."""
+        """The pipeline before calibration. Raises ValueError or OSError if there is none."""
 
     @property
     @abstractmethod
-    def kept(self) -> Path:
-        """The directory of scores that an earlier calibration of the same model and pipeline kept."""
+    def scores_directory(self) -> Path:
+        """The directory that keeps scores between calibrations of the same model and pipeline."""
 
     @abstractmethod
     def own_ranker(self, collection: Collection, longest: int) -> LocalRanker:
@@ -56,16 +56,16 @@ class Calibrated(ABC):
 
     @abstractmethod
     def start(self) -> Fusion | None:
-        """The calibrated fusion to begin from; none: the logit alone."""
+        """The calibrated fusion that fitting starts from; None: the logit alone."""
 
     @abstractmethod
     def write(self, config: PipelineConfig, quality: Mapping[str, Any]) -> None:
-        """Keep what was learned and measured."""
+        """Write the learned pipeline and the measured quality."""
 
     def ranker(self, own: LocalRanker, passages: int | None) -> LocalRanker:
-        """The ranker with another number of passages, where one is given; what it has prepared is not prepared again.
+        """The ranker with this number of passages, or `own` for None. Prepared documents are not prepared again.
 
-        Raises ValueError where the pipeline has no such number.
+        Raises ValueError if the pipeline's aggregator has no number of passages.
         """
         if passages is None:
             return own
@@ -87,7 +87,7 @@ class CalibratedRun(Calibrated):
         return load_run_pipeline(self.run)
 
     @cached_property
-    def kept(self) -> Path:
+    def scores_directory(self) -> Path:
         """See Calibrated."""
         weights = [path for directory in (chosen(self.run), self.run / CHOOSER) for path in sorted(directory.glob("*.safetensors"))]
         contents = (path.read_bytes() for path in (*weights, self.run / "frequencies.tsv"))
@@ -98,12 +98,12 @@ class CalibratedRun(Calibrated):
         return run_ranker(self.run, collection, longest)
 
     def start(self) -> Fusion | None:
-        """See Calibrated: of the run or bundle that the run's recipe begins from, where that is there."""
+        """See Calibrated: the fusion of the run or bundle that the recipe's `init` names, if it exists."""
         path = self.run / "recipe.yaml"
         init = load_recipe(path).init if path.exists() else None
-        if init is None or not (begun := find_start(Path(init))).is_dir():
+        if init is None or not (origin := find_start(Path(init))).is_dir():
             return None
-        pipeline = load_bundle(begun).pipeline if (begun / MANIFEST_FILE).exists() else load_run_pipeline(begun)
+        pipeline = load_bundle(origin).pipeline if (origin / MANIFEST_FILE).exists() else load_run_pipeline(origin)
         return calibrated_fusion(pipeline)
 
     def write(self, config: PipelineConfig, quality: Mapping[str, Any]) -> None:
@@ -114,9 +114,9 @@ class CalibratedRun(Calibrated):
 
 @dataclass(frozen=True)
 class CalibratedBundle(Calibrated):
-    """A bundle, trained here or imported; a copy with what was learned is written to `out`, which is new or empty.
+    """A bundle, trained here or imported. A copy with the learned pipeline is written to `out`, which is new or empty.
 
-    Raises BundleError where the bundle cannot be read, or `out` is taken, or lies inside the bundle.
+    Raises BundleError if the bundle cannot be read, or `out` is not empty or lies inside the bundle.
     """
 
     path: Path
@@ -129,12 +129,12 @@ class CalibratedBundle(Calibrated):
 
     @cached_property
     def bundle(self) -> Bundle:
-        """The bundle as it is."""
+        """The bundle before calibration."""
         return load_bundle(self.path)
 
     @cached_property
     def model(self) -> Model:
-        """Its graphs, opened once for all collections."""
+        """The bundle's model, opened once for all collections."""
         return open_model(self.bundle)
 
     @property
@@ -143,8 +143,8 @@ class CalibratedBundle(Calibrated):
         return self.bundle.pipeline
 
     @cached_property
-    def kept(self) -> Path:
-        """See Calibrated: they lie in the cache, since nothing is written into a bundle."""
+    def scores_directory(self) -> Path:
+        """See Calibrated: a directory in the cache, since nothing is written into a bundle."""
         digests = (entry.sha256.encode() for _, entry in sorted(self.bundle.manifest.files.items()))
         return default_directory() / SCORES / fingerprint(self.pipeline, self.path / TOKENIZER_FILE, digests)
 
@@ -156,36 +156,36 @@ class CalibratedBundle(Calibrated):
         return bundle_ranker(self.bundle, self.model, collection, longest)
 
     def start(self) -> Fusion | None:
-        """See Calibrated: the bundle's own."""
+        """See Calibrated: the bundle's own fusion."""
         return calibrated_fusion(self.pipeline)
 
     def write(self, config: PipelineConfig, quality: Mapping[str, Any]) -> None:
-        """See Calibrated: the quality of the export or import is kept beside the new one."""
-        manifest = self.bundle.manifest  # of an older format, maybe, that had no place for all that is written now
+        """See Calibrated: the quality that the export or import measured stays beside the new one."""
+        manifest = self.bundle.manifest  # may be of an older format that lacks some of the fields written now
         changes = {"format_version": FORMAT_VERSION, "pipeline": config, "quality": manifest.quality | dict(quality)}
-        known = manifest.model_copy(update=changes)
-        write_bundle(self.out, known, {name: self.path / name for name in manifest.files})
+        updated = manifest.model_copy(update=changes)
+        write_bundle(self.out, updated, {name: self.path / name for name in manifest.files})
 
 
 def calibrated_fusion(pipeline: Pipeline) -> Fusion | None:
-    """The pipeline's fusion; None where that is the logit alone, as before any calibration."""
+    """The pipeline's fusion; None if it is the logit alone, as before any calibration."""
     return None if pipeline.config.fusion == Fusion() else pipeline.config.fusion
 
 
 def with_passages(config: PipelineConfig, passages: int) -> dict[str, Any]:
-    """The description of the pipeline's aggregator with so many passages. Raises ValueError for one that has no such number."""
+    """The aggregator's description with this number of passages. Raises ValueError for an aggregator without such a number."""
     if "passages" not in config.aggregator:
         raise ValueError(f"--passages: aggregator {config.aggregator['name']!r} reads no number of passages; leave it out")
     return config.aggregator | {"passages": passages}
 
 
 def fingerprint(pipeline: Pipeline, tokenizer_file: Path, contents: Iterable[bytes]) -> str:
-    """A name for what decides scores: the model's files, this version, and the pipeline but for what calibration writes into it.
+    """A digest of all that decides scores: the model's files, this version, and the pipeline without what calibration writes.
 
     Args:
-        pipeline: of the model.
-        tokenizer_file: that its tokenizer was read from.
-        contents: what names the model's files.
+        pipeline: the model's pipeline.
+        tokenizer_file: the file of its tokenizer.
+        contents: bytes that identify the model's files.
     """
     learned: Any = {
         **dict.fromkeys(("fusion", "activation", "min_score", "spans", "first_stage"), True),

@@ -1,4 +1,4 @@
-"""Calibrating: scores of a model on dev, the fusion, budget and passages learned from them, and what they measure."""
+"""Calibration: scores a model on dev, learns fusion, budget and passages from the scores, and measures their quality."""
 
 import functools
 import hashlib
@@ -37,16 +37,16 @@ from training.evaluation.tables import markdown
 from training.examples.prepared_cache import content_digest
 from training.recipe import problems
 
-SHOWN = 10  # candidates of a query whose sentences are judged, beside the relevant ones
-LEAST = 10  # dev queries with a relevant candidate: fewer teach chance, prior or not
+SENTENCE_DEPTH = 10  # first candidates of a query whose sentences are judged, beside the relevant ones
+LEAST = 10  # dev queries with a relevant candidate: fewer teach chance, even with the prior
 
 
 class Setting(NamedTuple):
-    """What is read of a document.
+    """How much of a document is read.
 
     Attributes:
         budget: tokens of a sequence.
-        passages: that are read, where the pipeline reads a number of them.
+        passages: the number of passages; None for the pipeline's own.
     """
 
     budget: int
@@ -54,7 +54,7 @@ class Setting(NamedTuple):
 
     @property
     def cost(self) -> int:
-        """Tokens of a document at most."""
+        """Tokens that are read of a document at most."""
         return self.budget * (self.passages or 1)
 
     def __str__(self) -> str:
@@ -63,7 +63,7 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """What is scored, and what may be learned of it.
+    """What is scored, and what is learned from the scores.
 
     Attributes:
         budgets: tokens a sequence that are measured; the pipeline's own when left out.
@@ -72,7 +72,7 @@ class Plan:
         queries: dev queries a collection.
         depth: candidates a query.
         least: dev queries with a relevant candidate, below which nothing is learned.
-        first_stage: the fusion with the first stage that is learned too; none: the pipeline's stays as it is.
+        first_stage: the fusion with the first stage to learn, too; None: the pipeline's stays as it is.
     """
 
     budgets: Sequence[int] = ()
@@ -91,12 +91,12 @@ class Plan:
 
 
 class DevSplit(NamedTuple):
-    """What is scored of a collection.
+    """The queries and candidates of a collection that are scored.
 
     Attributes:
-        collection: its queries and documents.
-        candidates: of the drawn dev queries, as many as are scored.
-        name: the collection's, and a digest of all texts and of who is whose candidate: kept scores carry it.
+        collection: gives the texts.
+        candidates: the first-stage run of the drawn dev queries, cut to the depth that is scored.
+        name: the collection's name with a digest of all texts and candidates; files of kept scores are named by it.
     """
 
     collection: Collection
@@ -105,7 +105,7 @@ class DevSplit(NamedTuple):
 
     @classmethod
     def draw(cls, collection: Collection, plan: Plan) -> Self:
-        """The first stage's candidates of the plan's queries. Raises CollectionError for a text that is not there."""
+        """Draw the plan's dev queries with their first-stage candidates. Raises CollectionError for a missing text."""
         found = first_stage_run(collection, "dev", plan.depth)
         drawn = {query: dict(list(found[query].items())[: plan.depth]) for query in sample(sorted(found), plan.queries)}
         digest = hashlib.sha256()
@@ -117,19 +117,19 @@ class DevSplit(NamedTuple):
 
 
 def calibrate(system: Calibrated, collections: Sequence[Collection], plan: Plan) -> tuple[Fusion, dict[str, Any]]:
-    """Fit the fusion, choose budget and passages where several are measured, and write both with their quality.
+    """Fit the fusion, choose budget and passages if several are measured, and write all with their quality.
 
-    The score is then the sigmoid of what was fitted, whatever it was before.
+    The relevance score becomes the sigmoid of the fitted fusion, whatever it was before.
 
     Args:
         system: the run or bundle.
-        collections: whose dev split is scored.
+        collections: the collections whose dev splits are scored.
         plan: what is measured.
 
     Returns:
         The fusion and the quality that were written.
 
-    Raises ValueError for settings that cannot be served, and for dev queries that nothing can be learned from.
+    Raises ValueError for settings that cannot be served, and for too few dev queries to learn from.
     """
     config, settings = system.pipeline.config, plan.settings(system.pipeline.config)
     _check(system.pipeline, settings, plan.default)
@@ -153,22 +153,22 @@ def calibrate(system: Calibrated, collections: Sequence[Collection], plan: Plan)
             **_answers(fitted_on, fusion),
         },
     }
-    measured = _measured(config, [setting.budget for setting in settings], choice.budget)
+    with_budgets = _with_budgets(config, [setting.budget for setting in settings], choice.budget)
     aggregator = config.aggregator if choice.passages is None else with_passages(config, choice.passages)
     threshold = quality["calibration"].get("threshold", {}).get("score")
-    spans, about_spans = _spans(system, splits, choice, fusion)
-    quality["calibration"] |= about_spans
+    spans, spans_quality = _spans(system, splits, choice, fusion)
+    quality["calibration"] |= spans_quality
     learned = {"fusion": fusion, "activation": Activation(), "aggregator": aggregator, "min_score": threshold, "spans": spans}
     if plan.first_stage is not None:
         learned["first_stage"], quality["first_stage"] = _first_stage(plan.first_stage, splits, fitted_on, fusion)
-    system.write(measured.model_copy(update=learned), quality)
+    system.write(with_budgets.model_copy(update=learned), quality)
     return fusion, quality
 
 
 def _first_stage(
     name: str, splits: Sequence[DevSplit], scored: Sequence[DevScores], fusion: Fusion
 ) -> tuple[dict[str, Any], dict[str, dict[str, float]]]:
-    """A fusion with the first stage as dev teaches it, and what the order is worth with it, by collection."""
+    """A fusion with the first stage, learned on dev, and the measures of the fused runs by collection."""
     held_out = [
         HeldOut(split.collection.qrels, split.candidates, one.run(fusion)) for split, one in zip(splits, scored, strict=True)
     ]
@@ -183,10 +183,10 @@ def _first_stage(
 def _spans(
     system: Calibrated, splits: Sequence[DevSplit], setting: Setting, fusion: Fusion
 ) -> tuple[SpanScores | None, dict[str, Any]]:
-    """How likely a sentence answers, and how far that is from the share that does; nothing where no model marks tokens."""
+    """The fitted probability that a sentence answers, and its calibration errors; None and empty if the model marks no tokens."""
     read: dict[str, list[ReadDocument]] = {}
     for split in splits:
-        judged = {query: _judged(split, query) for query in split.candidates}
+        judged = {query: _judged_documents(split, query) for query in split.candidates}
         ranker = system.ranker(system.own_ranker(split.collection, setting.budget), setting.passages)
         if found := read_documents(ranker, judged, setting.budget):
             read[split.collection.name] = found
@@ -200,38 +200,40 @@ def _spans(
     return scores, {"spans": {name: {"expected_error": error} for name, error in errors.items()}}
 
 
-def _judged(split: DevSplit, query: str) -> list[str]:
-    """The candidates whose sentences are judged: the first, and the relevant ones."""
+def _judged_documents(split: DevSplit, query: str) -> list[str]:
+    """The candidates whose sentences are judged: the first SENTENCE_DEPTH and the relevant ones."""
     grades = split.collection.qrels.get(query, {})
-    return [name for place, name in enumerate(split.candidates[query]) if place < SHOWN or grades.get(name, 0) > 0]
+    return [name for place, name in enumerate(split.candidates[query]) if place < SENTENCE_DEPTH or grades.get(name, 0) > 0]
 
 
 def _answers(scored: Sequence[DevScores], fusion: Fusion) -> dict[str, Any]:
-    """How well the best score of a query tells whether anything answers, and the threshold for it."""
-    tops = {one.collection.name: top_scores(one, fusion) for one in scored}
-    worth = {name: of for name, of in tops.items() if len(of.answered) and len(of.unanswered)}
-    if not worth:
+    """How well the best score of a query tells whether a candidate answers, and the threshold for it; empty without both cases."""
+    by_collection = {one.collection.name: top_scores(one, fusion) for one in scored}
+    usable = {name: tops for name, tops in by_collection.items() if len(tops.answered) and len(tops.unanswered)}
+    if not usable:
         return {}
-    found = best_threshold(list(worth.values()))
+    threshold = best_threshold(list(usable.values()))
     return {
-        "answers": {name: {"auroc": auroc(of.answered, of.unanswered), "top_error": top_gap(of)} for name, of in worth.items()},
-        "threshold": {**found._asdict(), "unanswered": "the same queries without their relevant candidates"},
+        "answers": {
+            name: {"auroc": auroc(tops.answered, tops.unanswered), "top_error": top_gap(tops)} for name, tops in usable.items()
+        },
+        "threshold": {**threshold._asdict(), "unanswered": "the same queries without their relevant candidates"},
     }
 
 
 def cheapest_of_the_best(values: Mapping[Setting, Sequence[float]]) -> Setting:
-    """The setting of fewest tokens whose mean is at most one standard error below the best one's.
+    """The setting of fewest tokens whose mean is at most one standard error below the best mean.
 
     The one-standard-error rule (Breiman et al. 1984, "Classification and Regression Trees", section 3.4.3), with the error of the
     paired differences, since all settings are measured on the same queries.
 
     Args:
-        values: by setting, a measure of each query.
+        values: a measure's values by query, for each setting; all settings have the same queries.
     """
     best = np.asarray(max(values.values(), key=np.mean), dtype=np.float64)
     good = []
-    for setting, of_queries in values.items():
-        lost = best - np.asarray(of_queries, dtype=np.float64)
+    for setting, by_query in values.items():
+        lost = best - np.asarray(by_query, dtype=np.float64)
         error = lost.std(ddof=1) / len(lost) ** 0.5 if len(lost) > 1 else 0.0
         if lost.mean() <= error:
             good.append(setting)
@@ -239,7 +241,7 @@ def cheapest_of_the_best(values: Mapping[Setting, Sequence[float]]) -> Setting:
 
 
 def calibration_tables(fusion: Fusion, quality: Mapping[str, Any]) -> str:
-    """What was learned and measured, as tables."""
+    """Tables of what was learned and measured."""
     weights = [["", *Fusion.model_fields], ["fusion", *(f"{value:.4g}" for value in fusion.model_dump().values())]]
     rows = [(name, setting, row) for name, settings in quality["dev"].items() for setting, row in settings.items()]
     head = ["dev", "budget", *rows[0][2]]
@@ -251,7 +253,7 @@ def calibration_tables(fusion: Fusion, quality: Mapping[str, Any]) -> str:
 
 
 def _first_stage_table(quality: Mapping[str, Any]) -> list[str]:
-    """What the order is worth once it is fused with the first stage, as a table; nothing where no such fusion was learned."""
+    """A table of the measures after fusion with the first stage; empty if no such fusion was learned."""
     fused = quality.get("first_stage", {})
     if not fused:
         return []
@@ -260,7 +262,7 @@ def _first_stage_table(quality: Mapping[str, Any]) -> list[str]:
 
 
 def _answer_tables(calibration: Mapping[str, Any]) -> list[str]:
-    """What the best score tells of whether anything answers, as a table and a sentence; nothing where it was not measured."""
+    """A table and a sentence on how well the best score tells whether a candidate answers; empty if it was not measured."""
     if "threshold" not in calibration:
         return []
     head = ["is there an answer?", "AUROC", "calibration error of the best"]
@@ -271,21 +273,21 @@ def _answer_tables(calibration: Mapping[str, Any]) -> list[str]:
 
 
 def _check(pipeline: Pipeline, settings: Sequence[Setting], default: int | None) -> None:
-    """Raise ValueError for what cannot be served, before the work."""
+    """Raise ValueError for settings that cannot be served, before any work."""
     config, budgets = pipeline.config, [setting.budget for setting in settings]
     if default is not None and default not in budgets:
         raise ValueError(f"--default {default} is not among --budgets {' '.join(map(str, dict.fromkeys(budgets)))}")
     least = config.packing.budget_range[0]
     if config.prompt is not None and min(budgets) < least:
         raise ValueError(f"--budgets: {min(budgets)} has no room beside the prompt; this model's sequences begin at {least} tokens")
-    _measured(config, budgets, default or budgets[0])
+    _with_budgets(config, budgets, default or budgets[0])
     for setting in settings:
         if setting.passages is not None:
             with_passages(config, setting.passages)
 
 
-def _measured(config: PipelineConfig, budgets: Sequence[int], default: int) -> PipelineConfig:
-    """The description with the budgets that are measured. Raises ValueError for budgets that cannot be served."""
+def _with_budgets(config: PipelineConfig, budgets: Sequence[int], default: int) -> PipelineConfig:
+    """The description with the measured budgets as its range. Raises ValueError for budgets that cannot be served."""
     measured = {"budget": default, "budget_range": (min(budgets), max(budgets))}
     try:
         packing = PackingConfig.model_validate(config.packing.model_dump() | measured)
@@ -295,16 +297,16 @@ def _measured(config: PipelineConfig, budgets: Sequence[int], default: int) -> P
 
 
 def _score(system: Calibrated, split: DevSplit, settings: Sequence[Setting], depth: int) -> list[DevScores]:
-    """Scores of a collection's dev queries in each setting: kept ones where there are, else computed and kept.
+    """Scores of a collection's dev queries in each setting: read if they were kept, else computed and kept.
 
-    The model is loaded once for all settings, and each document prepared once.
+    The model is loaded once for all settings, and each document is prepared once.
     """
     longest = max(setting.budget for setting in settings)
     own_ranker = functools.cache(lambda: system.own_ranker(split.collection, longest))
     scored = []
     for setting in settings:
         passages = setting.passages or system.pipeline.config.aggregator.get("passages", 1)
-        path = system.kept / f"{split.name}-{passages}x{setting.budget}.npz"
+        path = system.scores_directory / f"{split.name}-{passages}x{setting.budget}.npz"
         if not path.exists():
             ranker = system.ranker(own_ranker(), setting.passages)
             write_scores(score_dev(ranker, list(split.candidates), split.candidates, depth, setting.budget), path)

@@ -1,8 +1,8 @@
-"""Learning the fusion on dev: weights that rank, then a scale and a bias that make the sigmoid a probability.
+"""Learns the fusion on dev: weights that rank, then a scale and a bias that make the sigmoid a probability.
 
 Weights minimise the listwise cross-entropy of the relevant documents among each query's candidates; every collection counts
-the same. Scale and bias are a logistic regression (Platt 1999) of relevance on the fused score of every candidate. Both have a
-prior around where they start: with few queries they stay near it, with many they follow the queries.
+the same. Scale and bias are a logistic regression (Platt 1999) of relevance on the fused score of every candidate. Both fits have a
+prior around their start: with few queries the result stays near the start, with many it follows the queries.
 """
 
 import zipfile
@@ -27,9 +27,9 @@ from training.evaluation.ranking import LocalRanker
 
 RELIABILITY_EDGES = (0.02, 0.05, 0.1, 0.2, 0.5)
 MASS = FEATURES.index("mass")
-LOWEST = -100.0  # stands for the logit of a document that cannot be scored
-# Weight of one query's worth of normal prior, in squared standard deviations of a feature's part, around a calibrated start and any
-# other: in simulation 5 keeps what 15 queries teach above their start, and changes nothing at 200.
+LOWEST = -100.0  # the logit of a document that cannot be scored
+# Weights of the normal prior around a calibrated start and around any other, counted in queries, in squared standard deviations of
+# a feature's part. In simulation 5 keeps the fit of 15 queries better than its start, and changes nothing at 200.
 CALIBRATED, UNCALIBRATED = 5.0, 0.5
 
 
@@ -47,7 +47,7 @@ class DevScores:
     documents: dict[str, list[str]]
 
     def labels(self, query: str) -> NDArray[np.float64]:
-        """1 for a relevant candidate, 0 for the others; shape (n_candidates,)."""
+        """1 for relevant candidates, 0 for others; shape (n_candidates,)."""
         grades = self.collection.qrels.get(query, {})
         return np.asarray([float(grades.get(d, 0) > 0) for d in self.documents[query]])
 
@@ -75,13 +75,13 @@ def score_dev(ranker: LocalRanker, queries: Sequence[str], candidates: Run, dept
     for query in tqdm(queries, desc=f"{collection.name} at {budget} tokens"):
         documents[query] = list(candidates[query])[:depth]
         logits, selections, _ = ranker.score(query, documents[query], budget)
-        finite = np.maximum(logits.astype(np.float64), LOWEST)  # a document without a block has none
+        finite = np.maximum(logits.astype(np.float64), LOWEST)  # the logit of a document without a block is -inf
         features[query] = np.column_stack([finite, np.stack([s.evidence for s in selections])])
     return DevScores(collection, features, documents)
 
 
 def write_scores(scores: DevScores, path: Path) -> None:
-    """Keep scores, so that another fit or default budget does not pay for the model again."""
+    """Write scores to a file, so that another fit or default budget does not need the model again."""
     path.parent.mkdir(parents=True, exist_ok=True)
     arrays: dict[str, Any] = {f"features/{query}": features for query, features in scores.features.items()}
     arrays |= {f"documents/{query}": np.asarray(ids) for query, ids in scores.documents.items()}
@@ -109,15 +109,15 @@ def read_scores(path: Path, collection: Collection) -> DevScores:
 def fit_fusion(scored: Sequence[DevScores], use: Sequence[str] = FEATURES, start: Fusion | None = None, least: int = 1) -> Fusion:
     """Fit weights (features not in `use` stay 0), then scale, the weight of the query's mass, and bias.
 
-    A start that few queries move little is where it begins.
+    The fit starts at `start`, and few queries move it little.
 
     Args:
         scored: dev candidates of each collection.
-        use: the features.
-        start: the calibrated fusion of what the model began as; when left out, the logit alone, and it counts for less.
+        use: the features that may get a weight.
+        start: the calibrated fusion of the model that training began from; None: the logit alone, with a weaker prior.
         least: how many queries must have a relevant candidate.
 
-    Raises ValueError when there is nothing, or too little, to learn from.
+    Raises ValueError if fewer than `least` queries, or none, have a relevant candidate.
     """
     usable = [sum(bool(s.labels(q).any()) for q in s.features) for s in scored]
     if not any(usable):
@@ -176,7 +176,7 @@ def _platt(
 ) -> tuple[float, float, float]:
     """Scale, weight of the query's mass, and bias of a logistic regression on the fused score.
 
-    Every collection weighs the same. The scale keeps near 1, the mass near 0.
+    Every collection counts the same. The prior keeps the scale near 1 and the weight of the mass near 0.
     """
     rows = _rows(scored)
     x, mass = rows @ weights, rows[:, MASS] * with_mass
@@ -198,17 +198,17 @@ def _platt(
         return loss
 
     optimizer.step(closure)
-    scale, of_mass, bias = parameters.tolist()
-    return scale, of_mass, bias
+    scale, mass_weight, bias = parameters.tolist()
+    return scale, mass_weight, bias
 
 
 def calibration_gap(scores: NDArray[np.float64], labels: NDArray[np.float64], bins: int = 10) -> float:
-    """Expected calibration error: the mean gap between score and share of ones, over equal bins, weighed by their counts.
+    """Expected calibration error: the mean gap between score and share of ones, over bins of equal width, weighted by their counts.
 
     Args:
         scores: shape (n,), 0 to 1.
         labels: shape (n,), 0 or 1.
-        bins: of equal width.
+        bins: the number of bins.
     """
     which = np.minimum((scores * bins).astype(int), bins - 1)
     inside = [which == number for number in range(bins) if (which == number).any()]
@@ -222,9 +222,9 @@ def calibration_error(scored: Sequence[DevScores], fusion: Fusion) -> float:
 
 
 def reliability(scores: DevScores, fusion: Fusion) -> list[dict[str, float]]:
-    """What scores of one collection are worth: by range of relevance_score, its mean beside the share of relevant candidates.
+    """For each range of relevance_score in one collection, its mean and the share of relevant candidates.
 
-    One collection at a time: pooled, one that scores too low hides another that scores too high.
+    Collections are not pooled: one that scores too low would hide another that scores too high.
     """
     p = np.concatenate([sigmoid(fusion.fuse(f[:, 0], f[:, 1:])) for f in scores.features.values()])
     y = np.concatenate([scores.labels(query) for query in scores.features])
@@ -238,7 +238,7 @@ def reliability(scores: DevScores, fusion: Fusion) -> list[dict[str, float]]:
 
 
 def quality_table(scored: Mapping[str, Sequence[DevScores]], fusion: Fusion) -> dict[str, dict[str, dict[str, float]]]:
-    """Dev measures by collection and setting (its budget, as text): fused, and the model alone."""
+    """Dev measures by collection and setting (as text): of the fused score, and of the model alone."""
     alone = Fusion()
     table: dict[str, dict[str, dict[str, float]]] = {}
     for setting, collections in scored.items():

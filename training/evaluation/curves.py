@@ -13,7 +13,7 @@ WINDOW = 50
 
 
 def read_log(run: Path) -> list[dict[str, Any]]:
-    """The log's records; where a resumed run repeated a step, the later record counts. A line that a kill cut short is left out."""
+    """The log's records, by step. Of a step that a resumed run repeated the later record counts; a truncated line is left out."""
     latest: dict[tuple[int, bool], dict[str, Any]] = {}
     for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines():
         try:
@@ -25,7 +25,7 @@ def read_log(run: Path) -> list[dict[str, Any]]:
 
 
 def smoothed_loss(records: Sequence[Mapping[str, Any]]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Steps, and the mean loss of the 50 up to each (of all, when there are fewer): two arrays of one length."""
+    """Steps, and the mean loss of the 50 steps up to each (of all, if there are fewer): two arrays of one length."""
     losses = [(r["step"], r["loss"]) for r in records if "loss" in r]
     steps, values = np.asarray([step for step, _ in losses], np.int64), np.asarray([loss for _, loss in losses], np.float64)
     window = min(WINDOW, len(losses))
@@ -33,7 +33,7 @@ def smoothed_loss(records: Sequence[Mapping[str, Any]]) -> tuple[NDArray[np.int6
 
 
 def dev_curves(records: Sequence[Mapping[str, Any]], measure: str = "RR@10") -> dict[str, list[tuple[int, float]]]:
-    """Steps and what was measured on dev at them, by collection; none for a measure that is not in the log."""
+    """Pairs of step and dev value, by collection; empty for a measure that is not in the log."""
     curves: dict[str, list[tuple[int, float]]] = {}
     for record in records:
         for collection, measures in record.get("dev", {}).items():

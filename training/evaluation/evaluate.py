@@ -1,4 +1,4 @@
-"""Measuring a ranker on a split of a collection: a TREC run, per-query values, latency and memory of the same run."""
+"""Measures a ranker on a split of a collection: a TREC run, per-query values, latency and memory of the same run."""
 
 import random
 import statistics
@@ -32,16 +32,18 @@ Blocks = Mapping[str, Mapping[str, list[tuple[int, int]]]]
 
 @dataclass
 class Evaluation:
-    """What was measured of one system.
+    """The measurements of one system.
 
     Attributes:
-        run: what it ranked; none for several seeds together.
+        name: the system's name.
+        run: the system's run; empty for several seeds together.
         values: per query, the mean over the seeds.
-        seconds: of each query that was asked; preparing documents, which a service does beforehand, is not counted.
+        seconds: the time of each query with candidates, without the preparation of documents, which a service does beforehand.
         documents: how many candidates each of those queries had.
         gold_hits: by query, the share of seeds whose best blocks overlap the gold passage.
-        memory: the peak while it ranked (the largest of the seeds'); unknown for a service, which runs elsewhere.
-        blocks: the selected blocks; none for several seeds together.
+        memory: the peak while ranking (the largest of the seeds'); unknown for a service, which runs elsewhere.
+        blocks: the selected blocks; empty for several seeds together.
+        seeds: the number of seeds.
     """
 
     name: str
@@ -61,13 +63,13 @@ class Evaluation:
 
     @property
     def ms_per_document(self) -> float | None:
-        """Milliseconds to re-rank a document: the median over the queries, which a slow start or a busy moment does not move."""
-        each = [1000 * taken / count for taken, count in zip(self.seconds, self.documents, strict=True)]
+        """Milliseconds to re-rank a document: the median over the queries, so that a slow start or a busy moment does not count."""
+        each = [1000 * seconds / count for seconds, count in zip(self.seconds, self.documents, strict=True)]
         return statistics.median(each) if each else None
 
     @property
     def mean_ms_per_document(self) -> float | None:
-        """Milliseconds of all queries over all documents, as KeyB's Tables 8 and 9 count."""
+        """Milliseconds of all queries divided by all documents, as in KeyB's Tables 8 and 9."""
         return 1000 * sum(self.seconds) / sum(self.documents) if self.seconds else None
 
 
@@ -84,29 +86,30 @@ def evaluate(
 
     `workers` requests are under way at once: for a service, whose batches several requests share.
     """
-    askable = [q for q in queries if candidates.get(q)]
+    with_candidates = [q for q in queries if candidates.get(q)]
     found: dict[str, Reranked] = {}
     seconds = []
 
-    def ask(query: str) -> tuple[str, Reranked, float]:
+    def rerank(query: str) -> tuple[str, Reranked, float]:
         _prepare(ranker, candidates[query])
         started = time.perf_counter()
         return query, ranker.rerank(query, list(candidates[query])), time.perf_counter() - started
 
     with peak_memory() as memory, ThreadPoolExecutor(workers) as pool:
-        for query, reranked, taken in tqdm(pool.map(ask, askable), total=len(askable), desc=ranker.name, disable=not progress):
+        results = pool.map(rerank, with_candidates)
+        for query, reranked, elapsed in tqdm(results, total=len(with_candidates), desc=ranker.name, disable=not progress):
             found[query] = reranked
-            seconds.append(taken)
-    evaluation = evaluate_run(ranker.name, {q: found[q].scores for q in askable}, collection, queries, measures)
-    evaluation.seconds, evaluation.documents = seconds, [len(candidates[q]) for q in askable]
-    evaluation.blocks = {q: found[q].blocks for q in askable}
+            seconds.append(elapsed)
+    evaluation = evaluate_run(ranker.name, {q: found[q].scores for q in with_candidates}, collection, queries, measures)
+    evaluation.seconds, evaluation.documents = seconds, [len(candidates[q]) for q in with_candidates]
+    evaluation.blocks = {q: found[q].blocks for q in with_candidates}
     evaluation.gold_hits = gold_hits(collection, evaluation.blocks, candidates)
     evaluation.memory = Memory() if isinstance(ranker, HttpRanker) else memory
     return evaluation
 
 
 def _prepare(ranker: Ranker, documents: Iterable[str]) -> None:
-    """Tokenize and cut documents outside of the clock: that can be done offline (KeyB, section 6.4)."""
+    """Tokenize and segment documents before the clock starts, since that can be done offline (KeyB, section 6.4)."""
     if isinstance(ranker, LocalRanker):
         for document in documents:
             ranker.preparation.document(document)
@@ -115,22 +118,22 @@ def _prepare(ranker: Ranker, documents: Iterable[str]) -> None:
 def evaluate_run(
     name: str, run: Run, collection: Collection, queries: Sequence[str], measures: Sequence[Measure] = DEFAULT_MEASURES
 ) -> Evaluation:
-    """Measure what was ranked already. A query that the run lacks scores zero."""
-    asked = {q: run[q] for q in queries if q in run}
-    return Evaluation(name, asked, per_query(collection.qrels, asked, queries, measures))
+    """Measure a run. A query that the run lacks scores zero."""
+    kept = {q: run[q] for q in queries if q in run}
+    return Evaluation(name, kept, per_query(collection.qrels, kept, queries, measures))
 
 
 def average_seeds(name: str, seeds: Sequence[Evaluation]) -> Evaluation:
-    """Several seeds of one system as one: values averaged per query, times of all, the largest memory.
+    """Join several seeds of one system: values averaged per query, the times of all seeds, the largest memory.
 
-    Raises ValueError when they were not measured on the same queries by the same measures.
+    Raises ValueError if the seeds were not measured on the same queries by the same measures.
     """
     hits = {query: statistics.fmean(seed.gold_hits[query] for seed in seeds) for query in seeds[0].gold_hits}
     return Evaluation(
         name,
         run={},
         values=mean_over_seeds([seed.values for seed in seeds]),
-        seconds=[taken for seed in seeds for taken in seed.seconds],
+        seconds=[seconds for seed in seeds for seconds in seed.seconds],
         documents=[count for seed in seeds for count in seed.documents],
         gold_hits=hits,
         memory=max((seed.memory for seed in seeds), key=lambda memory: memory.peak_mb or 0.0),
@@ -144,18 +147,18 @@ def gold_hits(collection: Collection, blocks: Blocks, candidates: Mapping[str, C
 
 
 def gold_ranks(collection: Collection, blocks: Blocks, candidates: Mapping[str, Container[str]]) -> dict[str, int | None]:
-    """The rank, from 1, of the first returned block of its document that overlaps the gold passage; None where none does.
+    """By query, the rank (from 1) of the first returned block that overlaps the query's gold passage; None if no block does.
 
-    For each query whose gold passage stands in one of its candidates; the best rank where several do.
+    Counts the queries with a gold passage in one of their candidates. Of several passages the best rank counts.
     """
     ranks: dict[str, int | None] = {}
-    for query, of_documents in blocks.items():
+    for query, by_document in blocks.items():
         gold = [span for span in collection.spans.get(query, ()) if span.doc_id in candidates[query]]
         if gold:
             found = (
                 rank
                 for span in gold
-                for rank, (start, end) in enumerate(of_documents.get(span.doc_id, ()), 1)
+                for rank, (start, end) in enumerate(by_document.get(span.doc_id, ()), 1)
                 if start < span.end and end > span.start
             )
             ranks[query] = min(found, default=None)
@@ -165,7 +168,7 @@ def gold_ranks(collection: Collection, blocks: Blocks, candidates: Mapping[str, 
 def baselines(
     collection: Collection, queries: Sequence[str], candidates: Run, measures: Sequence[Measure] = DEFAULT_MEASURES
 ) -> dict[str, Values]:
-    """The first stage as given, and its candidates shuffled (mean of ten seeds)."""
+    """The values of the first stage, and of its candidates shuffled (mean of ten seeds)."""
     first = per_query(collection.qrels, candidates, queries, measures)
     draws = []
     for seed in range(SHUFFLES):
@@ -198,7 +201,7 @@ def summary(evaluation: Evaluation, collection: Collection, split: str) -> dict[
 
 def write_values(values: Values, path: Path) -> None:
     """Per-query values as tab-separated lines: query, measure, value."""
-    lines = [f"{query}\t{measure}\t{value:.6f}" for measure, of_query in values.items() for query, value in of_query.items()]
+    lines = [f"{query}\t{measure}\t{value:.6f}" for measure, by_query in values.items() for query, value in by_query.items()]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
@@ -218,7 +221,7 @@ def read_system(path: Path, collection: Collection, queries: Sequence[str], meas
     """Another system's values for exactly these queries: from its TREC run, its per_query.tsv, or the directory of either.
 
     A directory of several measured seeds gives their mean per query.
-    Raises FileError when a file is damaged or missing, or a per_query.tsv was measured otherwise.
+    Raises FileError for a damaged or missing file, and for a per_query.tsv that lacks a measure or a query.
     """
     if path.is_dir():
         return mean_over_seeds([read_system(file, collection, queries, measures) for file in _system_files(path)])
@@ -232,7 +235,7 @@ def read_system(path: Path, collection: Collection, queries: Sequence[str], meas
 
 
 def _system_files(directory: Path) -> list[Path]:
-    """The directory's own TREC run, else that of each seed in it; a run can be measured by whatever is asked for."""
+    """The directory's own TREC run, else those of the seeds in it. A run can be measured by any measure."""
     files = [directory / RUN_FILE] if (directory / RUN_FILE).exists() else sorted(directory.glob(f"*/{RUN_FILE}"))
     if not files:
         raise FileError(f"{directory}: holds no {RUN_FILE}, and no directory in it does; keyblock-evaluate --out writes it")
@@ -240,14 +243,14 @@ def _system_files(directory: Path) -> list[Path]:
 
 
 def system_name(path: Path) -> str:
-    """What a file's system is called: its directory for the file names that `write_evaluation` uses, else the file or directory."""
+    """A system's name by its path: the directory of a file that `write_evaluation` named, else the file or directory itself."""
     if path.is_dir():
         return path.resolve().name
     return path.resolve().parent.name if path.name in (RUN_FILE, VALUES_FILE) else path.name.partition(".")[0]
 
 
 def write_evaluation(evaluation: Evaluation, out: Path) -> None:
-    """Write OUT/run.trec.gz (each seed has its own: none for several together) and OUT/per_query.tsv."""
+    """Write OUT/per_query.tsv, and for a single seed OUT/run.trec.gz (several seeds have no common run)."""
     out.mkdir(parents=True, exist_ok=True)
     if evaluation.seeds == 1:
         write_run(evaluation.run, out / RUN_FILE, evaluation.name.replace(" ", "-"))
@@ -255,7 +258,7 @@ def write_evaluation(evaluation: Evaluation, out: Path) -> None:
 
 
 def sample(queries: Iterable[str], count: int | None) -> list[str]:
-    """The first `count` of the queries in an order fixed by a seed; all of them, in order, when count is None."""
+    """A fixed random sample of `count` queries; all of them, in order, if there are no more or count is None."""
     queries = list(queries)
     if count is None or count >= len(queries):
         return queries

@@ -1,4 +1,4 @@
-"""How well a ranker finds the passage inside the relevant document: segment P@1 (BeST, Table 2)."""
+"""Measures how well a ranker finds the passage inside the relevant document: segment P@1 (BeST, Table 2)."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -15,11 +15,11 @@ HALF = 0.5
 
 
 class Segmented(NamedTuple):
-    """A query and its relevant document, of which the gold passage is known.
+    """A query and a relevant document with a known gold passage.
 
     Attributes:
-        query: its id.
-        document: its id.
+        query: the query's id.
+        document: the document's id.
         right: shape (n_blocks,), which blocks hold the passage.
     """
 
@@ -29,7 +29,7 @@ class Segmented(NamedTuple):
 
 
 def segmented(preparation: Preparation, queries: Sequence[str]) -> list[Segmented]:
-    """The queries' relevant documents with a block that holds the gold passage; the others cannot be judged."""
+    """The queries' relevant documents with a block that holds the gold passage; documents without one cannot be judged."""
     found = []
     for query in queries:
         spans = preparation.collection.spans.get(query, [])
@@ -41,17 +41,17 @@ def segmented(preparation: Preparation, queries: Sequence[str]) -> list[Segmente
 
 
 def holds(preparation: Preparation, doc_id: str, gold: Sequence[Span]) -> NDArray[np.bool_]:
-    """Which blocks hold a gold passage: those that share half of it, or half of themselves if that is less; shape (n_blocks,)."""
+    """Which blocks hold a gold passage, shape (n_blocks,): they share half of the passage, or half of the block if that is less."""
     document = preparation.document(doc_id)
     right = np.zeros(document.n_blocks, dtype=np.bool_)
     for span in gold:
-        enough = HALF * np.minimum(document.ends - document.starts, span.end - span.start)
-        right |= gold_overlaps(document, [span]) >= np.maximum(enough, 1)
+        needed = HALF * np.minimum(document.ends - document.starts, span.end - span.start)
+        right |= gold_overlaps(document, [span]) >= np.maximum(needed, 1)
     return right
 
 
 def segment_precision(preparation: Preparation, model: Model, pairs: Sequence[Segmented]) -> float:
-    """P@1: the share of pairs whose best block by the model holds the passage. Raises ValueError without pairs."""
+    """P@1: the share of pairs whose best block, by the model's score, holds the passage. Raises ValueError without pairs."""
     _require_pairs(pairs)
     hits = []
     for query, doc_id, right in pairs:
@@ -63,7 +63,7 @@ def segment_precision(preparation: Preparation, model: Model, pairs: Sequence[Se
 
 
 def random_precision(pairs: Sequence[Segmented]) -> float:
-    """What P@1 a random order has: the mean share of blocks that hold the passage. Raises ValueError without pairs."""
+    """The expected P@1 of a random order: the mean share of blocks that hold the passage. Raises ValueError without pairs."""
     _require_pairs(pairs)
     return float(np.mean([right.mean() for _, _, right in pairs]))
 

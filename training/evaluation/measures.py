@@ -1,4 +1,4 @@
-"""Ranking measures by `ir_measures`, per query; a query missing from a run counts as zero."""
+"""Computes ranking measures per query, with `ir_measures`; a query missing from a run counts as zero."""
 
 from collections.abc import Iterable, Mapping
 
@@ -10,7 +10,7 @@ from training.collections.types import Run
 
 DEFAULT_MEASURES: tuple[Measure, ...] = (RR @ 10, nDCG @ 10)
 
-# what the papers report: MRR (BeST, Table 1), and P, MAP and nDCG at several ranks (KeyB, Tables 4 to 7); recall beside them
+# the papers' measures: MRR (BeST, Table 1), and P, MAP and nDCG at several ranks (KeyB, Tables 4 to 7); recall is added
 REPORTED: tuple[Measure, ...] = (
     *(RR @ 10, nDCG @ 1, nDCG @ 5, nDCG @ 10, nDCG @ 20, AP),
     *(P @ 1, P @ 5, P @ 10, P @ 20, R @ 10, R @ 100),
@@ -19,7 +19,7 @@ MEASURE_SETS: dict[str, tuple[Measure, ...]] = {"default": DEFAULT_MEASURES, "re
 
 Grades = Mapping[str, Mapping[str, int]]
 Values = dict[str, dict[str, float]]
-"""A measure's value by query, by measure."""
+"""Values by measure and query."""
 
 
 def per_query(qrels: Grades, run: Run, queries: Iterable[str], measures: Iterable[Measure] = DEFAULT_MEASURES) -> Values:
@@ -35,9 +35,9 @@ def per_query(qrels: Grades, run: Run, queries: Iterable[str], measures: Iterabl
 
 
 def parse_measures(names: Iterable[str]) -> list[Measure]:
-    """Measures by their names in `ir_measures`, each once; the name of a set of MEASURE_SETS stands for its members.
+    """The measures of these `ir_measures` names, each once; the name of a set in MEASURE_SETS stands for its members.
 
-    Raises ValueError for one that ir_measures does not know or cannot compute here.
+    Raises ValueError for a measure that ir_measures does not know or cannot compute here.
     """
     return list(dict.fromkeys(measure for name in names for measure in MEASURE_SETS.get(name) or [_parse(name)]))
 
@@ -57,4 +57,4 @@ def _parse(name: str) -> Measure:
 
 def means(values: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     """The mean of each measure over the queries."""
-    return {measure: float(np.mean(list(of_query.values()))) for measure, of_query in values.items()}
+    return {measure: float(np.mean(list(by_query.values()))) for measure, by_query in values.items()}

@@ -1,4 +1,4 @@
-"""Questions whose gold passage is known, each with the blocks of its document: what selection is trained and measured on."""
+"""Questions with a known gold passage, each with the blocks of its document. Selection is trained and measured on them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,11 +17,11 @@ class Question:
     """A query and the blocks of a document that holds its gold passage.
 
     Attributes:
-        query: number of its text.
-        first: number of the text of block 0; the others follow.
-        right: shape (n_blocks,), which blocks hold the passage; one at least.
-        lexical: shape (n_blocks,), what BM25 scores them.
-        overlap: share of the query's terms that stand in a right block.
+        query: number of the query's text.
+        first: number of the text of block 0; the other blocks follow.
+        right: shape (n_blocks,), which blocks hold the passage; at least one does.
+        lexical: shape (n_blocks,), the blocks' BM25 scores.
+        overlap: share of the query's terms that occur in a right block.
     """
 
     query: int
@@ -38,13 +38,13 @@ class Question:
 
 @dataclass
 class Passages:
-    """Texts, numbered, and the questions among them.
+    """Numbered texts of queries and blocks, and the questions that refer to them.
 
     Attributes:
-        texts: of queries and blocks.
-        tokens: of each text, shape (n_tokens,).
-        questions: those whose passage a block holds.
-        shares: number of questions by the name that they were added under, in order.
+        texts: the texts of queries and blocks.
+        tokens: token ids of each text, shape (n_tokens,).
+        questions: the questions with a block that holds the passage.
+        shares: how many questions each `add` call added, by its name, in order.
     """
 
     texts: list[str] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Passages:
     shares: dict[str, int] = field(default_factory=dict)
 
     def add(self, name: str, preparation: Preparation, queries: Sequence[str]) -> None:
-        """Add the queries of a collection and the documents with their gold passages; a query without any is left out."""
+        """Add a collection's queries and the documents that hold their gold passages; queries without one are left out."""
         before, documents = len(self.questions), dict[str, int]()
         for query in queries:
             for doc_id in dict.fromkeys(span.doc_id for span in preparation.collection.spans.get(query, ())):
@@ -80,13 +80,13 @@ class Passages:
         return len(self.texts) - 1
 
     def named(self) -> Mapping[str, list[Question]]:
-        """The questions by the name that they were added under."""
+        """The questions by the name of the `add` call that added them."""
         ends = np.cumsum(list(self.shares.values())).tolist()
         return {name: self.questions[end - count : end] for (name, count), end in zip(self.shares.items(), ends, strict=True)}
 
 
 def term_overlap(query: PreparedQuery, document: PreparedDocument, right: NDArray[np.bool_]) -> float:
-    """The share of the query's terms that stand in one of the blocks marked in `right`, shape (n_blocks,); 0 without terms."""
+    """The share of the query's terms that occur in a block marked in `right`, shape (n_blocks,); 0 without terms."""
     found = [document.terms[first:last] for first, last in _between(document.term_bounds, right)]
     return float(np.isin(query.terms, np.concatenate(found)).mean()) if len(query.terms) else 0.0
 

@@ -1,4 +1,4 @@
-"""Pictures of measurements: where selected blocks stand, quality against latency, learning curves of several runs."""
+"""Draws measurements: places of selected blocks, quality against latency, learning curves of several runs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,26 +13,26 @@ from training.evaluation.positions import (
     BlockPlace,
     GoldPlace,
     chunk_shares,
+    drawn_ranks,
     position_shares,
     start_shares,
-    told_ranks,
 )
 
 BINS = 40
-PICTURE_POINTS = (450, 340)  # of the area that the points of `draw_quality_latency` lie in
-LINE_POINTS, LETTER_POINTS = 9, 4.5  # of a name
+PICTURE_POINTS = (450, 340)  # size of the plot area of `draw_quality_latency`
+LINE_POINTS, LETTER_POINTS = 9, 4.5  # height of a name, and width of its letters
 
 
 def draw_block_places(places: Sequence[BlockPlace]) -> Figure:
     """KeyB's Figures 11 and 12: the share of each rank's blocks at each tenth of the document, for relevant documents and others.
 
-    Beside them: how many characters stand in front of the blocks.
+    Beside the figures: how many characters stand in front of the blocks.
     """
     kinds = {"relevant documents": [p for p in places if p.relevant], "other documents": [p for p in places if not p.relevant]}
-    ranks = told_ranks(places)
+    ranks = drawn_ranks(places)
     figure = Figure(figsize=(15, 4), layout="constrained")
     *maps, last = figure.subplots(1, 3)
-    shares = {kind: position_shares(of_kind, ranks) for kind, of_kind in kinds.items()}
+    shares = {kind: position_shares(blocks, ranks) for kind, blocks in kinds.items()}
     brightest = max(0.01, *(float(grid.max()) for grid in shares.values()))
     for axes, (kind, grid) in zip(maps, shares.items(), strict=True):
         image = axes.imshow(grid, aspect="auto", vmin=0, vmax=brightest, extent=(0.5, POSITIONS + 0.5, ranks + 0.5, 0.5))
@@ -40,8 +40,8 @@ def draw_block_places(places: Sequence[BlockPlace]) -> Figure:
         axes.set(xticks=range(1, POSITIONS + 1), yticks=range(1, ranks + 1))
     figure.colorbar(image, ax=maps, label="share of the blocks of the rank")
     edges = np.linspace(0, max((place.start for place in places), default=0) + 1, BINS + 1)
-    for kind, of_kind in kinds.items():
-        last.stairs(start_shares(of_kind, edges), edges, label=kind)
+    for kind, blocks in kinds.items():
+        last.stairs(start_shares(blocks, edges), edges, label=kind)
     last.set(xlabel="thousands of characters in front of the block", ylabel="share of the selected blocks")
     last.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:g}")
     last.legend(loc="upper right")
@@ -71,7 +71,7 @@ class Measured(NamedTuple):
 
 
 def frontier(systems: Sequence[Measured]) -> list[Measured]:
-    """The systems that no other one beats in both: from the fastest to the best, each better than all that are faster."""
+    """The systems that no other system beats in speed and quality, from the fastest to the best."""
     best: list[Measured] = []
     for system in sorted(systems, key=lambda s: (s.milliseconds, -s.quality)):
         if not best or system.quality > best[-1].quality:
@@ -80,7 +80,7 @@ def frontier(systems: Sequence[Measured]) -> list[Measured]:
 
 
 def draw_quality_latency(systems: Sequence[Measured], measure: str) -> Figure:
-    """A point a system, and a line along the frontier; milliseconds a document on a logarithmic scale."""
+    """A point for each system, and a line along the frontier; milliseconds a document are on a logarithmic scale."""
     figure = Figure(figsize=(9, 6), layout="constrained")
     axes = figure.subplots()
     axes.scatter([s.milliseconds for s in systems], [s.quality for s in systems], zorder=2)
@@ -91,7 +91,7 @@ def draw_quality_latency(systems: Sequence[Measured], measure: str) -> Figure:
         line = {"arrowstyle": "-", "color": "0.7", "linewidth": 0.5} if lower else None
         axes.annotate(system.name, place, (6, 3 - lower), textcoords="offset points", fontsize=8, arrowprops=line)
     axes.set(xscale="log", xlabel="milliseconds a document", ylabel=measure)
-    axes.margins(x=0.15)  # room for the name of the rightmost
+    axes.margins(x=0.15)  # room for the name of the rightmost system
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter("{x:g}")
     axes.xaxis.set_minor_formatter(NullFormatter())
@@ -99,12 +99,12 @@ def draw_quality_latency(systems: Sequence[Measured], measure: str) -> Figure:
 
 
 def lowered(systems: Sequence[Measured]) -> list[int]:
-    """Points by which each name is written below its place, so that none stands upon another: the best stay where they are."""
+    """How many points each name is moved down so that no two names overlap; the names of the best systems stay in place."""
     places = np.asarray([(np.log(s.milliseconds), s.quality) for s in systems]).reshape(-1, 2)
     spread = np.ptp(places, axis=0) if len(places) else np.ones(2)
     x, y = (places / np.where(spread > 0, spread, 1) * PICTURE_POINTS).T
     rows = [0] * len(systems)
-    taken: list[tuple[float, float, int]] = []  # x, y and letters of the names that have a place
+    taken: list[tuple[float, float, int]] = []  # x, y and number of letters of the names placed so far
     for i in sorted(range(len(systems)), key=lambda i: -y[i]):
         letters = len(systems[i].name)
         while any(_meet((x[i], y[i] - rows[i], letters), other) for other in taken):
@@ -119,21 +119,21 @@ def _meet(one: tuple[float, float, int], other: tuple[float, float, int]) -> boo
 
 
 def draw_learning_curves(logs: Mapping[str, Sequence[Mapping[str, Any]]], measure: str = "RR@10") -> Figure:
-    """A line a run: the loss, and a measure on the dev sample of each collection.
+    """A line for each run: the loss, and a measure on the dev sample of each collection.
 
     Args:
         logs: records of log.jsonl (`training.evaluation.curves.read_log`) by the run's name.
-        measure: one of those that training logs.
+        measure: a measure that training logs.
     """
     dev = {name: dev_curves(records, measure) for name, records in logs.items()}
     collections = list(dict.fromkeys(collection for curves in dev.values() for collection in curves))
     figure = Figure(figsize=(5 * (1 + len(collections)), 4), layout="constrained")
-    left, *others = figure.subplots(1, 1 + len(collections), squeeze=False)[0]
+    left, *rest = figure.subplots(1, 1 + len(collections), squeeze=False)[0]
     colours = {name: f"C{number}" for number, name in enumerate(logs)}
     for name, records in logs.items():
         left.plot(*smoothed_loss(records), color=colours[name], label=name)
     left.set(xlabel="step", ylabel=f"loss, mean of {WINDOW} steps")
-    for axes, collection in zip(others, collections, strict=True):
+    for axes, collection in zip(rest, collections, strict=True):
         for name in (name for name, curves in dev.items() if collection in curves):
             axes.plot(*zip(*dev[name][collection], strict=True), color=colours[name], marker="o")
         axes.set(title=collection, xlabel="step", ylabel=f"{measure} on the dev sample", ylim=(0, 1))

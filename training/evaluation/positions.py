@@ -1,4 +1,4 @@
-"""Where blocks and passages stand in their documents.
+"""The places of selected blocks and gold passages in their documents.
 
 Selected blocks: KeyB, sections 3.2 and 6.5, Figures 11 and 12. Gold passages by chunk of 477 tokens: Table 1 of "Understanding
 Performance of Long-Document Ranking Models through Comprehensive Evaluation and Leaderboarding".
@@ -18,9 +18,9 @@ from training.evaluation.evaluate import Blocks
 from training.evaluation.measures import Grades
 
 POSITIONS, RANKS = 10, 8  # the paper's: tenths of a document, and its eight best blocks
-RARE = 0.05  # of the documents: a rank that so few reach says nothing of where blocks lie
-CHUNK, CHUNKS = 477, 6  # Table 1's: tokens of a chunk, and how many are told apart
-SHORTEST = 4000  # characters: about the fifteen blocks below which the paper leaves a document out
+RARE = 0.05  # share of the documents: a rank that no more of them have is not drawn
+CHUNK, CHUNKS = 477, 6  # Table 1's: tokens of a chunk, and how many chunks are counted separately
+SHORTEST = 4000  # characters: about fifteen blocks; the paper leaves shorter documents out
 
 
 class BlockPlace(NamedTuple):
@@ -30,7 +30,7 @@ class BlockPlace(NamedTuple):
         rank: among the selected blocks of its document, 1 for the best.
         position: the tenth of the document that it ends in, 1 to 10.
         start: offset of its first character.
-        relevant: whether its document is.
+        relevant: whether its document is relevant.
     """
 
     rank: int
@@ -40,9 +40,10 @@ class BlockPlace(NamedTuple):
 
 
 def position(end: int, length: int) -> int:
-    """Which of ten equal parts of a document a block belongs to, from 1.
+    """The tenth of a document that a block belongs to, 1 to 10.
 
-    KeyB's pos(i) = ceil(10 i / b) for block i of b, with characters for blocks: ends for i, the document's length for b.
+    KeyB's pos(i) = ceil(10 i / b) for block i of b, in characters instead of blocks: the block's end for i, the document's length
+    for b.
     """
     return min(POSITIONS, max(1, math.ceil(POSITIONS * end / length)))
 
@@ -64,8 +65,8 @@ def block_places(blocks: Blocks, lengths: Mapping[str, int], grades: Grades, sho
     ]
 
 
-def told_ranks(places: Iterable[BlockPlace]) -> int:
-    """How many ranks are worth a picture: RANKS at most, the first and those that more than a RARE share of documents reach."""
+def drawn_ranks(places: Iterable[BlockPlace]) -> int:
+    """How many ranks to draw: the last one, up to RANKS, that more than the share RARE of the documents have; at least 1."""
     counts = Counter(place.rank for place in places)
     return max((rank for rank in range(1, RANKS + 1) if counts[rank] > RARE * counts[1]), default=1)
 
@@ -89,6 +90,8 @@ class GoldPlace(NamedTuple):
     """A gold passage, in tokens of its document's text; the title does not count.
 
     Attributes:
+        query: the query's id.
+        doc_id: the document's id.
         start: tokens in front of it.
         end: tokens up to its end.
         length: tokens of the document.
@@ -107,7 +110,7 @@ class GoldPlace(NamedTuple):
 
 
 def gold_places(collection: Collection, queries: Iterable[str], tokenizer: Tokenizer) -> list[GoldPlace]:
-    """Where the queries' gold passages stand, in the order of the queries; none for a query without a span.
+    """The places of the queries' gold passages, in the order of the queries; a query without a span has none.
 
     Raises CollectionError for a span of a document that the corpus lacks.
     """
@@ -131,7 +134,7 @@ def chunk(token: int, size: int = CHUNK) -> int:
 
 
 def chunk_shares(tokens: Sequence[int], size: int = CHUNK, chunks: int = CHUNKS) -> NDArray[np.float64]:
-    """Shape (chunks + 1,): the share of the tokens in each chunk, the last for all chunks behind; 0 without a token."""
+    """Shape (chunks + 1,): the share of the tokens in each chunk, the last for all further chunks; 0 without a token."""
     counts = Counter(min(chunk(token, size), chunks + 1) for token in tokens)
     return np.asarray([counts[number] for number in range(1, chunks + 2)]) / max(1, len(tokens))
 
@@ -139,9 +142,9 @@ def chunk_shares(tokens: Sequence[int], size: int = CHUNK, chunks: int = CHUNKS)
 def by_chunk(
     values: Mapping[str, float], places: Iterable[GoldPlace], size: int = CHUNK, chunks: int = CHUNKS
 ) -> list[list[float]]:
-    """The values of the queries whose gold passage starts in each chunk, the last for all chunks behind.
+    """The values of the queries whose gold passage starts in each chunk; the last list is for all further chunks.
 
-    A query of several passages counts where the first begins; one without a passage nowhere.
+    A query of several passages counts by the first one. A query without a passage is left out.
     """
     first: dict[str, int] = {}
     for place in places:

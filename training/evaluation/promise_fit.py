@@ -1,7 +1,8 @@
-"""Learning what a document promises before the model reads it (`keyblock.cascade.Promise`): from judged queries, without a model.
+"""Learns a document's promise before the model reads it (`keyblock.cascade.Promise`), from judged queries and without a model.
 
-The loss is that of the bar: how far a relevant document promises less than the last of the others that would be read, as
-log(1 + exp(distance)). So what a query's best document is does not matter, and a relevant document far below the bar does.
+The loss of a relevant document is log(1 + exp(distance)), where the distance is how far its promise is below that of the last
+non-relevant document that would still be read (the bar). So a relevant document far below the bar costs most, and the order above
+the bar matters little.
 """
 
 from collections.abc import Sequence
@@ -19,8 +20,8 @@ from keyblock.order import promising
 from training.collections.types import Run
 from training.examples.preparation import Preparation
 
-PRIOR = 1e-4  # of a squared weight, features scaled to a deviation of 1: keeps features that say the same from parting ways
-FEWEST = 10  # queries that teach: fewer teach chance
+PRIOR = 1e-4  # penalty of a squared weight, for features of deviation 1: keeps weights of correlated features from diverging
+FEWEST = 10  # queries to learn from: fewer teach chance
 
 
 class Request(NamedTuple):
@@ -51,23 +52,23 @@ def read_requests(preparation: Preparation, queries: Sequence[str], candidates: 
 
 
 def fit_promise(collections: Sequence[Sequence[Request]], bar: int) -> Promise:
-    """The weights of least loss; every collection counts the same.
+    """The promise with the weights of least loss; every collection counts the same.
 
     Args:
-        collections: requests of each.
+        collections: the requests of each collection.
         bar: documents that the model reads of a request.
 
-    Raises ValueError where too few requests have a relevant document and more others than are read.
+    Raises ValueError if too few requests have a relevant document and more than `bar` others.
     """
-    taught = [[one for one in requests if one.relevant.any() and (~one.relevant).sum() > bar] for requests in collections]
-    if (usable := sum(map(len, taught))) < FEWEST:
+    usable = [[one for one in requests if one.relevant.any() and (~one.relevant).sum() > bar] for requests in collections]
+    if (count := sum(map(len, usable))) < FEWEST:
         raise ValueError(
-            f"promise: {usable} queries have a relevant document and more than {bar} others among their candidates, and fewer than "
+            f"promise: {count} queries have a relevant document and more than {bar} others among their candidates, and fewer than "
             f"{FEWEST} teach chance; raise --queries or --depth, or lower --share"
         )
-    scale = np.concatenate([one.features for requests in taught for one in requests]).std(axis=0)
-    scale[scale == 0] = 1.0  # a feature that never differs teaches nothing: its weight stays 0
-    padded = [_padded(requests, scale) for requests in taught if requests]
+    scale = np.concatenate([one.features for requests in usable for one in requests]).std(axis=0)
+    scale[scale == 0] = 1.0  # the weight of a constant feature stays 0
+    padded = [_padded(requests, scale) for requests in usable if requests]
     weights = torch.zeros(len(PROMISING), dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.LBFGS([weights], max_iter=100, line_search_fn="strong_wolfe")
 
@@ -82,7 +83,7 @@ def fit_promise(collections: Sequence[Sequence[Request]], bar: int) -> Promise:
 
 
 class _Padded(NamedTuple):
-    """Requests beside each other: shapes (queries, candidates, 5), and twice (queries, candidates)."""
+    """Requests padded to one length: shapes (queries, candidates, 5), and twice (queries, candidates)."""
 
     features: torch.Tensor
     relevant: torch.Tensor
@@ -94,8 +95,8 @@ def _padded(requests: Sequence[Request], scale: NDArray[np.float64]) -> _Padded:
     features = np.zeros((len(requests), longest, len(PROMISING)))
     relevant, others = np.zeros((2, len(requests), longest), np.bool_)
     for row, one in enumerate(requests):
-        of = slice(len(one.relevant))
-        features[row, of], relevant[row, of], others[row, of] = one.features / scale, one.relevant, ~one.relevant
+        real = slice(len(one.relevant))
+        features[row, real], relevant[row, real], others[row, real] = one.features / scale, one.relevant, ~one.relevant
     return _Padded(torch.from_numpy(features), torch.from_numpy(relevant), torch.from_numpy(others))
 
 
@@ -106,14 +107,14 @@ def _loss(weights: torch.Tensor, requests: _Padded, bar: int) -> torch.Tensor:
     return (lacking.sum(1) / requests.relevant.sum(1)).mean()
 
 
-def of_fusion(fusion: Fusion) -> Promise:
-    """What the fusion says without the logit, as a cascade without a learned promise has it."""
+def fusion_promise(fusion: Fusion) -> Promise:
+    """The fusion without the logit, as a promise: the one that a cascade without a learned promise uses."""
     weights = fusion.weights[1:-1]
     return Promise.from_weights(np.append(weights, 0.0)) if weights.any() else Promise(best_block=1.0)
 
 
 def missed(requests: Sequence[Request], promises: Sequence[Promise], cascade: Cascade) -> float:
-    """The share of the relevant candidates that are below the bar by all of the promises; 0 where there are none."""
+    """The share of the relevant candidates that are below the bar by all promises; 0 without relevant candidates."""
     below = (np.all([cascade.below_the_bar(promise.of(one.features)) for promise in promises], axis=0) for one in requests)
-    spared = [of[one.relevant] for of, one in zip(below, requests, strict=True)]
+    spared = [mask[one.relevant] for mask, one in zip(below, requests, strict=True)]
     return float(np.concatenate([*spared, np.zeros(0, np.bool_)]).mean()) if any(map(len, spared)) else 0.0

@@ -36,9 +36,9 @@ from training.models.families import load_ranker
 from training.models.ranker_module import RankerModule
 from training.recipe import load_recipe, problems
 
-CHOOSER = "chooser"  # of a run: the directory of the model that selects for it
-PARTLY = ("packing", "fusion", "cascade")  # parts of a pipeline of which a change may name single keys
-TEACHER = "teacher"  # of a run: the directory of the model whose scores it learns
+CHOOSER = "chooser"  # a run's directory of the model that selects blocks for it
+MERGED = ("packing", "fusion", "cascade")  # parts of a pipeline in which a change may name single keys
+TEACHER = "teacher"  # a run's directory of the model whose scores it learns
 
 
 class Reranked(NamedTuple):
@@ -60,7 +60,7 @@ class Ranker(ABC):
 
     @abstractmethod
     def rerank(self, query_id: str, candidates: Sequence[str]) -> Reranked:
-        """Score every candidate. Ties stay in the order given."""
+        """Score every candidate. Ties keep the order of `candidates`."""
 
 
 @dataclass
@@ -68,7 +68,10 @@ class LocalRanker(Ranker):
     """Scores in this process, through the pipeline.
 
     Attributes:
-        budget: tokens of a sequence; the pipeline's own when left out.
+        name: the system's name.
+        preparation: the pipeline and the collection.
+        model: computes the logits.
+        budget: tokens of a sequence; None for the pipeline's own.
         fused: whether the selector's evidence is added to the model's logit.
     """
 
@@ -79,31 +82,32 @@ class LocalRanker(Ranker):
     fused: bool = True
 
     def score(self, query_id: str, candidates: Sequence[str], budget: int | None = None, results: int | None = None) -> Scored:
-        """Selections and logits of a query's candidates; -inf for a document without a block, as the service ranks it last.
+        """Selections and logits of a query's candidates. A document without a block has -inf, since the service ranks it last.
 
-        With `results`, that the query is about, also for those that the pipeline's cascade spares: these have no sequences.
+        If the number of `results` that the query is about is given, the pipeline's cascade applies: documents that it spares have
+        -inf, too, and no sequences.
         """
         documents = [self.preparation.document(d) for d in candidates]
         query, pipeline = self.preparation.query(query_id), self.preparation.pipeline
         selections = select_documents(pipeline, query, documents, self.model.choose, budget or self.budget)
-        left = np.zeros(len(selections), np.bool_)
+        spared = np.zeros(len(selections), np.bool_)
         if results and selections:
-            left = spared_documents(_evidence(selections), [one.shared for one in selections], pipeline.config, results)
-        scored = score_selections(pipeline, [one for one, out in zip(selections, left, strict=True) if not out], self.model)
-        scored = _without(scored, selections, left) if left.any() else scored
+            spared = spared_documents(_evidence(selections), [one.shared for one in selections], pipeline.config, results)
+        scored = score_selections(pipeline, [one for one, skip in zip(selections, spared, strict=True) if not skip], self.model)
+        scored = _with_spared(scored, selections, spared) if spared.any() else scored
         return scored._replace(logits=empty_last(scored.logits, scored.selections))
 
     def rerank(self, query_id: str, candidates: Sequence[str]) -> Reranked:
-        """See Ranker. Documents that the pipeline's cascade spares come below the others, as the service has them."""
+        """See Ranker. Documents that the pipeline's cascade spares rank below the others, as in the service."""
         logits, selections, _ = self.score(query_id, candidates, results=RESULTS)
         if not selections:
             return Reranked({}, {})
         fusion, evidence = self.preparation.pipeline.config.fusion, _evidence(selections)
         scores = fusion.fuse(logits, evidence) if self.fused else logits.astype(np.float64)
-        left = np.asarray([not s.sequences and len(s.scores) > 0 for s in selections])
-        if left.any():
-            worth = np.where(has_evidence(evidence), fusion.promise(evidence), -np.inf)[left]
-            scores[left] = scores[np.isfinite(scores)].min(initial=0.0) - 1 - np.argsort(np.argsort(-worth, kind="stable"))
+        spared = np.asarray([not s.sequences and len(s.scores) > 0 for s in selections])
+        if spared.any():
+            promise = np.where(has_evidence(evidence), fusion.promise(evidence), -np.inf)[spared]
+            scores[spared] = scores[np.isfinite(scores)].min(initial=0.0) - 1 - np.argsort(np.argsort(-promise, kind="stable"))
         blocks = {name: self._blocks(name, s) for name, s in zip(candidates, selections, strict=True)}
         return Reranked(ranked(dict(zip(candidates, scores.tolist(), strict=True))), blocks)
 
@@ -113,23 +117,27 @@ class LocalRanker(Ranker):
 
 
 def _evidence(selections: Sequence[Selection]) -> NDArray[np.float64]:
-    """Shape (documents, 5), see `keyblock.evidence.evidence_of`."""
+    """The evidence of each document, see `keyblock.evidence.evidence_of`; shape (documents, 5)."""
     return np.stack([one.evidence for one in selections])
 
 
-def _without(scored: Scored, selections: Sequence[Selection], left: NDArray[np.bool_]) -> Scored:
-    """What was scored among all documents, of which these were left out."""
+def _with_spared(scored: Scored, selections: Sequence[Selection], spared: NDArray[np.bool_]) -> Scored:
+    """Add the spared documents to the scored ones: logits of -inf, and selections without sequences."""
     logits = np.full(len(selections), -np.inf, np.float32)
-    logits[~left] = scored.logits
+    logits[~spared] = scored.logits
     read = iter(scored.selections)
-    return Scored(logits, [replace(one, sequences=[]) if out else next(read) for one, out in zip(selections, left, strict=True)])
+    joined = [replace(one, sequences=[]) if skip else next(read) for one, skip in zip(selections, spared, strict=True)]
+    return Scored(logits, joined)
 
 
 @dataclass
 class HttpRanker(Ranker):
-    """Asks a running service, with whole documents, as a search back end would.
+    """Sends whole documents to a running service, as a search back end would.
 
     Attributes:
+        name: the system's name.
+        collection: gives the texts.
+        client: sends the requests.
         options: fields of each request beside the query and the documents.
     """
 
@@ -139,7 +147,7 @@ class HttpRanker(Ranker):
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def rerank(self, query_id: str, candidates: Sequence[str]) -> Reranked:
-        """See Ranker. Raises ValueError when the service is not there, refuses, fails, or answers something else."""
+        """See Ranker. Raises ValueError if the service does not answer, answers with an error, or with another body."""
         documents = [self.collection.document(d) for d in candidates]
         body: dict[str, Any] = {
             "query": self.collection.query(query_id),
@@ -159,15 +167,15 @@ class HttpRanker(Ranker):
             scores = {r["id"]: float(r["relevance_score"]) for r in results}
             return Reranked(scores, {r["id"]: [(b["start"], b["end"]) for b in r["blocks"]] for r in results})
         except (KeyError, TypeError, ValueError) as error:
-            what = f"{type(error).__name__}: {error}; it begins {answer.text[:80]!r}"
-            raise ValueError(f"{answer.url} does not answer as POST /rerank does ({what})") from None
+            details = f"{type(error).__name__}: {error}; it begins {answer.text[:80]!r}"
+            raise ValueError(f"{answer.url} does not answer as POST /rerank does ({details})") from None
 
 
 def load_run_pipeline(run: Path, selector: Mapping[str, Any] | str | None = None) -> Pipeline:
-    """The pipeline that a run directory describes; with another selector, and the model's logit alone, when one is described.
+    """The pipeline of a run directory. With another `selector`, the score is the model's logit alone.
 
-    The fusion's weights were learned beside logits of the blocks that the run's own selector chose.
-    Raises ValueError or OSError when the directory holds no run, or a damaged one.
+    The run's fusion would not fit: its weights were learned with logits of the blocks that the run's own selector chose.
+    Raises ValueError or OSError for a directory that holds no run, or a damaged one.
     """
     path = run / "pipeline.json"
     try:
@@ -188,10 +196,10 @@ def run_ranker(
     bf16: bool | None = None,
     selector: Mapping[str, Any] | str | None = None,
 ) -> LocalRanker:
-    """A training run's model, on a GPU where there is one; with another selector, the same model is fed other blocks.
+    """A training run's model, on a GPU if there is one. With another `selector`, the same model reads other blocks.
 
-    It computes as the run's recipe says (`precision`), unless `bf16` decides it; a line on stderr tells which.
-    Raises ValueError or OSError when the directory holds no run, a damaged one, or one of fewer positions than `budget`.
+    The precision is that of the run's recipe, unless `bf16` decides it; a line on stderr says which.
+    Raises ValueError or OSError for a directory that holds no run or a damaged one, and for a budget above the model's positions.
     """
     pipeline = load_run_pipeline(run, selector)
     model, chooser, device = load_ranker(chosen(run)), load_chooser(run), fastest_device()
@@ -216,16 +224,16 @@ def run_precision(run: Path) -> str:
 
 
 def load_chooser(run: Path) -> RankerModule | None:
-    """The model that selects in place of the run's own (BinB2), where the run keeps one."""
+    """The model that selects in place of the run's own (BinB2); None if the run keeps none."""
     return load_ranker(run / CHOOSER) if (run / CHOOSER).is_dir() else None
 
 
 def bundle_ranker(
     bundle: Bundle, model: Model, collection: Collection, budget: int | None = None, changes: Mapping[str, Any] | None = None
 ) -> LocalRanker:
-    """A bundle through ONNX Runtime, as the service runs it; with other parts of its pipeline where `changes` has them.
+    """A bundle through ONNX Runtime, as the service runs it; `changes` replace parts of its pipeline.
 
-    Raises ValueError for changes that are no pipeline.
+    Raises ValueError for changes that do not make a valid pipeline.
     """
     pipeline = changed(bundle.pipeline, changes, bundle.path) if changes else bundle.pipeline
     model = model if pipeline.config.cosine_scale is None else VectorModel()
@@ -234,12 +242,17 @@ def bundle_ranker(
 
 
 def changed(pipeline: Pipeline, changes: Mapping[str, Any], folder: Path) -> Pipeline:
-    """The pipeline with other parts; of PARTLY, where it has them, single keys. An encoder's file is looked for in the folder.
+    """The pipeline with changed parts. Of the parts in MERGED single keys are changed; other parts are replaced.
 
-    Raises ValueError for changes that are no pipeline, or an encoder that is not there.
+    Args:
+        pipeline: the pipeline to change; it stays as it is.
+        changes: the new parts by name.
+        folder: the directory of a changed encoder's file.
+
+    Raises ValueError for changes that do not make a valid pipeline, or a missing encoder.
     """
     config = pipeline.config.model_dump()
-    parts = {part: config[part] | value if part in PARTLY and config[part] and value else value for part, value in changes.items()}
+    parts = {part: config[part] | value if part in MERGED and config[part] and value else value for part, value in changes.items()}
     named = {part: {"name": value} if isinstance(value, str) else value for part, value in parts.items()}
     try:
         other = PipelineConfig.model_validate(config | named)

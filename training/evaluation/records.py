@@ -1,4 +1,4 @@
-"""What was measured of one system on one collection, a small JSON file each: a long table resumes by them, and rests on them."""
+"""Records: the measurements of one system on one collection, each in a small JSON file. Long tables resume from them."""
 
 import json
 import os
@@ -35,15 +35,15 @@ class Record(BaseModel):
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
-        for measure, of_query in self.values.items():
-            if len(of_query) != len(self.queries):
-                raise ValueError(f"{measure} has {len(of_query)} values for {len(self.queries)} queries")
+        for measure, column in self.values.items():
+            if len(column) != len(self.queries):
+                raise ValueError(f"{measure} has {len(column)} values for {len(self.queries)} queries")
         return self
 
     @property
     def by_query(self) -> Values:
-        """A measure's value by query, by measure."""
-        return {measure: dict(zip(self.queries, of_query, strict=True)) for measure, of_query in self.values.items()}
+        """Values by measure and query."""
+        return {measure: dict(zip(self.queries, column, strict=True)) for measure, column in self.values.items()}
 
     @property
     def means(self) -> dict[str, float]:
@@ -52,28 +52,28 @@ class Record(BaseModel):
 
 
 def record_evaluation(evaluation: Evaluation, collection: str, split: str, **costs: Any) -> Record:
-    """The record of an evaluation; `costs` are Record's steps, training_seconds and details, and `system` for another name."""
+    """The record of an evaluation; `costs` are further fields of Record: steps, training_seconds, details, or another `system`."""
     measured = {
         "system": evaluation.name,
         "seeds": evaluation.seeds,
         "ms_per_document": evaluation.ms_per_document,
         "peak_mb": evaluation.memory.peak_mb,
         "queries": list(next(iter(evaluation.values.values()))),
-        "values": {m: [round(v, DECIMALS) for v in of_query.values()] for m, of_query in evaluation.values.items()},
+        "values": {m: [round(v, DECIMALS) for v in by_query.values()] for m, by_query in evaluation.values.items()},
     }
     return Record(collection=collection, split=split, **(measured | costs))
 
 
 def record_path(directory: Path, collection: str, system: str) -> Path:
-    """Where a system's record on a collection stands: DIRECTORY/COLLECTION/SYSTEM.json, in letters that any file system takes."""
+    """The path of a system's record: DIRECTORY/COLLECTION/SYSTEM.json, without characters that some file systems refuse."""
     plain = [re.sub(r"[^\w.-]+", "-", name).strip("-.") for name in (collection, system)]
     return directory / plain[0] / f"{plain[1]}.json"
 
 
 def write_record(record: Record, directory: Path) -> Path:
-    """Write a record whole or not at all: a field a line, so that changes can be read.
+    """Write a record, whole or not at all, with one field a line, so that diffs are readable. Returns its path.
 
-    Raises ValueError when another system's record has that file name.
+    Raises ValueError if another system's record has that file name.
     """
     path = record_path(directory, record.collection, record.system)
     if path.exists() and (other := read_record(path).system) != record.system:
@@ -99,7 +99,7 @@ def read_record(path: Path) -> Record:
 
 
 def read_records(directory: Path, collections: Sequence[str] | None = None) -> list[Record]:
-    """Every record of a directory, by file name; of these collections in this order when they are named."""
+    """All records of a directory, sorted by file name; or those of `collections`, in that order."""
     records = [read_record(path) for path in sorted(directory.glob("*/*.json"))]
     if collections is None:
         return records

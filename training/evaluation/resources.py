@@ -1,4 +1,4 @@
-"""Peak memory of a stretch of work in this process, resident and on the GPU."""
+"""Measures the peak memory of some work in this process, resident and on the GPU."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -19,9 +19,9 @@ class Memory:
     """Peak memory in MB (10^6 bytes); None where it cannot be measured (resident memory: on Linux only).
 
     Attributes:
-        rss_mb: the largest resident set of the whole process meanwhile: Python, libraries and collection included.
-        growth_mb: how far that lies above the resident set at the start; memory that Python freed before is used again unseen.
-        cuda_mb: the most that PyTorch had allocated on the current GPU, weights included.
+        rss_mb: the largest resident set of the whole process, with Python, libraries and collection.
+        growth_mb: its growth since the start; memory that Python had freed before and reuses does not count.
+        cuda_mb: PyTorch's largest allocation on the current GPU, weights included.
     """
 
     rss_mb: float | None = None
@@ -30,16 +30,16 @@ class Memory:
 
     @property
     def peak_mb(self) -> float | None:
-        """What a table says: the GPU's when there is one, else the resident set's."""
+        """The peak for tables: the GPU's if there is one, else the resident set's."""
         return self.rss_mb if self.cuda_mb is None else self.cuda_mb
 
 
 @contextmanager
 def peak_memory() -> Iterator[Memory]:
-    """Measures while the block runs; the values are there behind it.
+    """Measure while the `with` block runs; the values are set when it ends.
 
-    The kernel's own high-water mark is reset at the start. Where that is not allowed, a thread samples the resident set every
-    5 ms and may miss shorter peaks. Two such blocks cannot be nested: the inner one resets the outer one's mark.
+    The kernel's own high-water mark is reset at the start. If that is not allowed, a thread samples the resident set every
+    5 ms and may miss shorter peaks. Blocks cannot be nested: the inner one resets the outer one's mark.
     """
     memory, before = Memory(), resident_mb("VmRSS")
     if torch.cuda.is_available():
@@ -56,7 +56,7 @@ def peak_memory() -> Iterator[Memory]:
 
 
 def resident_mb(field: str) -> float | None:
-    """VmRSS (the resident set now) or VmHWM (its peak) of this process; None where the system does not say."""
+    """VmRSS (the resident set now) or VmHWM (its peak) of this process in MB; None if the system does not report it."""
     try:
         lines = STATUS.read_text(encoding="ascii").splitlines()
     except OSError:
@@ -77,7 +77,7 @@ def _kernel_peak() -> float | None:
 
 
 def _sampled_peak() -> Callable[[], float | None]:
-    """Starts to sample; what is returned stops it and gives the largest sample."""
+    """Start to sample. The returned function stops the sampling and gives the largest sample."""
     samples, done = [resident_mb("VmRSS")], threading.Event()
 
     def watch() -> None:

@@ -1,4 +1,4 @@
-"""Scoring candidates with a PyTorch model: the dev measurements of a run, and the reference that an export is held to."""
+"""Scores candidates with a PyTorch model, for dev measurements of a run and as the reference of an export."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ def score(
     batch_tokens: int = BATCH_TOKENS,
     document_type: int = 1,
 ) -> NDArray[np.float32]:
-    """Logits of shape (n_sequences,), each sequence alone, in the order given; scored in batches of similar length."""
+    """Logits of shape (n_sequences,), in the order of `sequences`, each scored alone; batches have similar lengths."""
     return _batched(model, model.forward, sequences, pad_id, bf16, batch_tokens, document_type)
 
 
@@ -40,7 +40,7 @@ def _batched(
     batch_tokens: int,
     document_type: int,
 ) -> NDArray[np.float32]:
-    """`forward` of every sequence in eval mode without gradients; the model's mode is restored."""
+    """The results of `forward` for every sequence, in eval mode without gradients; the model's mode is restored."""
     device = next(model.parameters()).device
     was_training = model.training
     model.eval()
@@ -64,10 +64,10 @@ class TorchModel:
     """A PyTorch model as `keyblock.scoring.Model`, in eval mode and without gradients; its own mode is restored.
 
     Attributes:
-        model: scores.
-        tokenizer: of its run.
-        bf16: autocast.
-        chooser: scores single blocks for a learned selector in the model's place (BinB2, BeST); none: the model itself (BinB).
+        model: scores sequences.
+        tokenizer: the run's tokenizer.
+        bf16: whether autocast to bf16 is on.
+        chooser: scores single blocks for a learned selector in the model's place (BinB2, BeST); None: the model itself (BinB).
     """
 
     model: RankerModule
@@ -96,8 +96,8 @@ class TorchModel:
         if not len(found):
             return Marks(found, [])
         outputs, marks = found[:, : found.shape[1] - longest], found[:, found.shape[1] - longest :]
-        alone = outputs if model.combines else outputs[:, 0]
-        return Marks(alone, [row[: len(packed.ids)] for row, packed in zip(marks, sequences, strict=True)])
+        logits = outputs if model.combines else outputs[:, 0]
+        return Marks(logits, [row[: len(packed.ids)] for row, packed in zip(marks, sequences, strict=True)])
 
     def choose(self, sequences: Sequence[Packed]) -> NDArray[np.float32]:
         """See `keyblock.scoring.Model`."""
@@ -105,7 +105,7 @@ class TorchModel:
         return self._run(model, model.forward, sequences)
 
     def combine(self, states: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
-        """See `keyblock.scoring.Model`; in fp32, as it is served."""
+        """See `keyblock.scoring.Model`; in fp32, as the service computes it."""
         device = next(self.model.parameters()).device
         with torch.inference_mode():
             logits = self.model.combine(torch.from_numpy(states).to(device), torch.from_numpy(mask).to(device))
@@ -117,13 +117,13 @@ class TorchModel:
 
 
 def empty_last(logits: NDArray[np.float32], selections: Sequence[Selection]) -> NDArray[np.float32]:
-    """The logits, shape (documents,), with -inf for a document without a block, as the service ranks it last."""
+    """The logits, shape (documents,), with -inf for a document without a block, since the service ranks it last."""
     empty = np.asarray([not len(selection.scores) for selection in selections], dtype=np.bool_)
     return np.where(empty, np.float32(-np.inf), logits)
 
 
 def length_batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Row numbers, longest first, so that rows x longest stays under `batch_tokens` (one row at the least)."""
+    """Batches of row numbers, longest rows first: rows x longest stays under `batch_tokens` (but one row is always allowed)."""
     order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
     while order:
         rows = max(1, batch_tokens // lengths[order[0]])

@@ -1,4 +1,4 @@
-"""How well selectors find the gold passage inside the document that holds it: a gold block among the best few."""
+"""Measures how often selectors put a block of the gold passage among the best few blocks of its document."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -16,12 +16,12 @@ DECILE = 10
 
 
 class Judged(NamedTuple):
-    """A query and a document that holds its gold passage, seen by some selectors.
+    """A query and a document that holds its gold passage, with the scores of some selectors.
 
     Attributes:
-        right: shape (n_blocks,), which blocks hold the passage; one at least.
+        right: shape (n_blocks,), which blocks hold the passage; at least one does.
         scores: shape (n_selectors, n_blocks).
-        overlap: share of the query's terms that stand in a right block.
+        overlap: share of the query's terms that occur in a right block.
     """
 
     right: NDArray[np.bool_]
@@ -33,9 +33,9 @@ class Found(NamedTuple):
     """Shares of queries with a right block among the BEST.
 
     Attributes:
-        queries: how many.
-        of_all: of all queries.
-        of_least_overlap: of the tenth whose terms stand least in the passage.
+        queries: the number of queries.
+        of_all: the share among all queries.
+        of_least_overlap: the share among the tenth of the queries whose terms overlap least with the passage.
     """
 
     queries: int
@@ -44,7 +44,7 @@ class Found(NamedTuple):
 
 
 def judge(preparation: Preparation, queries: Sequence[str], selectors: Sequence[Selector]) -> list[Judged]:
-    """The queries whose passage a block of their document holds, scored by selectors that need no model."""
+    """The queries with a block that holds their passage, and the blocks' scores by selectors that need no model."""
     judged = []
     for query_id, doc_id, right in segmented(preparation, queries):
         query, document = preparation.query(query_id), preparation.document(doc_id)
@@ -65,12 +65,13 @@ def figures(judged: Sequence[Judged], weights: NDArray[np.float64]) -> Found:
 def learned_weights(judged: Mapping[str, Sequence[Judged]], smallest: float = 0.0) -> NDArray[np.float64]:
     """Weights of the selectors' scores, shape (n_selectors,), that make the right blocks most likely.
 
-    A softmax over a document's blocks gives the probability of each; the logarithm of that of the right ones together is largest,
-    each collection counting the same (a conditional logit; McFadden 1974). Only the proportions of the weights matter for an order.
+    A softmax over a document's blocks gives the probability of each block. The weights maximise the mean logarithm of the right
+    blocks' total probability; every collection counts the same (a conditional logit; McFadden 1974). Only the proportions of the
+    weights matter for an order.
 
     Args:
-        judged: by collection; each has some.
-        smallest: that a weight may be.
+        judged: the judged queries by collection; none of the lists is empty.
+        smallest: the lower bound of a weight.
     """
     from scipy.optimize import minimize
 
@@ -81,10 +82,10 @@ def learned_weights(judged: Mapping[str, Sequence[Judged]], smallest: float = 0.
         total, slope = 0.0, np.zeros(count)
         for right, scores, share in groups:
             logits = weights @ scores
-            likely = np.exp(logits - logits.max())
-            among = np.where(right, likely, 0.0)
-            total -= share * float(np.log(among.sum() / likely.sum()))
-            slope -= share * (scores @ (among / among.sum() - likely / likely.sum()))
+            exponents = np.exp(logits - logits.max())
+            of_right = np.where(right, exponents, 0.0)
+            total -= share * float(np.log(of_right.sum() / exponents.sum()))
+            slope -= share * (scores @ (of_right / of_right.sum() - exponents / exponents.sum()))
         return total, slope
 
     fitted = minimize(loss, np.ones(count), jac=True, method="L-BFGS-B", bounds=[(smallest, None)] * count)

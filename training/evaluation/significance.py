@@ -1,6 +1,6 @@
-"""Paired two-sided t-tests per query, corrected for several comparisons: whether a difference of two systems is more than luck.
+"""Paired two-sided t-tests per query, corrected for several comparisons: they decide whether a difference is significant.
 
-scipy is imported where it is used: keyblock-evaluate --help names the corrections without it.
+scipy is imported inside functions, since keyblock-evaluate --help lists the corrections without it.
 """
 
 import math
@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-SMALLEST = 1e-300  # p-values below are said to be below: floating point has little left to tell them apart
+SMALLEST = 1e-300  # smaller p-values are printed as "< 1e-300": floating point cannot tell them apart
 
 
 def paired_t_test(first: Mapping[str, float], second: Mapping[str, float]) -> float:
-    """The p-value over the queries of `first`; a query that `second` lacks counts as zero, identical systems give 1.
+    """The p-value over the queries of `first`. A query that `second` lacks counts as zero; identical systems give 1.
 
     Raises ValueError with fewer than two queries.
     """
@@ -25,26 +25,26 @@ def paired_t_test(first: Mapping[str, float], second: Mapping[str, float]) -> fl
     b = np.asarray([second.get(query, 0.0) for query in first])
     if np.array_equal(a, b):
         return 1.0
-    with warnings.catch_warnings():  # scipy warns where every query differs by the same amount, and rightly gives p = 0
+    with warnings.catch_warnings():  # scipy warns if every query differs by the same amount, and rightly gives p = 0
         warnings.simplefilter("ignore", RuntimeWarning)
         p = float(ttest_rel(a, b).pvalue)
     return 1.0 if math.isnan(p) else p  # differences so small that their mean and variance are both 0 in floating point
 
 
 def bonferroni(p_values: Sequence[float]) -> list[float]:
-    """Each p-value times their number, 1 at most: bounds the chance of any false discovery (Dunn 1961)."""
+    """Multiply each p-value by their number, up to 1: bounds the chance of any false discovery (Dunn 1961)."""
     return [min(1.0, len(p_values) * p) for p in p_values]
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """The i-th smallest of n p-values times n - i + 1, and no smaller than the one before it (Holm 1979).
+    """Multiply the i-th smallest of n p-values by n - i + 1; no result is smaller than the one before it (Holm 1979).
 
     Bounds the chance of any false discovery as `bonferroni` does, and never gives a larger p-value.
     """
-    corrected, reached = [0.0] * len(p_values), 0.0
-    for done, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        reached = max(reached, min(1.0, (len(p_values) - done) * p_values[index]))
-        corrected[index] = reached
+    corrected, largest = [0.0] * len(p_values), 0.0
+    for place, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, (len(p_values) - place) * p_values[index]))
+        corrected[index] = largest
     return corrected
 
 
@@ -61,7 +61,7 @@ def correct(p_values: Sequence[float], correction: str = "holm") -> list[float]:
 def corrected_tests(
     systems: Mapping[str, Mapping[str, float]], reference: Mapping[str, float], correction: str = "holm"
 ) -> dict[str, float]:
-    """The corrected p-value of each system's difference from the reference: one family; empty with fewer than two queries."""
+    """The p-value of each system's difference from the reference, corrected as one family; systems of one query are left out."""
     tested = {name: values for name, values in systems.items() if len(values) > 1}
     p_values = [paired_t_test(values, reference) for values in tested.values()]
     return dict(zip(tested, correct(p_values, correction), strict=True))

@@ -1,6 +1,6 @@
-"""How likely a sentence answers, fitted on dev: from the mean mark of its tokens and its document's fused logit.
+"""Fits on dev the probability that a sentence answers, from the mean mark of its tokens and its document's fused logit.
 
-A sentence answers where more than half of it lies in the gold passage of its query; no sentence of another document does.
+A sentence answers if more than half of it lies in a gold passage of the query; no sentence of another document answers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,14 +23,15 @@ from training.evaluation.ranking import LocalRanker
 
 @dataclass(frozen=True, eq=False)
 class ReadDocument:
-    """A candidate of a query, with the sentences that the model read of it.
+    """A candidate of a query, with the sentences that the model read.
 
     Attributes:
-        query, document: their ids.
+        query: the query's id.
+        document: the document's id.
         features: shape (n_features,), in the order of FEATURES.
-        sentences: of its key blocks, in document order.
+        sentences: the sentences of its key blocks, in document order.
         gold: its gold passages for the query.
-        tokens: that its text has.
+        tokens: the number of tokens of its text.
     """
 
     query: str
@@ -42,7 +43,7 @@ class ReadDocument:
 
     @property
     def marks(self) -> NDArray[np.float64]:
-        """Of the sentences, shape (n_sentences,)."""
+        """The sentences' marks, shape (n_sentences,)."""
         return np.asarray([one.mark for one in self.sentences], dtype=np.float64)
 
     @property
@@ -51,14 +52,14 @@ class ReadDocument:
         return np.asarray([float(answers(one, self.gold)) for one in self.sentences])
 
     def fused(self, fusion: Fusion) -> NDArray[np.float64]:
-        """The document's fused logit, once a sentence: shape (n_sentences,)."""
+        """The document's fused logit, repeated for each sentence: shape (n_sentences,)."""
         return np.repeat(fusion.fuse(self.features[:1], self.features[None, 1:]), len(self.sentences))
 
     @classmethod
     def of(
         cls, ranker: LocalRanker, query: str, document: str, one: Candidate, logit: float, marks: Sequence[NDArray[np.float32]]
     ) -> Self:
-        """What the ranker read of a document."""
+        """Build from a document's candidate, logit and token marks."""
         preparation = ranker.preparation
         text = preparation.collection.document(document).text
         places = np.asarray([block[:2] for block in one.blocks], np.int32).reshape(-1, 2)
@@ -75,15 +76,15 @@ def answers(sentence: Sentence, gold: Sequence[Span]) -> bool:
 
 
 def read_documents(ranker: LocalRanker, candidates: Mapping[str, Sequence[str]], budget: int | None = None) -> list[ReadDocument]:
-    """What the ranker read of the candidates of queries whose relevant documents have gold passages.
+    """Read the candidates of each query with a gold passage in one of them.
 
     Args:
-        ranker: its model may mark tokens.
-        candidates: of each query, the ids of the documents.
+        ranker: the ranker, whose model may mark tokens.
+        candidates: the document ids, by query.
         budget: tokens of a sequence.
 
     Returns:
-        Nothing for a model that marks none.
+        The documents with at least one sequence; empty for a model that marks no tokens.
     """
     preparation, found = ranker.preparation, list[ReadDocument]()
     for query, documents in tqdm(candidates.items(), desc=f"{preparation.collection.name}, sentences", disable=None):
@@ -92,17 +93,17 @@ def read_documents(ranker: LocalRanker, candidates: Mapping[str, Sequence[str]],
         logits, selections, marks = ranker.score(query, documents, budget)
         if marks is None:
             return []
-        for document, selection, logit, of_tokens in zip(documents, selections, logits.tolist(), marks, strict=True):
+        for document, selection, logit, token_marks in zip(documents, selections, logits.tolist(), marks, strict=True):
             if selection.sequences:
                 one = candidate(preparation.document(document), selection)
-                found.append(ReadDocument.of(ranker, query, document, one, logit, of_tokens))
+                found.append(ReadDocument.of(ranker, query, document, one, logit, token_marks))
     return found
 
 
 def fit_spans(collections: Sequence[Sequence[ReadDocument]], fusion: Fusion) -> SpanScores:
-    """The logistic regression of "answers" on mark and fused logit; every collection weighs the same.
+    """The logistic regression of "answers" on mark and fused logit; every collection counts the same.
 
-    Raises ValueError where no sentence answers.
+    Raises ValueError if no sentence answers.
     """
     rows, labels, weights = [], [], []
     for documents in collections:
@@ -110,8 +111,8 @@ def fit_spans(collections: Sequence[Sequence[ReadDocument]], fusion: Fusion) -> 
         rows.append(np.stack([marks, np.concatenate([one.fused(fusion) for one in documents])], axis=1))
         labels.append(np.concatenate([one.labels for one in documents]))
         weights.append(np.full(len(marks), 1 / len(marks)))
-    inputs, due, share = (torch.from_numpy(np.concatenate(parts)) for parts in (rows, labels, weights))
-    if not due.any():
+    inputs, answering, share = (torch.from_numpy(np.concatenate(parts)) for parts in (rows, labels, weights))
+    if not answering.any():
         raise ValueError("spans: no sentence that was read lies in a gold passage; ask for more queries or depth")
     parameters = torch.tensor([0.0, 1.0, 0.5], dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.LBFGS([parameters], max_iter=200, line_search_fn="strong_wolfe")
@@ -119,7 +120,7 @@ def fit_spans(collections: Sequence[Sequence[ReadDocument]], fusion: Fusion) -> 
     def closure() -> torch.Tensor:
         optimizer.zero_grad()
         logits = parameters[0] + inputs @ parameters[1:].abs()
-        loss = (F.binary_cross_entropy_with_logits(logits, due, reduction="none") * share).sum()
+        loss = (F.binary_cross_entropy_with_logits(logits, answering, reduction="none") * share).sum()
         loss.backward()
         return loss
 
@@ -129,5 +130,5 @@ def fit_spans(collections: Sequence[Sequence[ReadDocument]], fusion: Fusion) -> 
 
 
 def span_probabilities(documents: Sequence[ReadDocument], fusion: Fusion, scores: SpanScores) -> list[NDArray[np.float64]]:
-    """Of each document, of each of its sentences."""
+    """The probability that each sentence answers: an array of shape (n_sentences,) for each document."""
     return [scores.probabilities(one.marks, one.fused(fusion)) for one in documents]

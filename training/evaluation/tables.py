@@ -1,4 +1,4 @@
-"""Tables of measured systems in Markdown: quality with corrected p-values, latency, memory and what training cost."""
+"""Markdown tables of measured systems: quality with corrected p-values, latency, memory and training costs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ SIGNIFICANT = 0.05
 
 
 def table(systems: Mapping[str, Values], reference: str, correction: str = "holm") -> str:
-    """Each system's means, and the p-value of its difference from the reference (none for a single query).
+    """A row for each system: its means, and the p-values of its difference from the reference (none for a single query).
 
     The p-values of a measure are one family, corrected together.
     """
@@ -25,11 +25,11 @@ def table(systems: Mapping[str, Values], reference: str, correction: str = "holm
 
 
 def systems_table(records: Sequence[Record], reference: str, measures: Sequence[str]) -> str:
-    """A row a system and collection, collections together: means, p-values against `reference`, and what each row cost.
+    """A row for each system and collection, grouped by collection: means, p-values against `reference`, and costs.
 
     Systems and collections stand in the order in which `records` first name them. The p-values of one measure on one collection
-    are one family. Raises ValueError when the reference was not measured on a collection, or a record is not of the same queries
-    and measures.
+    are one family. Raises ValueError if the reference was not measured on a collection, or a record is of other queries or
+    measures.
     """
     seeds = any(record.seeds > 1 for record in records)
     head = ["collection", "system", *(cell for m in measures for cell in (m, "p")), *COSTS, *(["seeds"] if seeds else [])]
@@ -64,7 +64,7 @@ def _p_values(systems: Mapping[str, Values], reference: str, measure: str, corre
 
 
 def _comparable(records: Sequence[Record], reference: str, measures: Sequence[str]) -> dict[str, Values]:
-    """Values by system. Raises ValueError where a comparison would not be one."""
+    """Values by system. Raises ValueError for repeated systems, a missing reference, and different queries or measures."""
     collection, values = records[0].collection, {record.system: record.by_query for record in records}
     if len(values) < len(records):
         raise ValueError(f"{collection}: two records of one system; keep one of them")
@@ -81,9 +81,14 @@ def _comparable(records: Sequence[Record], reference: str, measures: Sequence[st
 
 @dataclass(frozen=True)
 class Comparison:
-    """A claim's test: whether `first` is better than `second`, per query on one collection.
+    """The test of a claim that `first` is better than `second`, per query on one collection.
 
     Attributes:
+        first: name of the first system.
+        second: name of the second system.
+        collection: name of the collection.
+        measure: name of the measure.
+        queries: the number of queries.
         difference: mean of the first minus mean of the second.
         interval: the 95% confidence interval of the difference, not corrected.
         p: two-sided, corrected within the claim's family.
@@ -100,7 +105,7 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """Better or worse where the difference is significant, else undecided."""
+        """Whether the first is "better" or "worse"; "undecided" if the difference is not significant."""
         if self.p > SIGNIFICANT:
             return "undecided"
         return "better" if self.difference > 0 else "worse"
@@ -109,7 +114,7 @@ class Comparison:
 def compare_pairs(
     records: Sequence[Record], pairs: Sequence[tuple[str, str]], measure: str, correction: str = "holm"
 ) -> list[Comparison]:
-    """Test each pair on every collection where both were measured: one family. Raises ValueError for a pair measured nowhere."""
+    """Test each pair on every collection where both were measured, as one family. Raises ValueError for a pair measured nowhere."""
     found: list[tuple[Record, Record]] = []
     for names in pairs:
         both = [_both(records, names, name) for name in dict.fromkeys(record.collection for record in records)]
@@ -141,7 +146,7 @@ def _both(records: Sequence[Record], names: tuple[str, str], collection: str) ->
 
 
 def comparisons_table(comparisons: Sequence[Comparison]) -> str:
-    """A row a comparison: the difference, its corrected p-value, and whether the first is better."""
+    """A row for each comparison: the difference, its corrected p-value, and whether the first is better."""
     head = ["first", "second", "collection", "measure", "queries", "difference", "95% interval", "p", "the first is"]
     rows = [
         [
@@ -154,6 +159,6 @@ def comparisons_table(comparisons: Sequence[Comparison]) -> str:
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:
-    """Rows of cells as a Markdown table, the first one its head."""
+    """Rows of cells as a Markdown table; the first row is the head."""
     lines = [f"| {' | '.join(cells)} |" for cells in rows]
     return "\n".join([lines[0], "|" + " --- |" * len(rows[0]), *lines[1:]])

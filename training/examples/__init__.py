@@ -1,1 +1,1 @@
-"""From collections to the packed examples that a model is trained on."""
+"""Makes packed training examples from collections."""

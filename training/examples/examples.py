@@ -1,7 +1,7 @@
-"""What of a document a ranker is trained on.
+"""Chooses the parts of a document that a ranker is trained on.
 
-A row is a query's documents, the relevant one first, each as the sequences whose combined score the loss compares. What needs no
-model is packed while the step before runs; a selection by the model being trained has to wait for it.
+A row holds a query's documents, the relevant one first. Each document is a list of sequences; the loss compares their combined
+scores. Examples that need no model are packed during the step before; a selection by the model in training waits for that step.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,18 +19,18 @@ from training.collections.types import Span
 
 Row = list[list[Packed]]
 SEEDS = 1 << 32
-MANY = 16  # sequences of a document where nothing bounds them
+MANY = 16  # sequences of a document, if no setting bounds them
 
 
 class Pair(NamedTuple):
-    """A document as a group's member: prepared, with its gold passages for the query (offsets into its text)."""
+    """A prepared document of a group, with its gold passages for the query (offsets into its text)."""
 
     document: PreparedDocument
     gold: Sequence[Span] = ()
 
 
 class Waiting(NamedTuple):
-    """Documents whose blocks the model has yet to choose; `seed` decides what is still to be drawn."""
+    """Documents whose blocks the model in training has yet to choose; `seed` decides later random draws."""
 
     query: PreparedQuery
     documents: list[PreparedDocument]
@@ -42,29 +42,29 @@ Prepared = list[Row] | Waiting
 
 
 class Examples(Protocol):
-    """A way to make rows of a group."""
+    """Makes the rows of a group."""
 
     @property
-    def of_gold(self) -> bool:
-        """Whether a relevant document is of use only with a gold passage."""
+    def needs_gold(self) -> bool:
+        """Whether only relevant documents with a gold passage can be used."""
 
     @property
     def sequences(self) -> int:
-        """Sequences of a document that go through the model with gradients, about: what micro batches are cut by."""
+        """About how many sequences of a document go through the model with gradients; the size of micro batches depends on it."""
 
     def prepare(self, query: PreparedQuery, pairs: Sequence[Pair], budget: int, rng: np.random.Generator) -> Prepared:
-        """All that can be done without the model."""
+        """Prepare the rows as far as possible without the model."""
 
     def rows(self, prepared: Prepared, choose: Score) -> list[Row]:
-        """The rows, with `choose` to score single blocks."""
+        """The rows; `choose` scores single blocks."""
 
 
 @dataclass(frozen=True)
 class Selected:
-    """What the pipeline selects, as it will be served."""
+    """The blocks that the pipeline selects, as in the service."""
 
     pipeline: Pipeline
-    of_gold: ClassVar[bool] = False
+    needs_gold: ClassVar[bool] = False
 
     @property
     def sequences(self) -> int:
@@ -90,13 +90,13 @@ class Selected:
 
 @dataclass(frozen=True)
 class Gold:
-    """The block that overlaps the gold passage most; of a document without one, a block at random (GoldP, BeST section 4).
+    """The block that overlaps the gold passage most; a random block of a document without a gold passage (GoldP, BeST section 4).
 
-    Relevant documents without one are not trained on, as in the paper: of MS MARCO's, 58% of the passages are found again.
+    Relevant documents without a gold passage are not trained on, as in the paper, which finds 58% of MS MARCO's passages.
     """
 
     pipeline: Pipeline
-    of_gold: ClassVar[bool] = True
+    needs_gold: ClassVar[bool] = True
 
     @property
     def sequences(self) -> int:
@@ -119,14 +119,15 @@ class Gold:
 
 @dataclass(frozen=True)
 class Segments:
-    """The shortlisted blocks, each for itself: row j compares the documents' j-th blocks (BeST's loss of theta 0).
+    """The shortlisted blocks, one for each row: row j compares the documents' j-th blocks (BeST's loss of theta 0).
 
-    A document with fewer blocks gives its last one again. With `drawn`, so many rows are drawn: an unbiased part of the loss.
+    A document with fewer blocks repeats its last one. With `drawn`, only that many random rows are used: an unbiased sample of the
+    loss.
     """
 
     pipeline: Pipeline
     drawn: int | None = None
-    of_gold: ClassVar[bool] = False
+    needs_gold: ClassVar[bool] = False
 
     @property
     def sequences(self) -> int:
@@ -146,12 +147,12 @@ class Segments:
             self.pipeline.shortlist(query, d, budget).sequences or [_block(query, d, 0, self.pipeline, budget)] for d in documents
         ]
         most = max(map(len, blocks))
-        places = np.random.default_rng(seed).permutation(most)[: self.drawn]
-        return [[[of[min(j, len(of) - 1)]] for of in blocks] for j in sorted(places.tolist())]
+        rows = np.random.default_rng(seed).permutation(most)[: self.drawn]
+        return [[[sequences[min(j, len(sequences) - 1)]] for sequences in blocks] for j in sorted(rows.tolist())]
 
 
 EXAMPLES: dict[str, Callable[[Pipeline], Examples]] = {"selected": Selected, "gold": Gold, "segments": Segments}
-"""By the name that a recipe gives in `examples`."""
+"""The kinds of examples, by their names in a recipe's `examples`."""
 
 
 def gold_overlaps(document: PreparedDocument, gold: Sequence[Span]) -> NDArray[np.int64]:

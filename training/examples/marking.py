@@ -1,4 +1,4 @@
-"""Which tokens of a sequence belong to the passage that answers: what the marker learns."""
+"""Labels the tokens of a sequence that belong to the answering passage: the marker learns these labels."""
 
 from collections.abc import Sequence
 
@@ -11,11 +11,11 @@ from keyblock.prepared import PreparedDocument
 from training.collections.types import Span
 
 Labels = NDArray[np.int8]
-LEFT_OUT = -1  # a token of the query, of the title, or of a document whose passage nobody marked
+LEFT_OUT = -1  # label of a token of the query, of the title, or of a relevant document without a gold passage
 
 
 def no_labels(packed: Packed) -> Labels:
-    """Of a sequence that teaches nothing about its tokens, shape (length,)."""
+    """Labels of a sequence whose tokens are all left out, shape (length,)."""
     return np.full(len(packed.ids), LEFT_OUT, np.int8)
 
 
@@ -26,13 +26,15 @@ def token_labels(
     gold: Sequence[Span],
     packed: Packed,
 ) -> Labels:
-    """Shape (length,): 1 for a token inside a gold passage, 0 for another of the document's blocks, else LEFT_OUT.
+    """Labels of a sequence's tokens, shape (length,).
+
+    The label is 1 for a token inside a gold passage, 0 for another token of the document's blocks, else LEFT_OUT.
 
     Args:
-        pipeline: prepared and packed it; its sequences are of whole blocks (no neighbours are taken in).
-        document: of the sequence.
-        text: the document's.
-        gold: its gold passages; none: all its tokens are 0.
+        pipeline: the pipeline that prepared and packed the document; its sequences hold whole blocks, not grown by neighbours.
+        document: the sequence's document.
+        text: the document's text.
+        gold: the document's gold passages; without any, all tokens of its blocks are 0.
         packed: the sequence.
     """
     labels = no_labels(packed)

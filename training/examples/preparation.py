@@ -1,4 +1,4 @@
-"""A collection's queries and documents, prepared by a pipeline: what training draws from and evaluation ranks."""
+"""Prepares a collection's queries and documents by a pipeline, for training and evaluation."""
 
 from collections.abc import Callable
 
@@ -10,11 +10,11 @@ from training.collections.collection import Collection
 from training.collections.types import Document, Span
 from training.examples.examples import Pair
 
-KEPT = 100_000  # prepared documents in memory: a long run sees more of MS MARCO's than there is room for
+KEPT = 100_000  # prepared documents kept in memory: a long run reads more of MS MARCO's than fit
 
 
 class Preparation:
-    """The pipeline over one collection; prepared queries and the last prepared documents are kept."""
+    """A pipeline over one collection. It keeps prepared queries and the last prepared documents in memory."""
 
     def __init__(
         self, collection: Collection, pipeline: Pipeline, prepare: Callable[[Document], PreparedDocument] | None = None
@@ -41,7 +41,7 @@ class Preparation:
         return self._queries[query_id]
 
     def pack(self, query_id: str, doc_id: str, budget: int) -> Packed:
-        """The model's input for a pair."""
+        """The model's input for a query and a document."""
         return self.pipeline.select(self.query(query_id), self.document(doc_id), budget).packed
 
     def pair(self, query_id: str, doc_id: str) -> Pair:

@@ -1,9 +1,9 @@
-"""Prepared documents on disk, so that no run tokenizes and cuts the same text twice.
+"""Keeps prepared documents on disk, so that no run tokenizes and segments the same text twice.
 
-A store is one directory for everything that decides how a document is prepared; in it lie shards, each written once and renamed
-into place whole: ``digests.npy``, which names its documents by their content, and for every field of PreparedDocument the arrays
-of all of them end to end (``FIELD.npy``, read through a memory map) with their bounds (``FIELD.bounds.npy``). Runs that need other
-documents add a shard; two processes that need the same at once write the same one. A store may be removed at any time.
+Each way of preparing documents has a store, one directory of shards. A shard is written once and renamed into place whole. It holds
+``digests.npy``, which names its documents by their content, and for every field of PreparedDocument the documents' arrays end to
+end (``FIELD.npy``, read through a memory map) with their bounds (``FIELD.bounds.npy``). A run that needs other documents adds a
+shard; two processes that need the same documents at once write the same shard. A store may be removed at any time.
 """
 
 import hashlib
@@ -27,18 +27,18 @@ from keyblock.prepared import PreparedDocument
 from training.collections.types import Document
 
 AT_ONCE = 32  # documents that are tokenized together
-SHARD, KEPT_FOR = 1024, 60.0  # documents, and seconds since the last shard, at which one is written: what a kill can lose
+SHARD, KEPT_FOR = 1024, 60.0  # documents, or seconds since the last shard, after which a shard is written: a kill loses no more
 DIGEST = 16  # bytes
 FIELDS = [field.name for field in fields(PreparedDocument)]
 
 
 def default_directory() -> Path:
-    """KEYBLOCK_CACHE, else ~/.cache/keyblock."""
+    """The cache directory: KEYBLOCK_CACHE, else ~/.cache/keyblock."""
     return Path(os.environ.get("KEYBLOCK_CACHE") or Path.home() / ".cache" / "keyblock")
 
 
 def content_digest(document: Document) -> bytes:
-    """16 bytes that name a document's title and text; its id plays no part."""
+    """A digest of a document's title and text, 16 bytes; the id does not count."""
     title, body = (part.encode("utf-8", "surrogatepass") for part in (document.title, document.text))
     return hashlib.blake2b(len(title).to_bytes(8, "little") + title + body, digest_size=DIGEST).digest()
 
@@ -47,7 +47,8 @@ class Shard:
     """A directory of prepared documents.
 
     Args:
-        names: of the fields that its documents have.
+        directory: the shard's directory.
+        names: names of the fields that its documents have.
 
     Raises OSError or ValueError when it is damaged.
     """
@@ -75,9 +76,9 @@ class PreparedCache:
     """Prepares documents by a pipeline, and keeps them in its store under `directory`. Safe to use from several threads.
 
     Args:
-        directory: of all stores; made when there is something to keep.
-        pipeline: prepares.
-        tokenizer_file: the file that its tokenizer was read from.
+        directory: the directory of all stores; created with the first shard.
+        pipeline: prepares the documents.
+        tokenizer_file: the file of the pipeline's tokenizer.
     """
 
     def __init__(self, directory: Path, pipeline: Pipeline, tokenizer_file: Path) -> None:
@@ -97,7 +98,7 @@ class PreparedCache:
         return self._find(content_digest(document), document)
 
     def fill(self, documents: Sequence[Document]) -> None:
-        """Prepare and keep those that the store lacks, several at once, with a progress bar. Raises OSError like `prepare`."""
+        """Prepare and keep the documents that the store lacks, in batches, with a progress bar. Raises OSError like `prepare`."""
         self._open_shards()  # another process may have filled it meanwhile
         known = self._places.keys() | self._fresh.keys()
         missing = {digest: d for d in documents if (digest := content_digest(d)) not in known}
@@ -109,7 +110,7 @@ class PreparedCache:
         self.flush()
 
     def flush(self) -> None:
-        """Write what is not in the store yet. Raises OSError when there is no room."""
+        """Write the documents that are not in the store yet. Raises OSError when the disk is full."""
         with self._lock:
             if not self._fresh:
                 return
@@ -144,7 +145,7 @@ class PreparedCache:
     def _open(self, path: Path) -> None:
         try:
             shard = Shard(path, self._names)
-        except (FileNotFoundError, ValueError, EOFError):  # as a power cut leaves it: its documents are prepared again
+        except (FileNotFoundError, ValueError, EOFError):  # damaged by a power cut: its documents are prepared again
             shutil.rmtree(path, ignore_errors=True)
             return
         self._places |= {digest: (len(self._shards), row) for row, digest in enumerate(shard.digests)}
@@ -156,12 +157,12 @@ def _rename(fresh: Path, final: Path) -> None:
     try:
         os.rename(fresh, final)
     except OSError:
-        if not final.is_dir():  # another process wrote the same documents first: theirs do
+        if not final.is_dir():  # else another process has written the same shard
             raise
 
 
 def _mapped(path: Path) -> NDArray[Any]:
-    """A file's array through a memory map; a plain view of it, which is cheaper to slice than numpy's memmap."""
+    """A file's array through a memory map, as a plain array, which is cheaper to slice than numpy's memmap."""
     return np.load(path, mmap_mode="r").view(np.ndarray)
 
 

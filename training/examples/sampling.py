@@ -1,8 +1,8 @@
-"""Training examples: a query, one relevant document, and negatives from the first-stage list.
+"""Draws training examples: a query, one relevant document, and negatives from the first-stage list.
 
-Queries come in passes: each one of a collection once, in an order of the pass's own, before any comes again. Which one is next
-depends on the seed and on the steps before; all else of step s is drawn from a generator seeded by (seed, s). So a step has the
-same batch whether or not the run was interrupted before.
+Queries come in passes: every query of a collection comes once, in a random order, before any comes again. The next query depends on
+the seed and on the number of steps before; everything else of step s is drawn from a generator seeded by (seed, s). So a step has
+the same batch whether or not the run was interrupted.
 """
 
 import itertools
@@ -33,47 +33,47 @@ class Source:
 
     @classmethod
     def build(cls, preparation: Preparation, split: str, run: Run, depth: int) -> "Source":
-        """Keep the split's usable queries. Raises CollectionError when none is left, or when a query or a negative has no text."""
+        """Keep the split's usable queries. Raises CollectionError if there are none, or if a query or a negative has no text."""
         collection = preparation.collection
         relevant, negatives = {}, {}
         for query in collection.split(split):
             grades = collection.qrels.get(query, {})
             positive = collection.present([d for d, grade in grades.items() if grade > 0])
-            others = [d for d in list(run.get(query, ()))[:depth] if grades.get(d, 0) <= 0]
-            if positive and others:
-                collection.query(query)  # what is not there is said now, not after an hour of steps
+            negative = [d for d in list(run.get(query, ()))[:depth] if grades.get(d, 0) <= 0]
+            if positive and negative:
+                collection.query(query)  # a missing text is an error now, not after an hour of steps
                 relevant[query] = positive
-                negatives[query] = collection.require(others)
+                negatives[query] = collection.require(negative)
         if not relevant:
             raise CollectionError(f"{collection.path}: no query of split {split} has a relevant document and a negative")
         return cls(preparation, list(relevant), relevant, negatives)
 
-    def passes(self, seed: Sequence[int], of_gold: bool) -> Iterator[str]:
-        """The queries in passes without end: each once a pass, in a new order.
+    def passes(self, seed: Sequence[int], needs_gold: bool) -> Iterator[str]:
+        """The queries in endless passes: each query once a pass, every pass in a new order.
 
         Args:
             seed: decides the orders.
-            of_gold: whether a relevant document is of use only with a gold passage; a query without any is left out.
+            needs_gold: whether only relevant documents with a gold passage can be used; queries without one are left out.
 
-        Raises CollectionError when no query is of use.
+        Raises CollectionError if no query can be used.
         """
         for number in itertools.count():
             order = np.random.default_rng((number, *seed)).permutation(len(self.queries))
-            usable = (query for query in map(self.queries.__getitem__, order.tolist()) if self.trainable(query, of_gold))
+            usable = (query for query in map(self.queries.__getitem__, order.tolist()) if self.trainable(query, needs_gold))
             first = next(usable, None)
             if first is None:
                 path = self.preparation.collection.path
                 raise CollectionError(f"{path}: no document relevant to a training query has a gold passage to train on")
             yield from itertools.chain((first,), usable)
 
-    def trainable(self, query: str, of_gold: bool) -> list[str]:
-        """The query's relevant documents that can be trained on; those with a gold passage where that is trained on."""
-        return [d for d in self.relevant[query] if not of_gold or self.preparation.gold(query, d)]
+    def trainable(self, query: str, needs_gold: bool) -> list[str]:
+        """The query's relevant documents that can be trained on: with `needs_gold`, those with a gold passage."""
+        return [d for d in self.relevant[query] if not needs_gold or self.preparation.gold(query, d)]
 
     def group(self, query: str, rng: np.random.Generator, recipe: Recipe, examples: Examples, budget: int) -> "Group":
-        """A relevant document of the query, then `negatives.per_query` negatives; some queries have negatives alone."""
-        relevant, how = self.trainable(query, examples.of_gold), recipe.negatives
-        documents = [relevant[int(rng.integers(len(relevant)))], *self._negatives(rng, how, query)]
+        """A relevant document of the query, then `negatives.per_query` negatives; unanswered queries have negatives alone."""
+        relevant = self.trainable(query, examples.needs_gold)
+        documents = [relevant[int(rng.integers(len(relevant)))], *self._negatives(rng, recipe.negatives, query)]
         answered = not (recipe.unanswered and rng.random() < recipe.unanswered and len(documents) > 1)
         documents = documents if answered else documents[1:]
         pairs = [self.preparation.pair(query, document) for document in documents]
@@ -82,7 +82,7 @@ class Source:
         return Group(query, tuple(documents), prepared, budget * len(documents) * examples.sequences, labels, answered)
 
     def _labels(self, query: str, documents: Sequence[str], pairs: Sequence[Pair], prepared: Prepared) -> list[Labels]:
-        """Of each sequence, in the order of the rows. A relevant document without a gold passage teaches nothing."""
+        """Labels of each sequence, in the order of the rows; all left out for a relevant document without a gold passage."""
         if isinstance(prepared, Waiting):
             return []
         found: list[Labels] = []
@@ -92,21 +92,21 @@ class Source:
                     found += map(no_labels, sequences)
                     continue
                 text = self.preparation.collection.document(name).text if pair.gold else ""
-                parts = (self.preparation.pipeline, pair.document, text, pair.gold)
-                found += [token_labels(*parts, packed) for packed in sequences]
+                arguments = (self.preparation.pipeline, pair.document, text, pair.gold)
+                found += [token_labels(*arguments, packed) for packed in sequences]
         return found
 
-    def _negatives(self, rng: np.random.Generator, how: Negatives, query: str) -> list[str]:
+    def _negatives(self, rng: np.random.Generator, settings: Negatives, query: str) -> list[str]:
         pool = self.negatives[query]
         shuffled = [pool[i] for i in rng.permutation(len(pool))]
         hardest: list[str] = []
-        if how.hard:
-            sample = shuffled[: how.hard_sample]
-            selector = SELECTORS.create(how.hard_by)
-            hardest = sorted(sample, key=lambda d: -self.preparation.best_block(query, d, selector))[: how.hard]
+        if settings.hard:
+            sample = shuffled[: settings.hard_sample]
+            selector = SELECTORS.create(settings.hard_by)
+            hardest = sorted(sample, key=lambda d: -self.preparation.best_block(query, d, selector))[: settings.hard]
         chosen = hardest + [d for d in shuffled if d not in hardest]
-        # a short list is drawn from again rather than leaving the group short
-        return [chosen[i % len(chosen)] for i in range(how.per_query)]
+        # negatives of a short list repeat, so that every group has the same size
+        return [chosen[i % len(chosen)] for i in range(settings.per_query)]
 
 
 @dataclass(frozen=True)
@@ -114,12 +114,12 @@ class Group:
     """A query with its documents, the relevant one first.
 
     Attributes:
-        query: its id.
-        documents: their ids.
-        prepared: what the examples' rows are made from.
-        tokens: that go through the model with gradients, about.
-        labels: of the tokens of each sequence, in the order of the rows; none where nothing marks them.
-        answered: whether the first document is relevant; else none is.
+        query: the query's id.
+        documents: the documents' ids.
+        prepared: the rows, or the documents that they are made from.
+        tokens: about how many tokens go through the model with gradients.
+        labels: token labels of each sequence, in the order of the rows; empty if no marker is trained.
+        answered: whether the first document is relevant; else no document is.
     """
 
     query: str
@@ -132,10 +132,10 @@ class Group:
 
 @dataclass(frozen=True)
 class StepBatch:
-    """What one optimizer step reads.
+    """The input of one optimizer step.
 
     Attributes:
-        groups: one a query.
+        groups: one group for each query.
         budget: tokens of a sequence.
     """
 
@@ -144,12 +144,12 @@ class StepBatch:
 
 
 class Draws:
-    """The batches of a run, by step. Not to be used by several threads at once.
+    """Draws the batches of a run, by step. Not safe to use from several threads at once.
 
     Args:
         sources: the training queries of each collection.
         recipe: says what is drawn.
-        examples: make a group's rows.
+        examples: makes a group's rows.
     """
 
     def __init__(self, sources: Mapping[str, Source], recipe: Recipe, examples: Examples) -> None:
@@ -161,7 +161,7 @@ class Draws:
     def step(self, step: int) -> StepBatch:
         """The batch of a step, counted from 0: one budget, queries from the collections in the recipe's mixture.
 
-        The next step is drawn at once. Any other first counts the queries of the steps before it, without their documents.
+        The next step is drawn directly. Before any other step, the queries of the steps before it are drawn, without documents.
         """
         if step < self._next:
             self._begin()
@@ -173,8 +173,8 @@ class Draws:
 
     def _begin(self) -> None:
         """Go back to step 0."""
-        self._next, gold = 0, self.examples.of_gold
-        # (seed, step) seeds a step: a third number that is not 0 keeps the orders apart from those
+        self._next, gold = 0, self.examples.needs_gold
+        # steps are seeded by (seed, step): the third number is not 0, so that orders have other seeds
         self._queries = {
             name: source.passes((self.recipe.seed, place), gold) for place, (name, source) in enumerate(self.sources.items(), 1)
         }
@@ -191,6 +191,6 @@ class Draws:
 
 
 def _choose(rng: np.random.Generator, weights: Mapping[K, float], count: int) -> list[K]:
-    """So many of the keys, each time by their weights."""
+    """Draw `count` keys with replacement, in proportion to their weights."""
     keys, shares = list(weights), np.asarray(list(weights.values()), dtype=np.float64)
     return [keys[place] for place in rng.choice(len(keys), size=count, p=shares / shares.sum())]

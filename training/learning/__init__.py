@@ -1,1 +1,1 @@
-"""From a recipe to a trained run."""
+"""Trains a run by a recipe."""

@@ -1,10 +1,11 @@
-"""BeST (Kim et al. 2021, section 3): complete trainings of fresh rankers, each on the segments that the one before finds best.
+"""BeST (Kim et al. 2021, section 3): complete trainings of fresh rankers, each on the segments that the previous one ranks best.
 
-In the first, theta 0 learns from all segments and chooses for theta 1 while both train (equations 1 to 3); from the second on the
-ranker of the iteration before chooses (equation 4). Iterations stop when the measure on dev does, and the best one is the run's.
+In the first iteration theta 0 learns from all segments and chooses segments for theta 1 while both train (equations 1 to 3). From
+the second on, the ranker of the previous iteration chooses (equation 4). Iterations stop when dev quality no longer improves; the
+best ranker is the run's.
 
-RUN holds iteration-1, iteration-2 ..., each a run directory with an iteration.json once it is finished, best/ (the model that
-counts) and iterations.json (the paper's Table 2).
+RUN holds iteration-1, iteration-2 ..., each a run directory with an iteration.json once it is finished, best/ (the best model) and
+iterations.json (the paper's Table 2).
 """
 
 import random
@@ -43,13 +44,13 @@ from training.recipe import Best, Recipe, RecipeError
 PARTS = ("pipeline.json", "tokenizer.json", "frequencies.tsv", *(encoder.carried_as for encoder in ENCODERS.members()))
 RESULT, TABLE = "iteration.json", "iterations.json"
 Judged = Mapping[str, Mapping[str, Sequence[Segmented]]]
-"""By collection and split, the pairs whose segments are judged."""
+"""The pairs whose segments are judged, by collection and split."""
 
 
 def train_best(
     recipe: Recipe, collections: Sequence[Collection], run: Path, tensorboard: bool = False, cache: Path | None = None
 ) -> None:
-    """Train all iterations, or go on where a stopped run left off, within one or between two.
+    """Train all iterations, or continue a stopped run, within an iteration or between two.
 
     Raises RecipeError when `run` holds a run of another recipe, or the recipe does not fit collections or backbone;
     LockError when another process trains into it.
@@ -77,7 +78,7 @@ class Iterations:
     accelerator: Accelerator
 
     def train(self) -> None:
-        """Train them one after the other; what is finished is read."""
+        """Train the iterations one after the other; a finished iteration is read from its files."""
         stopping, judged = EarlyStopping(self.best.patience), self._judged(self.best.judged)
         rows: list[dict[str, Any]] = [{"iteration": "random", "P@1": _random(judged)}]
         for number in range(1, self.best.iterations + 1):
@@ -102,7 +103,7 @@ class Iterations:
         return self.run / f"iteration-{number}"
 
     def _iteration(self, number: int, judged: Judged) -> dict[str, Any]:
-        """Its measures, once it is finished."""
+        """Train an iteration, if it is not finished, and return its measures."""
         directory = self._directory(number)
         if not (directory / RESULT).exists():
             if self.accelerator.is_main_process:
@@ -117,7 +118,7 @@ class Iterations:
         return read_json(directory / RESULT)
 
     def _train(self, number: int, directory: Path) -> None:
-        """A complete training of a fresh ranker: another seed, so other draws and another head."""
+        """Train a fresh ranker completely, with a seed of its own, so that draws and head differ."""
         recipe = self.recipe.model_copy(
             update={"best": None, "seed": self.recipe.seed + number - 1, "name": f"{self.recipe.name} {number}"}
         )
@@ -131,11 +132,11 @@ class Iterations:
         model, _ = make_model(recipe, device)
         if number == 1:
             return Twins(model, make_model(recipe, device)[0]), TwinObjective(recipe, data.pipeline, self.best.segments)
-        before = load_ranker(chosen(self._directory(number - 1))).to(device)
-        return model, RankingObjective(recipe, data.pipeline, data.examples, before)
+        previous = load_ranker(chosen(self._directory(number - 1))).to(device)
+        return model, RankingObjective(recipe, data.pipeline, data.examples, previous)
 
     def _measure(self, directory: Path, judged: Judged) -> dict[str, Any]:
-        """Segment P@1 by collection and split, and the dev measures of the model that counts."""
+        """Segment P@1 by collection and split, and the dev measures of the iteration's model."""
         model = load_ranker(chosen(directory)).to(self.accelerator.device)
         bf16 = in_bf16(self.recipe.precision, self.accelerator.device)
         return {"P@1": precision(model, self._served(), judged, bf16), "dev": self.data.dev.measure(model)}
@@ -149,13 +150,13 @@ class Iterations:
 
 def _in_words(row: Mapping[str, Any]) -> str:
     """An iteration's measures on dev, in a line."""
-    parts = [f"{name} segment P@1 {of_split['dev']:.3f}" for name, of_split in row["P@1"].items() if "dev" in of_split]
+    parts = [f"{name} segment P@1 {splits['dev']:.3f}" for name, splits in row["P@1"].items() if "dev" in splits]
     parts += [f"{name} RR@10 {values['RR@10']:.3f}" for name, values in row["dev"].items()]
     return f"iteration {row['iteration']}, on dev: {', '.join(parts)}"
 
 
 def judged_pairs(preparations: Mapping[str, Preparation], splits: Mapping[str, str], count: int) -> Judged:
-    """A fixed sample of `count` queries of each collection and split, those with a block that holds the gold passage."""
+    """A fixed sample of `count` queries of each collection and split, without those whose gold passage no block holds."""
     pairs: dict[str, dict[str, list[Segmented]]] = {}
     for name, preparation in preparations.items():
         for label, split in splits.items():
@@ -165,7 +166,7 @@ def judged_pairs(preparations: Mapping[str, Preparation], splits: Mapping[str, s
 
 
 def _with_gold(collection: Collection, split: str, count: int) -> list[str]:
-    """A fixed sample of a split's queries with a gold passage; where each is a search of documents, as few as will do are made."""
+    """A fixed sample of a split's queries with a gold passage; passages that must be searched in documents are searched lazily."""
     queries, spans, rng = collection.split(split), collection.spans, random.Random(0)
     if isinstance(spans, AlignedSpans):
         return list(islice((query for query in rng.sample(queries, len(queries)) if query in spans), count))
@@ -176,16 +177,16 @@ def _with_gold(collection: Collection, split: str, count: int) -> list[str]:
 def precision(
     model: RankerModule, preparations: Mapping[str, Preparation], judged: Judged, bf16: bool = False
 ) -> dict[str, dict[str, float]]:
-    """Segment P@1 of a ranker by collection and split; what has no judged pair is left out."""
+    """Segment P@1 of a ranker by collection and split; splits without a judged pair are left out."""
     return {
         name: {
             split: segment_precision(preparations[name], TorchModel(model, preparations[name].pipeline.tokenizer, bf16), pairs)
-            for split, pairs in of_collection.items()
+            for split, pairs in splits.items()
             if pairs
         }
-        for name, of_collection in judged.items()
+        for name, splits in judged.items()
     }
 
 
 def _random(judged: Judged) -> dict[str, dict[str, float]]:
-    return {name: {split: random_precision(pairs) for split, pairs in of.items() if pairs} for name, of in judged.items()}
+    return {name: {split: random_precision(pairs) for split, pairs in splits.items() if pairs} for name, splits in judged.items()}

@@ -1,4 +1,4 @@
-"""What a run draws its batches from and is measured on: collections seen through the recipe's pipelines."""
+"""The data of a run: collections, prepared by the recipe's pipelines, for its batches and its dev measurements."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from training.learning.dev import DevSet
 from training.models.ranker_module import RankerModule
 from training.recipe import Recipe
 
-FILL_AT_MOST = 100_000  # documents that are prepared before the first step; of a larger pool each is when it is drawn
+FILL_AT_MOST = 100_000  # documents prepared before the first step; those of a larger pool are prepared when drawn
 
 
 @dataclass
@@ -24,11 +24,11 @@ class Data:
 
     Attributes:
         recipe: says what is drawn.
-        pipeline: of the training examples.
-        examples: make a group's rows.
+        pipeline: the pipeline of the training examples.
+        examples: makes a group's rows.
         sources: the training queries of each collection.
-        dev: the fixed dev sample, through the pipeline that is served.
-        caches: of the documents that are measured and of those that are trained on, if kept anywhere; often the same.
+        dev: the fixed dev sample, with the pipeline that is served.
+        caches: the caches of dev and of training documents, often the same one twice; empty if documents are not kept.
     """
 
     recipe: Recipe
@@ -51,24 +51,25 @@ class Data:
         cache: Path | None = None,
         chooser: RankerModule | None = None,
     ) -> "Data":
-        """Look up all that the recipe needs of the collections.
+        """Look up everything that the recipe needs from the collections.
 
         Args:
-            recipe: says what.
-            collections: in the order that decides what is drawn.
+            recipe: says what is needed.
+            collections: the collections; their order decides what is drawn.
             served: the recipe's pipeline.
-            tokenizer_file: the file that its tokenizer was read from.
-            cache: where prepared documents are kept between runs; nowhere when left out.
-            chooser: selects in place of the model being trained, where the recipe has one.
+            tokenizer_file: the file of its tokenizer.
+            cache: the directory that keeps prepared documents between runs; None: they are not kept.
+            chooser: selects in place of the model in training, if the recipe has one.
 
-        Raises CollectionError for what is not there.
+        Raises CollectionError for missing parts.
         """
-        pipeline = _of_training(recipe, served) if recipe.training else served
+        pipeline = _training_pipeline(recipe, served) if recipe.training else served
         caches = _caches(cache, tokenizer_file, served, pipeline) if cache else []
-        shown = {c.name: Preparation(c, served, caches[0].prepare if caches else None) for c in collections}
-        drawn = {c.name: Preparation(c, pipeline, caches[1].prepare if caches else None) for c in collections}
-        dev = DevSet.build(shown, recipe, chooser)
-        sources = {name: make_source(preparation, recipe) for name, preparation in (drawn if recipe.training else shown).items()}
+        for_dev = {c.name: Preparation(c, served, caches[0].prepare if caches else None) for c in collections}
+        for_training = {c.name: Preparation(c, pipeline, caches[1].prepare if caches else None) for c in collections}
+        dev = DevSet.build(for_dev, recipe, chooser)
+        preparations = for_training if recipe.training else for_dev
+        sources = {name: make_source(preparation, recipe) for name, preparation in preparations.items()}
         return cls(recipe, pipeline, EXAMPLES[recipe.examples](pipeline), sources, dev, caches)
 
     def draw(self, step: int) -> StepBatch:
@@ -76,35 +77,35 @@ class Data:
         return self._draws.step(step)
 
     def prepare(self) -> None:
-        """Prepare the training documents at once, where there is a cache and the run will see most of them anyway."""
+        """Prepare the training documents in advance, if there is a cache and the run will read most of them anyway."""
         if not self.caches:
             return
         for source in self.sources.values():
-            pool = {d for of in (source.relevant, source.negatives) for documents in of.values() for d in documents}
-            if len(pool) <= min(FILL_AT_MOST, self._looked_at()):
+            pool = {d for by_query in (source.relevant, source.negatives) for documents in by_query.values() for d in documents}
+            if len(pool) <= min(FILL_AT_MOST, self._reads()):
                 self.caches[1].fill([source.preparation.collection.document(d) for d in sorted(pool)])
 
-    def _looked_at(self) -> int:
-        """Documents that the steps look at, repetitions counted."""
-        how, least = self.recipe.negatives, min(self.recipe.budgets)
-        queries = self.recipe.queries_per_step or max(1, self.recipe.tokens_per_step // (least * (1 + how.per_query)))
-        return self.recipe.steps * queries * (1 + max(how.per_query, how.hard_sample if how.hard else 0))
+    def _reads(self) -> int:
+        """How often all steps together read a document."""
+        negatives, budget = self.recipe.negatives, min(self.recipe.budgets)
+        queries = self.recipe.queries_per_step or max(1, self.recipe.tokens_per_step // (budget * (1 + negatives.per_query)))
+        return self.recipe.steps * queries * (1 + max(negatives.per_query, negatives.hard_sample if negatives.hard else 0))
 
     def close(self) -> None:
-        """Keep what was prepared since the caches were last written."""
+        """Write the documents that were prepared since the caches were last written."""
         for cache in self.caches:
             cache.flush()
 
 
-def _of_training(recipe: Recipe, served: Pipeline) -> Pipeline:
+def _training_pipeline(recipe: Recipe, served: Pipeline) -> Pipeline:
     config = recipe.training_pipeline
     encoder = served.encoder if config.encoder else None
     return Pipeline(config, served.tokenizer, served.frequencies, encoder)
 
 
 def _caches(directory: Path, tokenizer_file: Path, served: Pipeline, trained: Pipeline) -> list[PreparedCache]:
-    shown, drawn = (PreparedCache(directory, pipeline, tokenizer_file) for pipeline in (served, trained))
-    return [shown, shown if drawn.store == shown.store else drawn]
+    for_dev, for_training = (PreparedCache(directory, pipeline, tokenizer_file) for pipeline in (served, trained))
+    return [for_dev, for_dev if for_training.store == for_dev.store else for_training]
 
 
 def make_source(preparation: Preparation, recipe: Recipe) -> Source:

@@ -1,4 +1,4 @@
-"""A small fixed measurement on dev, cheap enough to run inside training, and when to stop because it no longer improves."""
+"""A small fixed measurement on dev, cheap enough to run during training, and early stopping by it."""
 
 import math
 import random
@@ -22,13 +22,13 @@ from training.recipe import Recipe
 
 @dataclass
 class DevSet:
-    """Candidates of a fixed sample of dev queries of each collection, selected once unless the model selects.
+    """Candidates of a fixed sample of dev queries of each collection. Their blocks are selected once, unless the model selects.
 
     Attributes:
-        preparations: of each collection, with the pipeline that will be served.
-        candidates: by collection, the candidates of each query.
-        precision: the recipe's.
-        chooser: scores single blocks for a learned selector; none: the model that is measured.
+        preparations: the collections by name, with the pipeline that will be served.
+        candidates: document ids by collection and query.
+        precision: the recipe's precision.
+        chooser: scores single blocks for a learned selector; None: the measured model does.
     """
 
     preparations: Mapping[str, Preparation]
@@ -41,9 +41,9 @@ class DevSet:
 
     @classmethod
     def build(cls, preparations: Mapping[str, Preparation], recipe: Recipe, chooser: RankerModule | None = None) -> "DevSet":
-        """Take `dev_queries` queries a collection and the top `dev_depth` of their first-stage lists.
+        """Take `dev_queries` queries of each collection and the top `dev_depth` of their first-stage lists.
 
-        Raises CollectionError for one that has no text.
+        Raises CollectionError for a query or document without a text.
         """
         candidates = {name: _candidates(preparation, recipe) for name, preparation in preparations.items()}
         return cls(preparations, candidates, recipe.precision, chooser)
@@ -77,7 +77,7 @@ class DevSet:
 def _candidates(preparation: Preparation, recipe: Recipe) -> dict[str, list[str]]:
     run = first_stage_run(preparation.collection, "dev", recipe.dev_depth)
     queries = random.Random(0).sample(sorted(run), min(recipe.dev_queries, len(run)))
-    for query in queries:  # what is not there is said now, not at the first measurement
+    for query in queries:  # a missing text is an error now, not at the first measurement
         preparation.collection.query(query)
     return {query: preparation.collection.require(list(run[query])[: recipe.dev_depth]) for query in queries}
 
@@ -86,7 +86,7 @@ MEASURE = "RR@10"
 
 
 def dev_quality(dev: Mapping[str, Mapping[str, float]]) -> float:
-    """What decides: the mean over the collections of RR@10 on dev."""
+    """The quality that decides: the mean over the collections of RR@10 on dev."""
     return fmean(values[MEASURE] for values in dev.values())
 
 
@@ -95,9 +95,9 @@ class EarlyStopping:
     """Watches the quality on dev.
 
     Attributes:
-        patience: measurements in a row without improvement until training stops; None: it never does, and no best is kept.
+        patience: measurements in a row without improvement until training stops; None: never, and no best model is kept.
         best: the best quality so far.
-        stale: measurements since then.
+        stale: measurements since the best one.
     """
 
     patience: int | None = None
@@ -105,7 +105,7 @@ class EarlyStopping:
     stale: int = 0
 
     def improves(self, quality: float) -> bool:
-        """Take note of a measurement; whether it is the best so far. An equal one is no improvement."""
+        """Record a measurement. Returns whether it is the best so far; an equal one is no improvement."""
         better = quality > self.best
         self.best, self.stale = (quality, 0) if better else (self.best, self.stale + 1)
         return better
@@ -116,9 +116,9 @@ class EarlyStopping:
         return self.patience is not None and self.stale >= self.patience
 
     def state_dict(self) -> dict[str, Any]:
-        """For a checkpoint."""
+        """The state for a checkpoint."""
         return {"best": self.best, "stale": self.stale}
 
     def load_state_dict(self, state_dict: dict[str, Any], /) -> None:
-        """From a checkpoint."""
+        """Restore the state from a checkpoint."""
         self.best, self.stale = float(state_dict["best"]), int(state_dict["stale"])

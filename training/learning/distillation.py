@@ -1,7 +1,7 @@
 """A student learns a frozen teacher's scores of the same sequences (IDCM, Hofstätter et al., SIGIR 2021: ESM from ETM).
 
-A list is what is compared: the sequences of a document, or a query's documents. A loss takes the student's and the teacher's
-scores of one list, both of shape (members,), and gives a scalar; but for `squared` it is 0 for a list of one.
+A list holds the members that are compared: a document's sequences, or a query's documents. A loss takes the student's and the
+teacher's scores of one list, both of shape (members,), and gives a scalar. For a list of one member it is 0, except for `squared`.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,10 +23,11 @@ Distance = Callable[[Tensor, Tensor], Tensor]
 
 
 def lambda_loss(student: Tensor, teacher: Tensor, best: int = 4) -> Tensor:
-    """NDCG-Loss2 of LambdaLoss (Wang et al., CIKM 2018), the default of the code of IDCM's authors: the teacher's best matter.
+    """NDCG-Loss2 of LambdaLoss (Wang et al., CIKM 2018), the default in the code of IDCM's authors.
 
-    The teacher's `best` members gain 2^n - 1, ..., 2^1 - 1, the others 0. Each pair of different gains costs, in bits, how unsure
-    the student is of its order, times what a swap is worth at the student's distance of both.
+    The teacher's `best` members gain 2^best - 1, ..., 2^1 - 1; other members gain 0. Each pair of different gains costs the
+    student's uncertainty about its order, in bits, times the difference of the gains, times the difference of the discounts at
+    the distance of the pair's ranks by the student.
     """
     n, device = len(student), student.device
     levels = torch.zeros(n, device=device)
@@ -34,12 +35,12 @@ def lambda_loss(student: Tensor, teacher: Tensor, best: int = 4) -> Tensor:
     levels[order] = torch.arange(best, best - len(order), -1.0, device=device)
     discounts = torch.log2(torch.arange(2.0, n + 2, device=device))  # of ranks 1, 2, ...
     gains = 2**levels - 1
-    gains = gains / (gains.sort(descending=True).values / discounts[:n]).sum()  # by the best DCG that there is
+    gains = gains / (gains.sort(descending=True).values / discounts[:n]).sum()  # by the ideal DCG
     ranks = student.detach().argsort(descending=True, stable=True).argsort()
     apart = (ranks[:, None] - ranks).abs()  # (n, n)
-    worth = (1 / discounts[apart - 1] - 1 / discounts[apart]).abs() * (gains[:, None] - gains).abs()
-    unsure = -F.logsigmoid(student[:, None] - student) / torch.log(torch.tensor(2.0))
-    return (worth * unsure)[levels[:, None] > levels].sum()
+    change = (1 / discounts[apart - 1] - 1 / discounts[apart]).abs() * (gains[:, None] - gains).abs()
+    uncertainty = -F.logsigmoid(student[:, None] - student) / torch.log(torch.tensor(2.0))
+    return (change * uncertainty)[levels[:, None] > levels].sum()
 
 
 def margin_loss(student: Tensor, teacher: Tensor) -> Tensor:
@@ -50,29 +51,29 @@ def margin_loss(student: Tensor, teacher: Tensor) -> Tensor:
 
 
 def softmax_loss(student: Tensor, teacher: Tensor) -> Tensor:
-    """The divergence, in nats, of the student's softmax from the teacher's (KL; the code of IDCM's authors has it, too)."""
+    """The KL divergence of the student's softmax from the teacher's, in nats (also in the code of IDCM's authors)."""
     return F.kl_div(student.log_softmax(0), teacher.log_softmax(0), reduction="sum", log_target=True)
 
 
 def squared_loss(student: Tensor, teacher: Tensor) -> Tensor:
-    """Mean squared error of the scores (Ba and Caruana, NIPS 2014): they compare across queries as the teacher's do."""
+    """Mean squared error of the scores (Ba and Caruana, NIPS 2014): so the student's compare across queries as the teacher's do."""
     return F.mse_loss(student, teacher)
 
 
 def unexplained(student: Tensor, teacher: Tensor, lengths: Tensor) -> Tensor:
-    """The share of the variance of the teacher's token states that the student's leave: 0 where they are the same.
+    """The share of the variance of the teacher's token states that the student's states leave unexplained; 0 for equal states.
 
-    DistilBERT (Sanh et al. 2019) and TinyBERT (Jiao et al. 2020, equation 8) learn states, too, one layer from another. Here
-    those count that the last layer reads: whatever is said of tokens or sequences is made of them.
+    DistilBERT (Sanh et al. 2019) and TinyBERT (Jiao et al. 2020, equation 8) also learn states, layer by layer. Here only the last
+    layer's input counts, since all outputs for tokens and sequences are computed from it.
 
     Args:
         student: shape (sequences, length, hidden).
-        teacher: of the same shape.
-        lengths: shape (sequences,), tokens of each; what is behind them is padding.
+        teacher: the same shape.
+        lengths: shape (sequences,), the number of tokens in each; the rest is padding.
     """
     real = torch.arange(teacher.shape[1], device=teacher.device) < lengths[:, None]
-    taught = teacher[real]
-    return ((student[real] - taught) ** 2).sum() / ((taught - taught.mean(dim=0)) ** 2).sum()
+    target = teacher[real]
+    return ((student[real] - target) ** 2).sum() / ((target - target.mean(dim=0)) ** 2).sum()
 
 
 DISTANCES: dict[str, Distance] = {
@@ -81,33 +82,34 @@ DISTANCES: dict[str, Distance] = {
     "softmax": softmax_loss,
     "squared": squared_loss,
 }
-"""By the names that training.declarations gives them."""
+"""The losses by their names in training.declarations."""
 
 
 class DistillationObjective(RankingObjective):
     """The mean over lists of the distance between a model's scores and its teacher's.
 
     Args:
-        recipe: names precision.
-        how: names the loss, and what a list is.
-        pipeline: of the training examples.
-        examples: make the rows.
-        teacher: in eval mode, on the device of the model; it does not learn.
-        chooser: scores single blocks for a learned selector; none: the model being trained.
+        recipe: gives the precision.
+        distillation: gives the loss, and the kind of lists.
+        pipeline: the pipeline of the training examples.
+        examples: makes the rows.
+        teacher: the frozen teacher, in eval mode, on the model's device.
+        chooser: scores single blocks for a learned selector; None: the model in training does.
     """
 
     def __init__(
         self,
         recipe: Recipe,
-        how: Distillation,
+        distillation: Distillation,
         pipeline: Pipeline,
         examples: Examples,
         teacher: RankerModule,
         chooser: RankerModule | None = None,
     ) -> None:
         super().__init__(recipe, pipeline, examples, chooser)
-        self.distance = partial(lambda_loss, best=how.best) if how.loss == "lambda" else DISTANCES[how.loss]
-        self.alone, self.states, self.teacher = how.among == "passages", how.states, teacher
+        is_lambda = distillation.loss == "lambda"
+        self.distance = partial(lambda_loss, best=distillation.best) if is_lambda else DISTANCES[distillation.loss]
+        self.among_passages, self.states, self.teacher = distillation.among == "passages", distillation.states, teacher
 
     def __call__(self, model: RankerModule, groups: Sequence[Group]) -> Tensor:
         """See Objective."""
@@ -115,26 +117,26 @@ class DistillationObjective(RankingObjective):
         rows = [row for group in groups for row in self.examples.rows(group.prepared, choose)]
         lists = [one for row in rows for one in self._lists(row)]
         members = [member for one in lists for member in one]
-        learned, own = self._scores(model, members)
+        student, student_states = self._scores(model, members)
         with torch.no_grad():
-            taught, theirs = self._scores(self.teacher, members)
+            teacher, teacher_states = self._scores(self.teacher, members)
         sizes = list(map(len, lists))
-        loss = torch.stack(list(map(self.distance, learned.split(sizes), taught.split(sizes)))).mean()
-        if own is None or theirs is None:
+        loss = torch.stack(list(map(self.distance, student.split(sizes), teacher.split(sizes)))).mean()
+        if student_states is None or teacher_states is None:
             return loss
-        lengths = torch.tensor([len(packed.ids) for member in members for packed in member], device=own.device)
-        return loss + self.states * unexplained(own, theirs, lengths)
+        lengths = torch.tensor([len(packed.ids) for member in members for packed in member], device=student_states.device)
+        return loss + self.states * unexplained(student_states, teacher_states, lengths)
 
     def _lists(self, row: Row) -> list[Row]:
-        """Lists of members, each given by its sequences: a document's passages are members of one sequence."""
-        return [[[packed] for packed in document] for document in row] if self.alone else [row]
+        """The lists of a row. A member is a list of sequences: one sequence each if passages are compared."""
+        return [[[packed] for packed in document] for document in row] if self.among_passages else [row]
 
     def _read(self, model: RankerModule, inputs: tuple[Tensor, ...]) -> tuple[Tensor, Tensor | None]:
-        """States (batch, hidden) of sequences; where they are learned, those that the last layer reads of the tokens, too."""
+        """States (batch, hidden) of sequences; if states are learned, also the tokens' states before the last layer."""
         if self.states and isinstance(model, CrossEncoder):
             return model.read(*inputs)
         return model.states(*inputs), None
 
-    def _of_documents(self, model: RankerModule, states: Tensor, counts: Tensor, weights: Tensor) -> Tensor:
-        """A passage's score is its own, whatever the model's aggregator makes of several."""
-        return model.scores(states) if self.alone else super()._of_documents(model, states, counts, weights)
+    def _document_scores(self, model: RankerModule, states: Tensor, counts: Tensor, weights: Tensor) -> Tensor:
+        """Scores of the members; a passage is scored alone, without the model's aggregator."""
+        return model.scores(states) if self.among_passages else super()._document_scores(model, states, counts, weights)

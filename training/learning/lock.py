@@ -1,4 +1,4 @@
-"""One training at a time writes into a run directory."""
+"""Locks a run directory, so that only one training writes into it."""
 
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -11,6 +11,6 @@ class LockError(ValueError):
 
 
 def locked(run: Path, wanted: bool = True) -> AbstractContextManager[None]:
-    """Hold RUN, made where it is not there; nothing where it is not `wanted`. Raises LockError when another process holds it."""
+    """Lock RUN, which is created if missing; without `wanted` do nothing. Raises LockError if another process holds the lock."""
     held = LockError(f"{run}: another process is training into it; wait for it, or choose another --out")
     return lock.locked(run, held) if wanted else nullcontext()

@@ -1,7 +1,7 @@
-"""The training loop, readable from top to bottom: draw, forward, loss, step, log; checkpoint and measure as it goes.
+"""The training loop, readable from top to bottom: draw, forward, loss, step, log, with checkpoints and dev measurements.
 
-Several processes (GPUs, or CPUs over gloo) each take a share of every step's groups; their gradients are summed once a step, so
-that the update is the one that a single process makes of the whole batch, whatever an objective calls of the model, and how often.
+Several processes (GPUs, or CPUs over gloo) each take a share of every step's groups. Their gradients are summed once a step. So the
+update is the same as that of a single process over the whole batch, however often an objective calls the model.
 """
 
 import math
@@ -32,66 +32,69 @@ from training.models.ranker_module import RankerModule
 from training.recipe import Optimizer, Recipe
 
 TIMED = (1, 10)  # steps of this process after which the time left is logged
-DRAW_SECONDS = 60  # between two drawings of the curves, at least; the last one shows the whole run
-MEASURING = timedelta(hours=12)  # at most, of one measurement on dev
+DRAW_SECONDS = 60  # least time between two drawings of the curves; the last drawing shows the whole run
+MEASURING = timedelta(hours=12)  # longest time of one measurement on dev
 
 
 class TrainingError(ValueError):
-    """Training cannot go on; the message is one line for a person."""
+    """Training cannot continue; the message is one line for the user."""
 
 
 def learning_rate_factor(step: int, steps: int, warmup: float, decay: str = "linear") -> float:
-    """Linear from 0 to 1 over the first `warmup` share of the steps, then linear to 0 at the end, or 1 without decay."""
+    """The share of the peak rate: linear from 0 to 1 over the share `warmup` of the steps, then linear to 0, or 1 without decay."""
     rise = max(1, round(warmup * steps))
     if step < rise:
         return (step + 1) / rise
     return (steps - step) / max(1, steps - rise) if decay == "linear" else 1.0
 
 
-def make_optimizer(model: RankerModule, how: Optimizer) -> torch.optim.AdamW:
-    """AdamW with a learning rate of its own for what starts at random: head and aggregator; norms and biases are not decayed."""
+def make_optimizer(model: RankerModule, settings: Optimizer) -> torch.optim.AdamW:
+    """AdamW. Randomly initialised parts (head and aggregator) have their own rate; norms and biases are not decayed."""
     encoder = [p for p in model.pretrained() if p.requires_grad]
     inside = {id(p) for p in encoder}
     fresh = [p for p in model.parameters() if p.requires_grad and id(p) not in inside]
     groups = [
-        {"params": [p for p in encoder if p.ndim > 1], "lr": how.encoder_lr, "weight_decay": how.weight_decay},
-        {"params": [p for p in encoder if p.ndim <= 1], "lr": how.encoder_lr, "weight_decay": 0.0},
-        {"params": fresh, "lr": how.head_lr, "weight_decay": 0.0},
+        {"params": [p for p in encoder if p.ndim > 1], "lr": settings.encoder_lr, "weight_decay": settings.weight_decay},
+        {"params": [p for p in encoder if p.ndim <= 1], "lr": settings.encoder_lr, "weight_decay": 0.0},
+        {"params": fresh, "lr": settings.head_lr, "weight_decay": 0.0},
     ]
     return torch.optim.AdamW(groups, fused=True)
 
 
 def micro_batches(groups: Sequence[Group], cost: Callable[[Group], int], tokens: int) -> Iterator[list[Group]]:
-    """The groups in order, as many at once as cost `tokens` together at most; a group that costs more goes alone."""
-    together: list[Group] = []
-    spent = 0
+    """Batches of the groups, in order, that cost at most `tokens` each; a group that costs more is a batch alone."""
+    batch: list[Group] = []
+    total = 0
     for group in groups:
-        price = cost(group)
-        if together and spent + price > tokens:
-            yield together
-            together, spent = [], 0
-        together.append(group)
-        spent += price
-    if together:
-        yield together
+        own = cost(group)
+        if batch and total + own > tokens:
+            yield batch
+            batch, total = [], 0
+        batch.append(group)
+        total += own
+    if batch:
+        yield batch
 
 
 def make_accelerator() -> Accelerator:
-    """Where this process stands among those that train together (torchrun, accelerate launch): a GPU of its own, or the CPU."""
-    waiting = InitProcessGroupKwargs(timeout=MEASURING)  # the others wait while the main process measures on dev
-    return Accelerator(cpu=fastest_device().type == "cpu", kwargs_handlers=[waiting])
+    """The accelerator of this process, which may train together with others (torchrun, accelerate launch), on a GPU or the CPU."""
+    patience = InitProcessGroupKwargs(timeout=MEASURING)  # other processes wait while the main one measures on dev
+    return Accelerator(cpu=fastest_device().type == "cpu", kwargs_handlers=[patience])
 
 
 @dataclass
 class Trainer:
-    """Trains `model` by `recipe`; continues from RUN's last checkpoint when there is one.
+    """Trains `model` by `recipe`; continues from RUN's last checkpoint if there is one.
 
     Attributes:
-        objective: the loss of a part of a step's groups.
-        draw: the batch of a step, by its number from 0; the same one in every process.
-        dev: measured on as training goes on.
+        recipe: the recipe.
+        model: the model in training.
+        objective: computes the loss of some of a step's groups.
+        draw: draws the batch of a step, by its number from 0; the same batch in every process.
+        dev: the dev sample that is measured during training.
         run: the run directory; only the main process writes into it.
         tensorboard: whether RUN/tensorboard is written.
+        accelerator: this process's accelerator.
     """
 
     recipe: Recipe
@@ -106,9 +109,9 @@ class Trainer:
     def __post_init__(self) -> None:
         self.device = next(self.model.parameters()).device
         self.optimizer = make_optimizer(self.model, self.recipe.optimizer)
-        steps, how = self.recipe.steps, self.recipe.optimizer
+        steps, settings = self.recipe.steps, self.recipe.optimizer
         self.scheduler = torch.optim.lr_scheduler.LambdaLR(
-            self.optimizer, lambda step: learning_rate_factor(step, steps, how.warmup, how.decay)
+            self.optimizer, lambda step: learning_rate_factor(step, steps, settings.warmup, settings.decay)
         )
         self.stopping = EarlyStopping(self.recipe.patience)
         self.step = load_state(self.run, self.model, self._parts())
@@ -116,19 +119,19 @@ class Trainer:
         self._drawer = ThreadPoolExecutor(1, thread_name_prefix="draw")
 
     def _parts(self) -> dict[str, Stateful]:
-        """What a checkpoint holds beside the model."""
+        """The parts of a checkpoint beside the model."""
         parts: dict[str, Stateful] = {"optimizer": self.optimizer, "scheduler": self.scheduler}
         return parts if self.recipe.patience is None else parts | {"early_stopping": self.stopping}
 
     @property
     def finished(self) -> bool:
-        """Whether the steps are done, or no longer worth it."""
+        """Whether all steps are done, or early stopping ends the training."""
         return self.step >= self.recipe.steps or self.stopping.exhausted
 
     def train(self) -> None:
-        """Run the steps that are left, then measure and save.
+        """Run the remaining steps, then measure and save.
 
-        Raises TrainingError when loss or gradient is not a number, CheckpointError when there is no room for a checkpoint.
+        Raises TrainingError if loss or gradient is not finite, CheckpointError if a checkpoint cannot be written.
         """
         self.model.train()
         self._drawn = time.perf_counter()
@@ -138,7 +141,7 @@ class Trainer:
         bar = tqdm(total=steps, initial=self.step, desc=name, unit="step", dynamic_ncols=True, disable=not self._main)
         try:
             self._steps(bar)
-        finally:  # an error's line does not stand behind half a bar, and no thread draws on
+        finally:  # close the bar before an error is printed, and stop the drawing thread
             bar.close()
             self.tracker.close()
             self._drawer.shutdown(cancel_futures=True)
@@ -155,12 +158,12 @@ class Trainer:
 
     def _steps(self, bar: tqdm) -> None:
         if not self.recipe.steps:
-            self._at_milestones()  # what was put together is measured and kept as what was trained is
+            self._at_milestones()  # a model put together without training is measured and saved, too
         drawn = None if self.finished else self._draw_ahead(self.step)
         while drawn is not None:
             started = time.perf_counter()
             batch = drawn.result()
-            drawn = self._draw_ahead(self.step + 1)  # drawing overlaps the step: it costs the model no time
+            drawn = self._draw_ahead(self.step + 1)  # drawing overlaps the step, so that the model never waits
             loss = self._update(batch)
             self.step += 1
             self._tell(batch, loss, time.perf_counter() - started, bar)
@@ -184,40 +187,41 @@ class Trainer:
             self._say(f"{left} left, at {each:.2f} s a step; measuring on dev comes on top")
 
     def _update(self, batch: StepBatch) -> float:
-        """One optimizer step over the batch; its mean loss."""
+        """Take one optimizer step over the batch; returns its mean loss."""
         total = self._backward(batch)
         if self.accelerator.num_processes > 1:
             total = self.accelerator.reduce(total, "sum")
             self._sum_gradients()
         loss = total.item()
         norm = self._clip()
-        if not (math.isfinite(loss) and math.isfinite(norm)):  # said before it reaches the weights, and a checkpoint
-            what = f"step {self.step}: the loss is {loss}, its gradient's norm {norm}"
-            raise TrainingError(f"{what}; lower optimizer.encoder_lr or use precision: fp32")
+        if not (math.isfinite(loss) and math.isfinite(norm)):  # before it reaches the weights and a checkpoint
+            problem = f"step {self.step}: the loss is {loss}, its gradient's norm {norm}"
+            raise TrainingError(f"{problem}; lower optimizer.encoder_lr or use precision: fp32")
         self.optimizer.step()
         self.scheduler.step()
         self.optimizer.zero_grad(set_to_none=True)
         return loss
 
     def _clip(self) -> float:
-        """Clip each ranker's gradient by its own norm; gives the largest norm, or NaN where one is."""
+        """Clip each ranker's gradient by its own norm; returns the largest norm, or NaN if one is NaN."""
         clip = self.recipe.optimizer.clip
         norms = [torch.nn.utils.clip_grad_norm_(ranker.parameters(), clip) for ranker in self.model.rankers]
         return torch.stack(norms).max().item()
 
     def _backward(self, batch: StepBatch) -> Tensor:
-        """Accumulate the gradients of this process's share, in slices under `micro_tokens`; its part of the mean loss."""
-        place, places = self.accelerator.process_index, self.accelerator.num_processes
-        torch.manual_seed((self.recipe.seed * self.recipe.steps + self.step) * places + place)  # dropout, also of a resumed run
+        """Accumulate the gradients of this process's share in micro batches; returns its part of the mean loss."""
+        process, processes = self.accelerator.process_index, self.accelerator.num_processes
+        # seeds dropout, so that a resumed run repeats it
+        torch.manual_seed((self.recipe.seed * self.recipe.steps + self.step) * processes + process)
         total = torch.zeros((), dtype=torch.float64, device=self.device)
-        for groups in micro_batches(batch.groups[place::places], self.objective.cost, self.recipe.micro_tokens):
+        for groups in micro_batches(batch.groups[process::processes], self.objective.cost, self.recipe.micro_tokens):
             loss = self.objective(self.model, groups) * (len(groups) / len(batch.groups))
             loss.backward()
             total += loss.detach()
         return total
 
     def _sum_gradients(self) -> None:
-        """Add up the processes' gradients; one that had no group adds zeros."""
+        """Sum the processes' gradients; a process without a group adds zeros."""
         parameters = [p for p in self.model.parameters() if p.requires_grad]
         flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in parameters])
         summed = self.accelerator.reduce(flat, "sum").split([p.numel() for p in parameters])
@@ -231,7 +235,7 @@ class Trainer:
             save_state(self.run, self.model, self._parts(), self.step)
 
     def _evaluate(self) -> None:
-        """Measure in the main process; every process learns the result, so that all stop together."""
+        """Measure in the main process and send the result to every process, so that all stop together."""
         (dev,) = broadcast_object_list([self.dev.measure(self.model) if self._main else None])
         better = self.stopping.improves(dev_quality(dev))
         if not self._main:
@@ -243,6 +247,6 @@ class Trainer:
         if better and self.recipe.patience is not None:
             save_best(self.run, self.model)
 
-    def _log(self, **what: Any) -> None:
+    def _log(self, **values: Any) -> None:
         if self._main:
-            self.tracker.record(self.step, **what)
+            self.tracker.record(self.step, **values)

@@ -1,10 +1,9 @@
-"""The run directory: what it holds, and which recipe it belongs to.
+"""The run directory: its files, and the recipe that it belongs to.
 
 RUN holds: recipe.yaml, pipeline.json, tokenizer.json, frequencies.tsv, provenance.json, log.jsonl, curves.png and checkpoint/
-(config.json, model.safetensors, head.safetensors, tokenizer.json, optimizer state); where the recipe asks for them also best/ (the
-model that was best on dev), chooser/ (the model that selects blocks, where it is another), teacher/ (whose scores are learned),
-token_vectors.npz (what an encoder
-reads) and tensorboard/.
+(config.json, model.safetensors, head.safetensors, tokenizer.json, optimizer state). Some recipes also need best/ (the model that
+was best on dev), chooser/ (another model that selects blocks), teacher/ (the model whose scores are learned), token_vectors.npz (a
+pipeline encoder's file) and tensorboard/.
 """
 
 import os
@@ -32,9 +31,9 @@ from training.recipe import Recipe, RecipeError, backbone_path, load_recipe
 
 
 def begin(recipe: Recipe, collections: Sequence[Collection], backbone: str, run: Path) -> None:
-    """Make the run directory: recipe, pipeline with its parts, and the models of others that select or teach.
+    """Create the run directory with recipe, pipeline and its parts, and copies of the models that select or teach.
 
-    Raises RecipeError when it holds a run of another recipe.
+    Raises RecipeError if it holds a run of another recipe.
     """
     run.mkdir(parents=True, exist_ok=True)
     _claim(run, recipe, collections)
@@ -45,31 +44,31 @@ def begin(recipe: Recipe, collections: Sequence[Collection], backbone: str, run:
         _keep(run / TEACHER, "distillation.teacher", Path(recipe.distillation.teacher), backbone)
 
 
-def _keep(place: Path, key: str, source: Path, backbone: str) -> None:
-    """Copy another run's model into RUN, once: what began with it goes on with it. `key` is the recipe's, which names `source`."""
-    if place.is_dir():
+def _keep(target: Path, key: str, source: Path, backbone: str) -> None:
+    """Copy another run's model to `target` in RUN, once: a resumed run keeps its copy. The recipe's key `key` names `source`."""
+    if target.is_dir():
         return
     check_tokenizer(key, source, backbone)
-    partial = place.with_suffix(".partial")
+    partial = target.with_suffix(".partial")
     partial.mkdir(exist_ok=True)
-    own = bundle_backbone(source)  # of as many layers as it has
+    own = bundle_backbone(source)  # may have another number of layers
     read_ranker(source, backbone_path(own) if own else backbone).save(partial)
-    os.replace(partial, place)
+    os.replace(partial, target)
 
 
 def _claim(run: Path, recipe: Recipe, collections: Sequence[Collection]) -> None:
-    """Write the recipe into RUN, or make sure that what began there is of the same one, on the same collections."""
+    """Write the recipe into RUN, or check that a run that began there has the same recipe and collections."""
     path, names = run / "recipe.yaml", [c.name for c in collections]
-    if any((run / begun).exists() for begun in ("log.jsonl", "checkpoint", "iteration-1")):
+    if any((run / trace).exists() for trace in ("log.jsonl", "checkpoint", "iteration-1")):
         if load_recipe(path) != recipe:
             raise RecipeError(f"{run}: holds a run of another recipe; choose another --out, or the recipe in {path}")
         begun = list(read_json(run / "provenance.json").get("collections", {}))
         if begun != names:  # their order decides what is drawn
             raise RecipeError(f"{run}: began on the collections {', '.join(begun)}, in that order, not on {', '.join(names)}")
     else:
-        (run / "frequencies.tsv").unlink(missing_ok=True)  # of a try that never began: perhaps of other collections
-        for kept in (CHOOSER, TEACHER):
-            shutil.rmtree(run / kept, ignore_errors=True)  # or by another recipe
+        (run / "frequencies.tsv").unlink(missing_ok=True)  # left by a run that never began, perhaps on other collections
+        for name in (CHOOSER, TEACHER):
+            shutil.rmtree(run / name, ignore_errors=True)  # or by another recipe
         for encoder in ENCODERS.members():
             (run / encoder.carried_as).unlink(missing_ok=True)
         path.write_text(yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False), encoding="utf-8")
@@ -85,13 +84,13 @@ def make_pipeline(recipe: Recipe, collections: Iterable[Collection], backbone: s
     if not path.exists():
         analyzer, partial = Analyzer(recipe.pipeline.analyzer), run / "frequencies.partial"
         DocumentFrequencies.count((t for c in collections for t in _pool_texts(c, recipe.split)), analyzer).write(partial)
-        os.replace(partial, path)  # a table cut short by a kill would still read as one
+        os.replace(partial, path)  # a truncated table would still be readable
     write_json(run / "pipeline.json", _carried(recipe.pipeline, run).model_dump(mode="json"))
     return load_run_pipeline(run)
 
 
 def _carried(pipeline: PipelineConfig, run: Path) -> PipelineConfig:
-    """The pipeline with its encoder's file in RUN, where it has one; a run that began keeps the file that it began with."""
+    """The pipeline, with its encoder's file copied into RUN if it has an encoder; a resumed run keeps its copy."""
     if pipeline.encoder is None:
         return pipeline
     encoder = ENCODERS.create(pipeline.encoder)
@@ -113,7 +112,7 @@ def _pool_texts(collection: Collection, split: str) -> Iterable[str]:
 
 
 def provenance(recipe: Recipe, sources: dict[str, Source]) -> dict[str, Any]:
-    """What a bundle says of how its model was made."""
+    """The provenance of a model for its bundle: recipe, collections and software versions."""
     return {
         "recipe": recipe.model_dump(mode="json"),
         "collections": {name: {"split": recipe.split, "queries": len(source.queries)} for name, source in sources.items()},

@@ -1,4 +1,4 @@
-"""What a run reports while it trains: RUN/log.jsonl, TensorBoard's event files when asked for, its speed and memory."""
+"""Reports a run while it trains: RUN/log.jsonl, TensorBoard's event files if wanted, speed and memory."""
 
 import json
 import os
@@ -16,7 +16,7 @@ LOG_FILE, EVENTS = "log.jsonl", "tensorboard"
 
 
 class TrackingError(ValueError):
-    """A run cannot be tracked as asked; the message is one line for a person."""
+    """A run cannot be tracked as wanted; the message is one line for the user."""
 
 
 class Tracker:
@@ -24,10 +24,10 @@ class Tracker:
 
     Args:
         run: the run directory.
-        step: how many steps were done before; what TensorBoard got of later ones no longer counts.
+        step: how many steps were done before; TensorBoard's records of later steps are dropped.
         tensorboard: whether RUN/tensorboard is written too.
 
-    Raises TrackingError when TensorBoard is asked for and not installed.
+    Raises TrackingError if TensorBoard is wanted and not installed.
     """
 
     def __init__(self, run: Path, step: int = 0, tensorboard: bool = False) -> None:
@@ -35,22 +35,22 @@ class Tracker:
         _end_line(self.path)
         self._events = _event_writer(run / EVENTS, step) if tensorboard else None
 
-    def record(self, step: int, **what: Any) -> None:
-        """One line of the log; numbers, also those in mappings, go to TensorBoard under their path (dev/toy/RR@10)."""
+    def record(self, step: int, **values: Any) -> None:
+        """Write a line of the log; numbers, also in nested mappings, go to TensorBoard under their path (dev/toy/RR@10)."""
         with self.path.open("a", encoding="utf-8") as log:
-            log.write(json.dumps({"step": step, "time": round(time.time(), 1), **what}) + "\n")
+            log.write(json.dumps({"step": step, "time": round(time.time(), 1), **values}) + "\n")
         if self._events:
-            for name, number in scalars(what):
+            for name, number in scalars(values):
                 self._events.add_scalar(name, number, step)
 
     def close(self) -> None:
-        """Write out what TensorBoard's writer still holds."""
+        """Flush and close TensorBoard's writer."""
         if self._events:
             self._events.close()
 
 
 def _end_line(log: Path) -> None:
-    """End a line that a kill or a full disk cut short, so that the next record is not part of it."""
+    """End a line that a kill or a full disk cut short, so that the next record starts on a new line."""
     if not (log.exists() and log.stat().st_size):
         return
     with log.open("rb+") as end:
@@ -59,9 +59,9 @@ def _end_line(log: Path) -> None:
             end.write(b"\n")
 
 
-def scalars(what: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
-    """The numbers of nested mappings, named by their path."""
-    for name, value in what.items():
+def scalars(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    """The numbers in nested mappings, named by their path."""
+    for name, value in values.items():
         if isinstance(value, Mapping):
             yield from scalars(value, f"{prefix}{name}/")
         elif isinstance(value, int | float):
@@ -78,13 +78,13 @@ def _event_writer(directory: Path, step: int) -> Any:
 
 @dataclass
 class Throughput:
-    """Sums over the steps of this process's life: a resumed run counts from its resumption.
+    """Sums over the steps of this process; a resumed run counts from its resumption.
 
     Attributes:
         steps: optimizer steps.
-        pairs: (query, document) pairs that were scored and learned from.
-        tokens: tokens that went through the model for them.
-        seconds: wall time of the steps, waiting for their data included; measuring and saving not.
+        pairs: (query, document) pairs that were trained on.
+        tokens: tokens of these pairs that went through the model.
+        seconds: wall time of the steps, with waiting for their data, without measuring and saving.
     """
 
     steps: int = 0
@@ -109,12 +109,12 @@ class Throughput:
 
 
 def peak_mb(device: torch.device) -> float | None:
-    """The most memory until now: PyTorch's on a GPU, else the process's resident set; None where the system does not say."""
+    """The peak memory so far in MB: PyTorch's on a GPU, else the process's resident set; None if the system does not report it."""
     return torch.cuda.max_memory_allocated(device) / MB if device.type == "cuda" else resident_mb("VmHWM")
 
 
 def duration(seconds: float) -> str:
-    """A stretch of time for people.
+    """A duration in words.
 
     >>> duration(8040), duration(125), duration(20)
     ('2 h 14 min', '2 min', 'less than a minute')

@@ -1,4 +1,4 @@
-"""From a recipe and collections to a trained run; training.learning.run_directory says what it holds."""
+"""Trains a run by a recipe on collections; training.learning.run_directory describes the run's files."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,17 +28,17 @@ from training.recipe import Recipe, RecipeError, backbone_path
 def train(
     recipe: Recipe, collections: Sequence[Collection], run: Path, tensorboard: bool = False, cache: Path | None = None
 ) -> None:
-    """Train, or continue the run that `run` holds; several processes together where they were started so.
+    """Train, or continue the run in `run`; several processes train together if they were started so.
 
     Args:
         recipe: what to train.
-        collections: on what; their order decides what is drawn.
+        collections: the collections to train on; their order decides what is drawn.
         run: the run directory.
         tensorboard: whether RUN/tensorboard is written.
-        cache: where prepared documents are kept between runs; nowhere when left out.
+        cache: the directory that keeps prepared documents between runs; None: they are not kept.
 
-    Raises RecipeError when `run` holds a run of another recipe, or the recipe does not fit the collections or the backbone;
-    LockError when another process trains into it.
+    Raises RecipeError if `run` holds a run of another recipe, or the recipe does not fit the collections or the backbone;
+    LockError if another process trains into it.
     """
     torch.manual_seed(recipe.seed)
     check_mixture(recipe, collections)
@@ -55,7 +55,7 @@ def train(
         data = prepared_data(recipe, collections, run, accelerator, cache, chooser)
         objective = make_objective(recipe, data, run, accelerator.device, chooser, model.hidden_size)
         if not resumed:
-            probe(model, objective, data.draw, recipe)  # every process alike
+            probe(model, objective, data.draw, recipe)  # the same in every process
         Trainer(recipe, model, objective, data.draw, data.dev, run, tensorboard, accelerator).train()
         data.close()
 
@@ -68,11 +68,11 @@ def prepared_data(
     cache: Path | None,
     chooser: RankerModule | None = None,
 ) -> Data:
-    """What the run trains on, prepared, with its provenance written; see `train` for the arguments."""
+    """Prepare the run's data and write its provenance; see `train` for the arguments."""
     data = Data.build(recipe, collections, load_run_pipeline(run), run / TOKENIZER_FILE, cache, chooser)
     if accelerator.is_main_process:
         write_json(run / "provenance.json", provenance(recipe, data.sources))
-    with accelerator.main_process_first():  # the others find what it prepared
+    with accelerator.main_process_first():  # other processes find its prepared documents
         data.prepare()
     return data
 
@@ -80,9 +80,9 @@ def prepared_data(
 def make_objective(
     recipe: Recipe, data: Data, run: Path, device: torch.device, chooser: RankerModule | None, width: int
 ) -> RankingObjective:
-    """The recipe's: its loss, or its distance from the teacher that `run` keeps.
+    """The recipe's objective: its loss, or the distance from the teacher in `run`.
 
-    `width` is that of the student's states. Raises RecipeError for a teacher that reads too few tokens, or whose states are others.
+    `width` is the size of the student's states. Raises RecipeError for a teacher of too few positions or of another state size.
     """
     if recipe.distillation is None:
         return RankingObjective(recipe, data.pipeline, data.examples, chooser)
@@ -101,9 +101,9 @@ def make_objective(
 
 
 def make_model(recipe: Recipe, device: torch.device, resumed: bool = False) -> tuple[RankerModule, str]:
-    """The recipe's model as training begins, and where its backbone is; a resumed run no longer needs what it started from.
+    """The recipe's model at the start of training, and its backbone's path or name; a resumed run does not read `init` again.
 
-    Raises RecipeError when it reads too few tokens, ValueError when it cannot start from what `init` names.
+    Raises RecipeError if the model has too few positions, ValueError if it cannot start from `init`.
     """
     backbone = backbone_path(recipe.backbone)
     model = new_ranker(recipe.model, backbone, recipe.dropout, fastest_attention(device), recipe.states, recipe.reshape)
@@ -120,7 +120,7 @@ def make_model(recipe: Recipe, device: torch.device, resumed: bool = False) -> t
 
 
 def check_mixture(recipe: Recipe, collections: Sequence[Collection]) -> None:
-    """Raise RecipeError unless the recipe's mixture is of these collections."""
+    """Raise RecipeError unless the recipe's mixture names these collections."""
     names = distinct_names(collections)
     if recipe.mixture and set(recipe.mixture) != set(names):
         raise RecipeError(
@@ -130,7 +130,7 @@ def check_mixture(recipe: Recipe, collections: Sequence[Collection]) -> None:
 
 
 def check_gold(recipe: Recipe, collections: Sequence[Collection]) -> None:
-    """Raise RecipeError where gold passages are trained on that nothing says."""
+    """Raise RecipeError if the recipe trains on gold passages and a collection has none."""
     without = [collection.name for collection in collections if not collection.parts.has_spans]
     if recipe.examples == "gold" and without:
         raise RecipeError(f"examples gold: {', '.join(without)} has no gold passages (spans.jsonl, or passages in its description)")

@@ -1,10 +1,12 @@
-"""Training static token vectors: to stand for the teacher's sentence vectors, and to find gold passages.
+"""Trains static token vectors, to approximate the teacher's sentence vectors and to find gold passages.
 
-Two stages. Distillation: batches of texts, whose vectors shall point where the teacher's do, cut to as many dimensions, and be as
-similar to each other as the teacher's are. Then questions, each with its gold block and other blocks of the same document, the
-hardest for BM25 among them: the gold block shall score highest, of those of other questions, too (InfoNCE; van den Oord et al.
-2018); where the teacher knows the texts, its own scores are soft labels, and its vectors stay the target, so that general meaning
-is not forgotten. Of some queries the words that stand in the gold block are left out: what is left must find it by other words.
+The first stage is distillation on batches of texts. Their vectors learn the direction of the teacher's vectors, cut to as many
+dimensions, and the similarities between the teacher's vectors.
+
+The second stage uses questions, each with its gold block and other blocks of the same document, among them the hardest for BM25.
+The gold block must score highest, also among the blocks of other questions (InfoNCE; van den Oord et al. 2018). For texts that the
+teacher has read, its scores are soft labels and its vectors stay a target, so that general meaning is not forgotten. Some queries
+lose words that occur in the gold block, so that the remaining words must find it.
 """
 
 from collections.abc import Callable
@@ -26,11 +28,11 @@ from training.models.static_vectors import Bags, Projection, StaticVectors
 Record = Callable[[int, float], object]
 
 CHECKPOINT_EVERY = 500  # steps
-FEWEST_LEFT = 2  # tokens of a query of which some are left out
+FEWEST_LEFT = 2  # tokens that must remain when some of a query or text are left out
 
 
 class VectorsRecipe(BaseModel):
-    """Everything that decides a table of token vectors, beside the texts and the teacher."""
+    """Everything that decides a table of token vectors, except the texts and the teacher."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     seed: int = Field(0, ge=0, description="of every draw")
@@ -60,12 +62,12 @@ class VectorsRecipe(BaseModel):
 
 @dataclass(frozen=True)
 class Teacher:
-    """What the sentence encoder made of some texts.
+    """The sentence encoder's vectors of the texts that it has read.
 
     Attributes:
-        rows: shape (n_texts,), the row of each text below; -1 where it was not read.
+        rows: shape (n_texts,), each text's row in the arrays below; -1 if it was not read.
         vectors: shape (n_read, width), of length 1.
-        targets: shape (n_read, dimensions), the same cut to fewer dimensions, of length 1.
+        targets: shape (n_read, dimensions), the vectors cut to fewer dimensions, of length 1.
     """
 
     rows: NDArray[np.int64]
@@ -74,27 +76,27 @@ class Teacher:
 
     @classmethod
     def of(cls, n_texts: int, read: NDArray[np.int64], vectors: NDArray[np.float32], projection: Projection) -> "Teacher":
-        """Of the numbers of the texts that were read, shape (n_read,), and their vectors."""
+        """Build from the numbers of the texts that were read, shape (n_read,), and their vectors."""
         rows = np.full(n_texts, -1)
         rows[read] = np.arange(len(read))
         return cls(rows, torch.from_numpy(vectors), F.normalize(torch.from_numpy(projection(vectors)), dim=1))
 
     def known(self, texts: NDArray[np.int64]) -> NDArray[np.intp]:
-        """The places in `texts` of those that were read."""
+        """The indices in `texts` of the texts that were read."""
         return np.flatnonzero(self.rows[texts] >= 0)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Questions with blocks to tell apart.
+    """Questions with candidate blocks.
 
     Attributes:
-        questions: their queries' text numbers, shape (B,).
-        queries: token ids of each query, of some without words of the gold block, all without some tokens at random.
-        tokens: token ids of each block, shape (n,), without some tokens at random.
+        questions: text numbers of the questions' queries, shape (B,).
+        queries: token ids of each query, without some random tokens; some queries also without words of the gold block.
+        tokens: token ids of each of the n blocks, without some random tokens.
         blocks: text numbers of all questions' blocks, shape (n,), each question's gold block first.
-        gold: shape (B,), its place in `blocks`.
-        hidden: shape (B, n), further blocks that hold the question's passage: no negatives.
+        gold: shape (B,), the index of each question's gold block in `blocks`.
+        hidden: shape (B, n), further blocks that hold the question's passage, which are not negatives.
     """
 
     questions: NDArray[np.int64]
@@ -106,7 +108,10 @@ class Batch:
 
 
 class Draws:
-    """The batches of each step, drawn from a generator of (seed, step): the same whether or not the run was interrupted."""
+    """Draws the batches of each step from a generator of (seed, step): the same whether or not the run was interrupted.
+
+    Raises ValueError if no collection of the mixture has questions.
+    """
 
     def __init__(self, passages: Passages, teacher: Teacher, recipe: VectorsRecipe) -> None:
         self.passages, self.teacher, self.recipe = passages, teacher, recipe
@@ -123,7 +128,7 @@ class Draws:
         return bool((self.teacher.rows[[question.query, question.first]] >= 0).all())
 
     def texts(self, step: int) -> NDArray[np.int64]:
-        """Text numbers of a step of distillation."""
+        """The text numbers of a step of distillation."""
         rng = np.random.default_rng((self.recipe.seed, 0, step))
         return rng.choice(self.read, min(self.recipe.distil_texts, len(self.read)), replace=False)
 
@@ -136,7 +141,7 @@ class Draws:
         blocks = np.concatenate([q.first + np.asarray(row) for q, row in zip(chosen, rows, strict=True)])
         gold = np.cumsum([0, *map(len, rows[:-1])])
         tokens = self.passages.tokens
-        queries = [self._query(q, tokens[blocks[place]], rng) for q, place in zip(chosen, gold.tolist(), strict=True)]
+        queries = [self._query(q, tokens[blocks[index]], rng) for q, index in zip(chosen, gold.tolist(), strict=True)]
         thin = partial(thinned, share=self.recipe.thin, rng=rng)
         hidden = np.stack([_right(q, blocks) for q in chosen])
         hidden[np.arange(len(chosen)), gold] = False
@@ -156,13 +161,13 @@ class Draws:
 
 
 def thinned(tokens: NDArray[np.int32], share: float, rng: np.random.Generator) -> NDArray[np.int32]:
-    """The tokens, shape (n,), without about this share of them; all of a text that would have too few left."""
+    """The tokens, shape (n,), with about this share left out at random; all of them if too few would remain."""
     kept = tokens[rng.random(len(tokens)) >= share]
     return kept if len(kept) >= FEWEST_LEFT else tokens
 
 
 def negatives(question: Question, recipe: VectorsRecipe, rng: np.random.Generator) -> list[int]:
-    """Blocks of the document that do not hold the passage: some of the hardest for BM25, and others."""
+    """Numbers of blocks of the document that do not hold the passage: some of the hardest for BM25, and some random ones."""
     wrong = np.flatnonzero(~question.right)
     hardest = wrong[np.argsort(-question.lexical[wrong], kind="stable")[: recipe.hardest]]
     drawn = [rng.choice(pool, min(n, len(pool)), replace=False) for pool, n in ((hardest, recipe.hard), (wrong, recipe.random))]
@@ -177,7 +182,7 @@ def _right(question: Question, blocks: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 
 class Training:
-    """A table in training. `run` goes on from the checkpoint in `directory`, if there is one."""
+    """The training of a table. `run` continues from the checkpoint in `directory`, if there is one."""
 
     def __init__(self, model: StaticVectors, draws: Draws, directory: Path) -> None:
         self.model, self.draws, self.recipe, self.teacher = model, draws, draws.recipe, draws.teacher
@@ -189,11 +194,11 @@ class Training:
 
     @property
     def steps(self) -> int:
-        """Of both stages."""
+        """The number of steps of both stages."""
         return self.recipe.distil_steps + self.recipe.steps
 
     def run(self, record: Record | None = None) -> None:
-        """Train to the last step; `record(step, loss)` is called with mean losses now and then."""
+        """Train to the last step; `record(step, loss)` is called with the mean loss at every checkpoint."""
         done, losses = self._resume(), list[float]()
         for step in tqdm(range(done, self.steps), initial=done, total=self.steps, desc="vectors", unit="step"):
             losses.append(self._step(step))
@@ -207,19 +212,19 @@ class Training:
         for group, peak in zip(self.optimizer.param_groups, self.peaks, strict=True):
             group["lr"] = peak * learning_rate(step, self.steps)
         second = step - self.recipe.distil_steps
-        loss = self.distillation(self.draws.texts(step)) if second < 0 else self.finding(self.draws.questions(second))
+        loss = self.distillation_loss(self.draws.texts(step)) if second < 0 else self.question_loss(self.draws.questions(second))
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
         return loss.item()
 
-    def distillation(self, texts: NDArray[np.int64]) -> Tensor:
-        """How far the texts' vectors are from the teacher's, and their similarities from its."""
+    def distillation_loss(self, texts: NDArray[np.int64]) -> Tensor:
+        """The distance of the texts' vectors from the teacher's, plus that of their similarities."""
         vectors = self.model(Bags.of([self.draws.passages.tokens[i] for i in texts]))
-        theirs = self.teacher.vectors[self.teacher.rows[texts]]
-        return self._distance(vectors, texts) + 10 * F.mse_loss(vectors @ vectors.T, theirs @ theirs.T)
+        target = self.teacher.vectors[self.teacher.rows[texts]]
+        return self._distance(vectors, texts) + 10 * F.mse_loss(vectors @ vectors.T, target @ target.T)
 
-    def finding(self, batch: Batch) -> Tensor:
+    def question_loss(self, batch: Batch) -> Tensor:
         """The loss of the second stage; scores are of shape (B, n)."""
         recipe = self.recipe
         vectors = self.model(Bags.of([*batch.queries, *batch.tokens]))
@@ -232,21 +237,21 @@ class Training:
         return loss + recipe.distil * self._distance(blocks, batch.blocks) if recipe.distil else loss
 
     def _distance(self, vectors: Tensor, texts: NDArray[np.int64]) -> Tensor:
-        """1 - cosine with the teacher's, over the texts that it read."""
+        """The mean of 1 - cosine with the teacher's vectors, over the texts that it has read."""
         known = self.teacher.known(texts)
         if not len(known):
             return vectors.sum() * 0
         return 1 - (vectors[known] * self.teacher.targets[self.teacher.rows[texts[known]]]).sum(1).mean()
 
     def _soft(self, scores: Tensor, batch: Batch) -> Tensor:
-        """The Kullback-Leibler divergence of our scores' softmax from the teacher's, over the texts that it read."""
+        """The KL divergence of the scores' softmax from the teacher's, over the texts that the teacher has read."""
         rows, columns = self.teacher.known(batch.questions), self.teacher.known(batch.blocks)
         if not len(rows) or not len(columns):
             return scores.sum() * 0
-        theirs, knows = self.teacher.vectors, self.teacher.rows
-        wanted = theirs[knows[batch.questions[rows]]] @ theirs[knows[batch.blocks[columns]]].T / self.recipe.temperature
-        ours = scores[rows][:, columns]
-        return F.kl_div(ours.log_softmax(1), wanted.log_softmax(1), reduction="batchmean", log_target=True)
+        vectors, places = self.teacher.vectors, self.teacher.rows
+        target = vectors[places[batch.questions[rows]]] @ vectors[places[batch.blocks[columns]]].T / self.recipe.temperature
+        own = scores[rows][:, columns]
+        return F.kl_div(own.log_softmax(1), target.log_softmax(1), reduction="batchmean", log_target=True)
 
     def _save(self, step: int) -> None:
         partial = self.checkpoint.with_suffix(".partial")
@@ -263,5 +268,5 @@ class Training:
 
 
 def learning_rate(step: int, steps: int, warm: int = 50, last: float = 0.05) -> float:
-    """The share of the peak rate at a step: up in the first steps, then down in a line to `last`."""
+    """The share of the peak rate at a step: it rises for `warm` steps, and falls linearly to `last`."""
     return min(1.0, (step + 1) / warm) * max(last, 1 - step / max(1, steps))

@@ -1,7 +1,7 @@
-"""From collections to a file of token vectors: the run of keyblock-vectors.
+"""The run of keyblock-vectors: makes a file of token vectors from collections.
 
-RUN holds: recipe.json, checkpoint.pt, log.jsonl, token_vectors.npz (see `keyblock.encoders`) and vectors.json (what was measured,
-and the weights that the hybrid selector gets).
+RUN holds: recipe.json, checkpoint.pt, log.jsonl, token_vectors.npz (see `keyblock.encoders`) and vectors.json (the measures, and
+the hybrid selector's weights).
 """
 
 import json
@@ -32,17 +32,17 @@ from training.models.sentence_encoder import SentenceEncoder
 from training.models.static_vectors import Projection, StaticVectors, quantised, rarity
 
 TABLE_FILE, FIGURES_FILE, RECIPE_FILE = "token_vectors.npz", "vectors.json", "recipe.json"
-HELD = 20  # of so many training documents one is kept from the table: the hybrid's weights are learned on it
+HELD = 20  # every 20th training document is held out from the table: the hybrid's weights are learned on it
 PARTS = ("terms", "vectors", "exact", "soft")  # weights of the hybrid selector
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """Training queries of a collection; no document is on both sides.
+    """A collection's training queries in two parts, which share no document.
 
     Attributes:
-        trained: for the table.
-        held: for the hybrid's weights.
+        trained: queries for the table.
+        held: queries for the hybrid's weights.
     """
 
     trained: list[str]
@@ -50,7 +50,10 @@ class Chosen:
 
     @classmethod
     def of(cls, collection: Collection, split: str, recipe: VectorsRecipe) -> "Chosen":
-        """Of the split's queries with a gold passage, document by document, in an order of the recipe's seed."""
+        """Divide the split's queries with a gold passage, by document, in a random order that the recipe's seed decides.
+
+        Raises CollectionError if there are none.
+        """
         by_document: dict[str, list[str]] = {}
         for query in collection.split(split):
             for span in collection.spans.get(query, ())[:1]:
@@ -59,8 +62,8 @@ class Chosen:
             raise CollectionError(f"{collection.path}: no query of split {split} has a gold passage (spans.jsonl)")
         names = sorted(by_document)
         order = [names[i] for i in np.argsort(np.random.default_rng(recipe.seed).permutation(len(names)))]
-        several = [by_document[name][: recipe.questions_per_document] for name in order]
-        held, trained = several[::HELD], [group for i, group in enumerate(several) if i % HELD]
+        groups = [by_document[name][: recipe.questions_per_document] for name in order]
+        held, trained = groups[::HELD], [group for i, group in enumerate(groups) if i % HELD]
         limited = [query for group in trained for query in group][: recipe.questions]
         return cls(limited, [query for group in held for query in group][: max(1, recipe.questions // HELD)])
 
@@ -71,11 +74,11 @@ class VectorsRun:
 
     Attributes:
         bundle: gives the tokenizer, the blocks and the terms.
-        collections: with gold passages.
-        splits: names of train and dev.
+        collections: collections with gold passages.
+        splits: names of the train and dev splits.
         recipe: decides the table.
         path: RUN.
-        dev_queries: of a collection that are measured on; all when None.
+        dev_queries: how many dev queries of each collection are measured; None: all.
     """
 
     bundle: Bundle
@@ -86,11 +89,11 @@ class VectorsRun:
     dev_queries: int | None = None
 
     def figures(self, teacher: str, weights: Mapping[str, float] | None = None) -> dict[str, Any]:
-        """Train the table, learn the hybrid's weights, measure both on dev, and write vectors.json; what RUN has is not done again.
+        """Train the table, learn the hybrid's weights, measure both on dev, and write vectors.json. Finished work in RUN is reused.
 
         Args:
-            teacher: a sentence encoder.
-            weights: of the hybrid, in place of learned ones; measured anew.
+            teacher: the path or hub name of a sentence encoder.
+            weights: the hybrid's weights, in place of learned ones; they are measured anew.
 
         Raises CollectionError for a split without gold passages, ValueError for a RUN of another recipe and for unknown weights.
         """
@@ -110,12 +113,12 @@ class VectorsRun:
         return figures
 
     def _learned(self, pipeline: Pipeline) -> NDArray[np.float64]:
-        """Weights of the parts; that of terms is 1 where it is not 0."""
+        """The learned weights of the parts, scaled so that the weight of `terms` is 1 (or 0)."""
         learned = learned_weights(self._judged(pipeline, {c.name: self._chosen(c).held for c in self.collections}))
         return np.asarray([round(weight / (learned[0] or 1.0), 2) for weight in learned.tolist()])
 
     def _begin(self) -> None:
-        """Write RUN/recipe.json, or compare it."""
+        """Write RUN/recipe.json. Raises ValueError if RUN has another recipe."""
         self.path.mkdir(parents=True, exist_ok=True)
         file, own = self.path / RECIPE_FILE, self.recipe.model_dump()
         if file.exists() and json.loads(file.read_text(encoding="utf-8")) != own:
@@ -126,7 +129,7 @@ class VectorsRun:
         return Chosen.of(collection, self.splits[0], self.recipe)
 
     def _judged(self, pipeline: Pipeline, queries: Mapping[str, Sequence[str]]) -> dict[str, list[Judged]]:
-        """The scores of the hybrid's parts for each collection's queries, by its name."""
+        """The scores of the hybrid's parts for each collection's queries, by the collection's name."""
         return {c.name: judge(Preparation(c, pipeline), queries[c.name], parts_of_hybrid()) for c in self.collections}
 
     def _train(self, teacher: str) -> None:
@@ -136,7 +139,7 @@ class VectorsRun:
         model, known = start(passages, SentenceEncoder(teacher), self.bundle.tokenizer, self.recipe)
         training, tracker = Training(model, Draws(passages, known, self.recipe), self.path), Tracker(self.path)
         training.run(lambda step, loss: tracker.record(step, loss=round(loss, 4)))
-        partial = self.path / f"partial-{TABLE_FILE}"  # a table cut short by a kill would be taken for finished
+        partial = self.path / f"partial-{TABLE_FILE}"  # a truncated table would count as finished
         TokenTable(*quantised(model.folded())).write(partial)
         partial.replace(self.path / TABLE_FILE)
 
@@ -144,7 +147,7 @@ class VectorsRun:
 def start(
     passages: Passages, encoder: SentenceEncoder, tokenizer: Tokenizer, recipe: VectorsRecipe
 ) -> tuple[StaticVectors, Teacher]:
-    """The table that training starts from, and what the teacher makes of the texts that it reads."""
+    """The table that training starts from, and the teacher's vectors of the texts that it reads."""
     cache, read = default_directory() / "teacher", teacher_texts(passages, recipe.teacher_blocks)
     vectors = encoder.encode_kept(encoder.rows([passages.texts[i] for i in read]), cache)
     tokens = encoder.encode_kept(encoder.token_rows(tokenizer.backend), cache)
@@ -153,7 +156,7 @@ def start(
 
 
 def teacher_texts(passages: Passages, blocks: int) -> NDArray[np.int64]:
-    """Numbers of the texts that the teacher reads: each collection's first documents, up to so many blocks, and their queries."""
+    """Numbers of the texts that the teacher reads: each collection's first documents, up to `blocks` blocks, and their queries."""
     chosen: set[int] = set()
     for questions in passages.named().values():
         documents: dict[int, int] = {}
@@ -168,9 +171,9 @@ def first_table(tokens: NDArray[np.float32], projection: Projection, passages: P
     """The table that training starts from.
 
     Args:
-        tokens: shape (vocabulary, width), what the teacher makes of each token alone.
-        projection: of the teacher's vectors; the tokens' own mean is taken off, since it says nothing.
-        passages: say how often each token occurs.
+        tokens: shape (vocabulary, width), the teacher's vector of each single token.
+        projection: the projection of the teacher's vectors; the tokens' own mean is subtracted, since it carries no meaning.
+        passages: the texts that give each token's frequency.
     """
     table = projection._replace(mean=tokens.mean(0))(tokens)
     table /= np.sqrt((table**2).sum(1).mean())
@@ -178,9 +181,9 @@ def first_table(tokens: NDArray[np.float32], projection: Projection, passages: P
 
 
 def hybrid(run: Path, weights: Mapping[str, float]) -> dict[str, Any]:
-    """What of a pipeline is another with the hybrid selector and RUN's table.
+    """The changes of a pipeline that gets the hybrid selector and RUN's table.
 
-    The lexical evidence stays what it was: the fusion's weights were learned with it.
+    The lexical evidence stays the same, since the fusion's weights were learned with it.
     """
     encoder = {"name": "static", "file": str((run / TABLE_FILE).absolute())}
     return {"selector": {"name": "hybrid", **weights}, "encoder": encoder}
@@ -192,7 +195,7 @@ def parts_of_hybrid() -> list[Selector]:
 
 
 def measured(judged: Mapping[str, Sequence[Judged]], weights: NDArray[np.float64]) -> dict[str, dict[str, Any]]:
-    """Figures by selector and collection: of some parts alone, and of the hybrid with these weights."""
+    """Figures by selector and collection, for some parts alone and for the hybrid with these weights."""
     alone = dict(zip(PARTS, np.eye(len(PARTS)), strict=True))
     kinds = {"bm25": alone["terms"], "vectors": alone["vectors"], "soft": alone["soft"], "hybrid": weights}
     return {kind: {name: figures(group, one)._asdict() for name, group in judged.items()} for kind, one in kinds.items()}
@@ -202,12 +205,12 @@ def write_hybrid_bundle(bundle: Bundle, run: Path, path: Path, changes: Mapping[
     """Write the bundle with the hybrid selector, its weights and RUN's table, to a new directory or over another bundle.
 
     Args:
-        bundle: whose other files stay as they are.
-        run: of keyblock-vectors.
-        path: of the new bundle; may be the old one's.
-        changes: other parts of its pipeline; see `changed`.
+        bundle: the bundle whose other files are copied.
+        run: a run of keyblock-vectors.
+        path: the new bundle's directory; may be the old one's.
+        changes: further changes of its pipeline; see `changed`.
 
-    Raises BundleError for a directory that holds something else, ValueError for changes that are no pipeline.
+    Raises BundleError for a directory that holds something else, ValueError for changes that do not make a valid pipeline.
     """
     figures = json.loads((run / FIGURES_FILE).read_text(encoding="utf-8"))
     described = hybrid(run, figures["weights"]) | dict(changes or {})

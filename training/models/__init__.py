@@ -1,1 +1,1 @@
-"""Rankers as PyTorch modules, where they start from, and their checkpoints."""
+"""Rankers as PyTorch modules, their initial weights, and their checkpoints."""

@@ -1,9 +1,9 @@
 """Learned aggregators over the [CLS] states of a document's passages (PARADE, Li et al. 2020, section 3.3; KeyB section 4.2).
 
-Each turns states of shape (documents, passages, hidden) into one vector a document, which the ranker's own linear layer scores;
-`top` takes that layer's scores of the passages instead (IDCM, Hofstätter et al. 2021). A
-mask says which passages are real, and padding behind them never changes a result: it is neither averaged nor attended to, and no
-floor of a maximum. A document without any passage gets zeros.
+Each aggregator turns states of shape (documents, passages, hidden) into one vector for each document, which the ranker's own linear
+layer scores; `top` combines that layer's scores of the passages instead (IDCM, Hofstätter et al. 2021). A mask says which passages
+are real. Padding behind them never changes a result: it is not averaged, not attended to, and not part of a maximum. A document
+without any passage gets zeros.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,19 +18,19 @@ from transformers.models.bert.modeling_bert import BertLayer
 from training.declarations import STATE_AGGREGATORS, Cnn, StateAggregator, Top, Transformer
 from training.recipe import backbone_path
 
-STD = 0.02  # of random weights, as in BERT
+STD = 0.02  # standard deviation of random weights, as in BERT
 
 
 class Aggregation(nn.Module):
-    """From passages to a document.
+    """Combines the states of passages into that of a document.
 
     Args:
-        settings: what the recipe says of it.
+        settings: the recipe's settings.
         hidden: the size of a state.
 
     Attributes:
-        description: what `build_aggregation` rebuilds the module from, with no other file; the weights are loaded over it.
-        pretrained: parameters that do not start at random: they learn at the encoder's rate.
+        description: rebuilds the module by `build_aggregation`, without any other file; its weights are loaded afterwards.
+        pretrained: parameters that do not start at random, and so learn at the encoder's rate.
     """
 
     def __init__(self, settings: StateAggregator, hidden: int) -> None:
@@ -42,15 +42,15 @@ class Aggregation(nn.Module):
         """Document states (docs, hidden).
 
         Args:
-            states: (docs, passages, hidden), in document order; what padding holds is not read.
+            states: (docs, passages, hidden), in document order; values of padding are not read.
             mask: (docs, passages) bool, True for real passages; padding stands behind them.
         """
         states = states.masked_fill(~mask.unsqueeze(-1), 0.0)
-        states, real = F.pad(states, (0, 0, 0, 1)), F.pad(mask, (0, 1))  # so that there is always a passage: none would be an error
+        states, real = F.pad(states, (0, 0, 0, 1)), F.pad(mask, (0, 1))  # at least one passage: none would be an error
         return self.combine(states, real).masked_fill(~real.any(1, keepdim=True), 0.0)
 
     def combine(self, states: Tensor, mask: Tensor) -> Tensor:
-        """Document states (docs, hidden); padding is zero, and anything goes for a document that is all padding, but NaN."""
+        """Document states (docs, hidden); padding is zero. For a document of padding alone, any result but NaN is allowed."""
         raise TypeError(f"{type(self).__name__} does not say how it combines")
 
     def logits(self, states: Tensor, mask: Tensor, score: Callable[[Tensor], Tensor]) -> Tensor:
@@ -104,7 +104,7 @@ class CnnAggregation(Aggregation):
 
     def combine(self, states: Tensor, mask: Tensor) -> Tensor:
         """See Aggregation."""
-        spare = 2 ** len(self.layers) - 1  # an odd one out is paired with zeros; what even this leaves over is padding
+        spare = 2 ** len(self.layers) - 1  # pairs an odd passage with zeros; further leftovers are padding
         states = F.pad(states, (0, 0, 0, spare))
         real = F.pad(mask, (0, spare)).unsqueeze(1).to(states.dtype)  # (docs, 1, passages)
         level, total = states.transpose(1, 2), torch.zeros_like(states[:, 0])
@@ -116,7 +116,7 @@ class CnnAggregation(Aggregation):
 
 
 class TopAggregation(Aggregation):
-    """See Top. The weights start at 1, as in the code of IDCM's authors; they combine scores, and make no state of a document."""
+    """See Top. The weights start at 1, as in the code of IDCM's authors. They combine scores; there is no state of a document."""
 
     def __init__(self, settings: Top, hidden: int) -> None:
         super().__init__(settings, hidden)
@@ -127,12 +127,12 @@ class TopAggregation(Aggregation):
         best = len(self.weights)
         scores, lowest = score(states), torch.finfo(states.dtype).min
         scores = F.pad(scores.masked_fill(~mask, lowest), (0, best), value=lowest)  # (docs, passages + best)
-        there = torch.arange(best, device=mask.device) < mask.sum(1, keepdim=True)  # (docs, best)
-        return (scores.topk(best, dim=1).values.masked_fill(~there, 0.0) * self.weights).sum(1)
+        real = torch.arange(best, device=mask.device) < mask.sum(1, keepdim=True)  # (docs, best)
+        return (scores.topk(best, dim=1).values.masked_fill(~real, 0.0) * self.weights).sum(1)
 
 
 def bert_layers(layers: int, width: int, heads: int, ffn: int) -> nn.ModuleList:
-    """BERT layers of random weights for states of this width; `ffn` is their inner size."""
+    """BERT layers with random weights, for states of size `width`; `ffn` is the inner size of a layer."""
     config = BertConfig(
         hidden_size=width,
         num_attention_heads=heads,
@@ -140,17 +140,17 @@ def bert_layers(layers: int, width: int, heads: int, ffn: int) -> nn.ModuleList:
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
     )
-    config._attn_implementation = "eager"  # sequences are short, and this one exports
-    found = nn.ModuleList(BertLayer(config) for _ in range(layers))
-    for module in found.modules():
+    config._attn_implementation = "eager"  # sequences are short, and this implementation can be exported
+    stack = nn.ModuleList(BertLayer(config) for _ in range(layers))
+    for module in stack.modules():
         if isinstance(module, nn.Linear):
             nn.init.normal_(module.weight, std=STD)
             nn.init.zeros_(module.bias)
-    return found
+    return stack
 
 
 def attended(layers: nn.ModuleList, states: Tensor, mask: Tensor) -> Tensor:
-    """States (batch, length, width) after BERT layers, which attend to the places of the mask (batch, length) only."""
+    """States (batch, length, width) after BERT layers, which attend only to the places in the mask (batch, length)."""
     hidden = ~mask[:, None, None, :]  # (batch, heads, from, to)
     added = torch.zeros_like(hidden, dtype=torch.float32).masked_fill(hidden, torch.finfo(torch.float32).min)
     for layer in layers:
@@ -181,7 +181,7 @@ class TransformerAggregation(Aggregation):
         """See Aggregation."""
         states = self.inward(states)
         if self.positions is not None:
-            states = states + torch.cat([self.positions, torch.zeros_like(states[0])])[: states.shape[1]]  # padding has none
+            states = states + torch.cat([self.positions, torch.zeros_like(states[0])])[: states.shape[1]]  # padding has no position
         cls = self.cls.expand(states.shape[0], 1, -1).to(states.dtype)
         states = torch.cat([cls, states], dim=1)  # (docs, 1 + passages, width)
         states = attended(self.layers, states, F.pad(mask, (1, 0), value=True))
@@ -190,7 +190,7 @@ class TransformerAggregation(Aggregation):
 
 
 def _transformer(settings: Transformer, hidden: int) -> TransformerAggregation:
-    """With random layers, or with the first ones of a pretrained encoder."""
+    """A module with random layers, or with the first layers of a pretrained encoder."""
     if settings.pretrained is None:
         return TransformerAggregation(settings, hidden)
     encoder = _encoder(settings.pretrained, settings.layers)
@@ -211,10 +211,10 @@ def _transformer(settings: Transformer, hidden: int) -> TransformerAggregation:
 
 
 def _encoder(name: str, layers: int) -> Any:
-    """The pretrained encoder. Raises ValueError when there is none, or none of at least as many layers."""
+    """The pretrained encoder. Raises ValueError if it cannot be read, has fewer layers, or another activation than gelu."""
     try:
         encoder = AutoModel.from_pretrained(backbone_path(name))
-    except Exception as error:  # configuration, weights and architecture each raise kinds of their own
+    except Exception as error:  # configuration, weights and architecture each raise their own errors
         line = " ".join(str(error).split())
         raise ValueError(f"pretrained {name}: cannot be read as an encoder ({type(error).__name__}: {line})") from None
     config = encoder.config
@@ -233,11 +233,11 @@ MODULES: dict[str, Callable[[Any, int], Aggregation]] = {
     "top": TopAggregation,
     "transformer": _transformer,
 }
-"""From the settings of that name, and the size of a state, to a module."""
+"""Functions that make a module from its settings and the size of a state, by the settings' name."""
 
 
 def build_aggregation(description: Mapping[str, Any], hidden: int) -> Aggregation:
-    """The module that a description names, for [CLS] states of this size, with fresh weights.
+    """Build the module of a description, for [CLS] states of size `hidden`, with fresh weights.
 
     Raises ValueError for an unknown name or parameter, or settings that do not fit the states.
     """

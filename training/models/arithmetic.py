@@ -1,4 +1,4 @@
-"""Which arithmetic a recipe's `precision` means on a device."""
+"""The arithmetic that a recipe's `precision` means on a device."""
 
 import torch
 
@@ -6,12 +6,12 @@ from keyblock.runtime.cpus import bf16_feature
 
 
 def in_bf16(precision: str, device: torch.device) -> bool:
-    """Whether matrix products are computed in bf16: `auto` takes it on GPUs, and on CPUs that multiply it in hardware."""
+    """Whether matrix products are computed in bf16; `auto` means bf16 on GPUs and on CPUs that multiply it in hardware."""
     return precision == "bf16" or (precision == "auto" and (device.type != "cpu" or bf16_feature() is not None))
 
 
 def in_words(precision: str, device: torch.device) -> str:
-    """The arithmetic, and why, as one line tells it."""
+    """One line about the arithmetic, and its reason."""
     bf16, feature = in_bf16(precision, device), bf16_feature()
     if device.type != "cpu":
         return f"{'bf16' if bf16 else 'fp32'} on {device.type}"

@@ -1,8 +1,8 @@
 """Attention for training on a CPU: batched matrix products in the input's precision, with a hand-written backward.
 
-PyTorch's fused CPU attention takes half of a whole bf16 training step in its backward alone; at the lengths trained here
-(up to 512) materialising the probabilities costs little and is several times as fast (see docs/decisions.md).
-Registered with transformers as ``keyblock_cpu``; `tests/training/models/test_attention.py` holds it to PyTorch's own.
+The backward pass of PyTorch's fused CPU attention takes half of a whole bf16 training step. At the lengths trained here (up to
+512), materialising the probabilities costs little and is several times as fast (see docs/decisions.md).
+It is registered with transformers as ``keyblock_cpu``; `tests/training/models/test_attention.py` compares it with PyTorch's own.
 """
 
 from typing import Any
@@ -34,7 +34,7 @@ class BatchedAttention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """The textbook gradients; none for bias and scale."""
+        """The textbook gradients; bias and scale have none."""
         q, k, v, probabilities = ctx.saved_tensors
         output = gradients[0].reshape(q.shape)
         of_value = torch.bmm(probabilities.transpose(1, 2), output)
@@ -54,12 +54,12 @@ def attention(
     dropout: float = 0.0,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """The function transformers calls; gives (batch, length, heads, width) and no weights.
+    """The function that transformers calls. Returns (batch, length, heads, width), and None in place of the attention weights.
 
-    Of a decoder with fewer heads of keys and values, each is that of several neighbouring heads.
+    In a decoder with fewer heads of keys and values, several neighbouring heads share each of them.
     """
     if (shared := query.shape[1] // key.shape[1]) > 1:
-        key, value = (of.repeat_interleave(shared, dim=1) for of in (key, value))
+        key, value = (tensor.repeat_interleave(shared, dim=1) for tensor in (key, value))
     scale = scaling if scaling is not None else query.shape[-1] ** -0.5
     bias = None if attention_mask is None else attention_mask.to(query.dtype)
     if dropout:

@@ -1,4 +1,4 @@
-"""Packed sequences to padded tensors, for the trainer and for scoring with PyTorch."""
+"""Pads packed sequences to tensors, for the trainer and for scoring with PyTorch."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Self
@@ -18,7 +18,7 @@ class Inputs(NamedTuple):
     attention_mask: Tensor
 
     def to(self, device: torch.device) -> Self:
-        """The same on a device."""
+        """Copy the tensors to a device."""
         return type(self)(*(tensor.to(device, non_blocking=True) for tensor in self))
 
 

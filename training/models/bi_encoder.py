@@ -1,7 +1,8 @@
-"""The ranker family that reads query and sentence apart: one encoder, mean pooling, cosine (Santos, section 3.2, equations 2 to 4).
+"""The bi-encoder family encodes query and sentence separately: one encoder, mean pooling, cosine (Santos, equations 2 to 4).
 
-A packed sequence ``[CLS] query [SEP] sentence [SEP]`` is split back into ``[CLS] query [SEP]`` and ``[CLS] sentence [SEP]``: the
-encoder reads what sentence-transformers' models were trained on, and a sentence's vector does not depend on the query.
+See Santos, section 3.2. A packed sequence ``[CLS] query [SEP] sentence [SEP]`` is split back into ``[CLS] query [SEP]`` and ``[CLS]
+sentence [SEP]``. So the encoder reads the same format as in the training of sentence-transformers' models, and a sentence's vector
+does not depend on the query.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,11 +24,11 @@ from training.models.transformer_ranker import ENCODER_WEIGHTS, TransformerRanke
 
 
 class Texts(NamedTuple):
-    """Texts as the encoder reads them.
+    """A batch of texts for the encoder.
 
     Attributes:
         ids: (batch, length), token ids with specials.
-        mask: (batch, length), 1 for real tokens, which stand in front.
+        mask: (batch, length), 1 for real tokens, which stand before padding.
     """
 
     ids: Tensor
@@ -35,14 +36,14 @@ class Texts(NamedTuple):
 
 
 class BiEncoder(TransformerRanker):
-    """Scores packed (query, sentence) sequences by the cosine of two vectors. A sequence's state is both of them, at length 1.
+    """Scores packed (query, sentence) sequences by the cosine of two vectors. A sequence's state is both vectors, of length 1.
 
     Args:
         encoder: any encoder whose output has `last_hidden_state`.
-        scale: what the cosine is multiplied by.
+        scale: the factor of the cosine.
 
     Attributes:
-        masks: how the encoder is told of padding; see Classifier.
+        masks: makes the encoder's attention mask; see TransformerRanker.
     """
 
     aggregator = None
@@ -69,7 +70,7 @@ class BiEncoder(TransformerRanker):
         *,
         scale: float,
     ) -> Self:
-        """See RankerFamily. Raises ValueError for an encoder of sentences that does not take the mean of its tokens, too."""
+        """See RankerFamily. Also raises ValueError for a sentence encoder that does not pool by the mean of its tokens."""
         if aggregator:
             raise ValueError("model bi_encoder scores by a cosine, and has no states for a learned aggregator")
         check_pooling(Path(name_or_path))
@@ -93,31 +94,31 @@ class BiEncoder(TransformerRanker):
         self.encoder.load_state_dict(load_file(Path(directory, ENCODER_WEIGHTS)))
 
     def start_from(self, directory: str | Path) -> None:
-        """See RankerModule: the encoder of any checkpoint will do."""
+        """See RankerModule: the encoder of any checkpoint can be taken over."""
         with one_clear_error(directory):
             self.load_weights(directory)
 
     def pretrained(self) -> Iterator[nn.Parameter]:
-        """The encoder's, which are all."""
+        """See RankerModule: all parameters, which are the encoder's."""
         return self.encoder.parameters()
 
     @property
     def hidden_size(self) -> int:
-        """See RankerModule: of both vectors together."""
+        """See RankerModule: the size of both vectors together."""
         return 2 * int(self.encoder.config.hidden_size)
 
     def inputs(self, sequences: Sequence[Packed], pad_id: int, document_type: int = 1) -> tuple[Tensor, ...]:
-        """See RankerModule; the types tell query from sentence, whatever the encoder makes of types."""
+        """See RankerModule; the types separate query and sentence, even if the encoder does not use types."""
         return super().inputs(sequences, pad_id, 1)
 
     def states(self, *inputs: Tensor) -> Tensor:
-        """The vectors of query and sentence side by side, (batch, 2 x hidden), in fp32; equal queries are read once."""
+        """The vectors of query and sentence side by side, (batch, 2 x hidden), in fp32; equal queries are encoded once."""
         query, sentence = split_pairs(*inputs)
         (ids, mask), places = torch.stack(query).unique(dim=1, return_inverse=True)
         return torch.cat([self.vectors(Texts(ids, mask))[places], self.vectors(sentence)], dim=1)
 
     def vectors(self, texts: Texts) -> Tensor:
-        """The mean state of each text's tokens, specials included, at length 1, in fp32: (batch, hidden)."""
+        """The mean state of each text's tokens, special tokens included, scaled to length 1, in fp32: (batch, hidden)."""
         states = self.encoder(input_ids=texts.ids, attention_mask=self.masks(texts.mask)).last_hidden_state
         with torch.autocast(states.device.type, enabled=False):
             real = texts.mask.unsqueeze(-1).float()
@@ -130,9 +131,10 @@ class BiEncoder(TransformerRanker):
 
 
 def split_pairs(ids: Tensor, types: Tensor, mask: Tensor) -> tuple[Texts, Texts]:
-    """The queries and the sentences of packed sequences, each between its own special tokens; zeros behind them.
+    """The queries and the sentences of packed sequences, each between its own special tokens; padding is zero.
 
-    The sentence begins as the sequence does. Of two special tokens between query and sentence (RoBERTa) the query keeps one.
+    A sentence begins with the sequence's first token. Of two special tokens between query and sentence (RoBERTa), the query keeps
+    one.
 
     Args:
         ids: (batch, length), token ids.
@@ -148,7 +150,7 @@ def split_pairs(ids: Tensor, types: Tensor, mask: Tensor) -> tuple[Texts, Texts]
 
 
 def _until(ids: Tensor, lengths: Tensor, place: Tensor) -> Texts:
-    """The first tokens of each row, as many as `lengths`, (batch, 1), says."""
+    """The first tokens of each row; `lengths`, (batch, 1), says how many."""
     mask = (place < lengths).long()
     longest = lengths.max()
     return Texts((ids * mask)[:, :longest], mask[:, :longest])

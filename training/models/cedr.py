@@ -1,8 +1,8 @@
-"""CEDR (MacAvaney et al. 2019): the interaction matrices of older rankers, from contextual states, beside BERT's own [CLS].
+"""CEDR (MacAvaney et al. 2019): the interaction matrices of older rankers, computed from contextual states, beside BERT's [CLS].
 
-A document's passages share the query; matrices of its passages stand side by side as one matrix of the whole document, and the
-[CLS] of the passages are averaged (section 3.3). The features here are those that such a whole matrix has: sums over its columns
-are sums over passages. Each layer, the embeddings included, is a matrix of its own.
+A document's passages share the query. Their matrices stand side by side as one matrix of the whole document, and the [CLS] of the
+passages are averaged (section 3.3). The features here equal those of the whole matrix, since sums over its columns are sums over
+passages. Each layer, the embeddings included, has a matrix of its own.
 """
 
 from abc import abstractmethod
@@ -14,20 +14,20 @@ from transformers.modeling_utils import PreTrainedModel
 from training.models.token_ranker import TokenRanker, Tokens, mean_cls
 
 MEANS = (1.0, 0.9, 0.7, 0.5, 0.3, 0.1, -0.1, -0.3, -0.5, -0.7, -0.9)  # of the kernels of KNRM; the first is an exact match
-EXACT, SOFT = 0.001, 0.1  # widths of the first, and of the others
-LEAST = 1e-6  # in KNRM's logarithms, as in the public code
-BINS, NUDGE = 11, 1e-6  # of DRMM's histograms; the last bin is for cosines of 1, and what rounding takes from them is given back
-LEAST_COUNT = 1e-5  # in DRMM's logarithms, as in the public code
+EXACT, SOFT = 0.001, 0.1  # widths of the first kernel, and of the others
+LEAST = 1e-6  # added in KNRM's logarithms, as in the public code
+BINS, EPSILON = 11, 1e-6  # bins of DRMM's histograms, the last for cosines of 1; what is added to a cosine against rounding
+LEAST_COUNT = 1e-5  # added in DRMM's logarithms, as in the public code
 TERM = 5  # width of DRMM's hidden layer
 
 
 class Cedr(TokenRanker):
-    """What the members share: a state is [CLS], which places of the query hold a token, and the same numbers of each place."""
+    """Base of the CEDR rankers. A state holds [CLS], a mask of the query's tokens, and `numbers` features of each query token."""
 
     @property
     @abstractmethod
     def numbers(self) -> int:
-        """How many there are of a query token."""
+        """How many features a query token has."""
 
     @property
     def hidden_size(self) -> int:
@@ -47,7 +47,7 @@ class Cedr(TokenRanker):
 
     @abstractmethod
     def by_query_token(self, tokens: Tokens) -> Tensor:
-        """Numbers of each place of the query, (batch, query_tokens, numbers)."""
+        """The features of each query token, (batch, query_tokens, numbers)."""
 
     @abstractmethod
     def logits(self, cls: Tensor, passages: Tensor, real: Tensor) -> Tensor:
@@ -55,8 +55,8 @@ class Cedr(TokenRanker):
 
         Args:
             cls: (docs, hidden), the mean of the passages' [CLS].
-            passages: (docs, passages, query_tokens, numbers); 0 in a passage that is padding.
-            real: (docs, query_tokens, 1), 1 where the query has a token, 0 elsewhere.
+            passages: (docs, passages, query_tokens, numbers); padding passages are 0.
+            real: (docs, query_tokens, 1), 1 for the query's tokens, 0 for padding.
         """
 
 
@@ -79,13 +79,13 @@ class Kernels(nn.Module):
         real = passage[:, None, None].to(cosines.dtype)
         means, scale = self.get_buffer("means").unbind(), self.get_buffer("scale").unbind()
         kernels = [(-(cosines - mean).square() * by).exp().mul(real).sum(-1) for mean, by in zip(means, scale, strict=True)]
-        return torch.stack(kernels, dim=-1)  # kernel by kernel: all at once would take eleven times the matrix's memory
+        return torch.stack(kernels, dim=-1)  # one by one: all kernels at once would need eleven times the matrix's memory
 
 
 class CedrKnrm(Cedr):
-    """CEDR-KNRM: see `training.declarations.CedrKnrmFamily`. Of a query token there are its soft term frequencies.
+    """CEDR-KNRM: see `training.declarations.CedrKnrmFamily`. The features of a query token are its soft term frequencies.
 
-    Their logarithms are not scaled, as in CEDR's public code; K-NRM's multiplies them by 0.01. A fresh head's logits are large.
+    As in CEDR's public code, their logarithms are not scaled (K-NRM's multiplies them by 0.01). A fresh head's logits are large.
     """
 
     def __init__(self, encoder: PreTrainedModel, query_tokens: int) -> None:
@@ -103,17 +103,17 @@ class CedrKnrm(Cedr):
         return self.kernels(tokens.cosines(), tokens.passage).transpose(1, 2).flatten(2)
 
     def logits(self, cls: Tensor, passages: Tensor, real: Tensor) -> Tensor:
-        """See Cedr: logarithms of the document's soft term frequencies, summed over the query (KNRM, equation 2)."""
+        """See Cedr: the logarithms of the document's soft term frequencies are summed over the query (KNRM, equation 2)."""
         logs = (passages.sum(1) + LEAST).log() * real
         logit: Tensor = self.head(torch.cat([cls, logs.sum(1)], dim=1)).squeeze(-1)
         return logit
 
 
 class CedrDrmm(Cedr):
-    """CEDR-DRMM: see `training.declarations.CedrDrmmFamily`. Of a query token there is a histogram of its cosines in each layer.
+    """CEDR-DRMM: see `training.declarations.CedrDrmmFamily`. The features of a query token are histograms of its cosines by layer.
 
-    Counting has no gradient, in the original as here: the encoder learns through [CLS] alone. The public code adds up the scores of
-    the query's padding, too; here only those of its tokens.
+    Counting has no gradient, as in the original, so that the encoder learns through [CLS] alone. The public code also sums the
+    scores of the query's padding; here only tokens count.
     """
 
     def __init__(self, encoder: PreTrainedModel, query_tokens: int) -> None:
@@ -131,22 +131,22 @@ class CedrDrmm(Cedr):
         return histograms(tokens.cosines(), tokens.passage).transpose(1, 2).flatten(2)
 
     def logits(self, cls: Tensor, passages: Tensor, real: Tensor) -> Tensor:
-        """See Cedr: the score of a term reads the logarithms of its counts in the document, beside [CLS]; terms are added up."""
+        """See Cedr: each term is scored by the logarithms of its counts in the document and by [CLS]; the scores are summed."""
         logs = (passages.sum(1) + LEAST_COUNT).log()
-        beside = cls.unsqueeze(1).expand(-1, self.query_tokens, -1)
-        terms: Tensor = self.term(torch.cat([logs, beside], dim=-1))
+        repeated = cls.unsqueeze(1).expand(-1, self.query_tokens, -1)
+        terms: Tensor = self.term(torch.cat([logs, repeated], dim=-1))
         return (terms * real).sum((1, 2))
 
 
 def histograms(cosines: Tensor, passage: Tensor) -> Tensor:
-    """How many cosines of each row are in each of BINS bins from -1 to 1 (DRMM, Guo et al. 2016, section 3.2).
+    """The number of cosines of each row in each of BINS bins from -1 to 1 (DRMM, Guo et al. 2016, section 3.2).
 
     Args:
         cosines: (batch, channels, query_tokens, length).
         passage: (batch, length) bool, the tokens that count.
 
     Returns:
-        (batch, channels, query_tokens, BINS); bin b holds cosines from ``-1 + b / 5`` on, the last one only those of 1.
+        (batch, channels, query_tokens, BINS); bin b begins at ``-1 + b / 5``, and the last bin holds only cosines of 1.
     """
-    places = ((cosines + 1 + NUDGE) * ((BINS - 1) / 2)).floor()
+    places = ((cosines + 1 + EPSILON) * ((BINS - 1) / 2)).floor()
     return torch.stack([((places == bin) & passage[:, None, None]).sum(-1) for bin in range(BINS)], dim=-1).float()

@@ -1,4 +1,4 @@
-"""Resumable checkpoints: the model in its own directory, the state of what trains it beside it, replaced as one."""
+"""Resumable checkpoints: a directory of the model and of the training state, replaced as one."""
 
 import os
 import pickle
@@ -18,21 +18,21 @@ DAMAGE = (OSError, EOFError, KeyError, ValueError, RuntimeError, pickle.Unpickli
 
 
 class CheckpointError(ValueError):
-    """A run has no checkpoint, a damaged one, or no room for one; one line that names it."""
+    """A run has no checkpoint, a damaged one, or no room for one; the message is one line that names it."""
 
 
 class Stateful(Protocol):
-    """What a checkpoint keeps beside the model: an optimizer, a schedule, early stopping."""
+    """A part of a checkpoint beside the model: an optimizer, a schedule, early stopping."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Tensors and plain values."""
+        """The state as tensors and plain values."""
 
     def load_state_dict(self, state_dict: dict[str, Any], /) -> Any:
-        """Take up what `state_dict` gave."""
+        """Restore the state that `state_dict` gave."""
 
 
 def latest(run: Path) -> Path:
-    """The directory of the last whole checkpoint. Raises CheckpointError when the run has none."""
+    """The directory of the last complete checkpoint. Raises CheckpointError if the run has none."""
     found = _whole(run / LAST)
     if found is None:
         raise CheckpointError(f"{run}: has no checkpoint; keyblock-train writes one every checkpoint_every steps")
@@ -40,22 +40,22 @@ def latest(run: Path) -> Path:
 
 
 def has_checkpoint(run: Path) -> bool:
-    """Whether a run has a checkpoint to go on from."""
+    """Whether a run has a checkpoint to continue from."""
     return _whole(run / LAST) is not None
 
 
 def chosen(run: Path) -> Path:
-    """The directory of the model that a run gives: the best on dev where early stopping kept one, else the last.
+    """The directory of a run's final model: the best on dev if early stopping kept one, else the last.
 
-    Raises CheckpointError when the run has none.
+    Raises CheckpointError if the run has none.
     """
     return _whole(run / BEST) or latest(run)
 
 
 def save_state(run: Path, model: RankerModule, parts: Mapping[str, Stateful], step: int) -> None:
-    """Replace RUN/checkpoint; a crash at any moment leaves the old or the new one whole.
+    """Replace RUN/checkpoint; a crash at any moment leaves the old or the new checkpoint complete.
 
-    Raises CheckpointError when it cannot be written: the one before stays.
+    Raises CheckpointError if it cannot be written; the old checkpoint stays.
     """
 
     def write(fresh: Path) -> None:
@@ -66,12 +66,12 @@ def save_state(run: Path, model: RankerModule, parts: Mapping[str, Stateful], st
 
 
 def save_best(run: Path, model: RankerModule) -> None:
-    """Replace RUN/best, the model alone, as `save_state` replaces the checkpoint. Raises CheckpointError likewise."""
+    """Replace RUN/best, which holds the model alone, as `save_state` replaces the checkpoint. Raises CheckpointError likewise."""
     _replace(run / BEST, lambda fresh: _write_model(run, model, fresh))
 
 
 def load_state(run: Path, model: RankerModule, parts: Mapping[str, Stateful]) -> int:
-    """Load the last checkpoint into its arguments and give its step; 0 when there is none. Raises CheckpointError for damage."""
+    """Load the last checkpoint into `model` and `parts`. Returns its step, 0 without one. Raises CheckpointError for damage."""
     checkpoint = _whole(run / LAST)
     if checkpoint is None:
         return 0
@@ -86,7 +86,7 @@ def load_state(run: Path, model: RankerModule, parts: Mapping[str, Stateful]) ->
 
 
 def _whole(directory: Path) -> Path | None:
-    """The directory, or what a crash between the two replacements of a save left of it."""
+    """The directory, or its .old copy if a crash interrupted a save; None without both."""
     return next((path for path in (directory, directory.with_suffix(".old")) if path.is_dir()), None)
 
 
@@ -100,8 +100,8 @@ def _replace(directory: Path, write: Callable[[Path], None]) -> None:
             shutil.rmtree(old, ignore_errors=True)
             os.replace(directory, old)
         os.replace(fresh, directory)
-    except (OSError, RuntimeError, SafetensorError) as error:  # PyTorch and safetensors say of a full disk what they like
-        shutil.rmtree(fresh, ignore_errors=True)  # half a checkpoint only takes room
+    except (OSError, RuntimeError, SafetensorError) as error:  # PyTorch and safetensors raise various errors for a full disk
+        shutil.rmtree(fresh, ignore_errors=True)  # an incomplete checkpoint is of no use
         raise CheckpointError(f"{directory}: could not be written, what was there stays; is the disk full? ({error})") from None
     shutil.rmtree(old, ignore_errors=True)
 

@@ -1,9 +1,9 @@
 """The fast student of IDCM (ESM; Hofstätter et al., SIGIR 2021): word vectors, one convolution, kernel pooling.
 
-CK is Conv-KNRM (Dai et al., WSDM 2018) with one window: each token's vector is mixed with those behind it, query and passage are
-compared by cosines, and eleven kernels count how many tokens of the passage are how near to each token of the query (K-NRM, Xiong
-et al., SIGIR 2017). Kernels and their widths are those of the code of IDCM's authors; it reads BERT's whole
-embedding layer, and this the word vectors alone, which know no places.
+CK is Conv-KNRM (Dai et al., WSDM 2018) with one window. A convolution mixes each token's vector with those of the next tokens,
+query and passage are compared by cosines, and eleven kernels softly count the passage's tokens by their cosine with each query
+token (K-NRM, Xiong et al., SIGIR 2017). Kernels and widths are those of the code of IDCM's authors. Their code reads BERT's whole
+embedding layer; this one reads the word vectors alone, without positions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,19 +16,19 @@ from torch.nn import functional as F
 from keyblock.packing import Packed
 from training.models.word_vectors import WordTable
 
-CENTRES = (1.0, 0.9, 0.7, 0.5, 0.3, 0.1, -0.1, -0.3, -0.5, -0.7, -0.9)  # of the kernels, cosines
-WIDTH = 0.1  # sigma of each
-LEAST = 1e-4  # of a soft count whose logarithm is taken
+CENTRES = (1.0, 0.9, 0.7, 0.5, 0.3, 0.1, -0.1, -0.3, -0.5, -0.7, -0.9)  # cosines at the centres of the kernels
+WIDTH = 0.1  # sigma of each kernel
+LEAST = 1e-4  # lower bound of a soft count, before its logarithm
 
 
 class Ck(WordTable):
-    """Scores packed (query, passage) sequences by how near their tokens are to each other; a state is the eleven pooled kernels.
+    """Scores packed (query, passage) sequences by the cosines of their tokens; a state holds the eleven pooled kernels.
 
     Args:
-        table: shape (vocabulary, size), of the words.
-        window: tokens that the convolution sees at once.
-        filters: of the convolution.
-        trainable: whether the vectors are trained.
+        table: the word vectors, shape (vocabulary, size).
+        window: tokens in a window of the convolution.
+        filters: filters of the convolution.
+        trainable: whether the word vectors are trained.
     """
 
     family: Mapping[str, Any] = {"name": "ck"}
@@ -57,16 +57,16 @@ class Ck(WordTable):
         query, passage = text_masks(token_type_ids, attention_mask)
         longest = query.sum(1).max() + 1  # with [CLS] in front
         vectors = self.table(input_ids)
-        asked = self._mixed(vectors[:, :longest], query[:, :longest])
+        query_vectors = self._mixed(vectors[:, :longest], query[:, :longest])
         with torch.autocast(vectors.device.type, enabled=False):
-            cosines = asked.float() @ self._mixed(vectors, passage).float().transpose(1, 2)  # (B, Q, L)
+            cosines = query_vectors.float() @ self._mixed(vectors, passage).float().transpose(1, 2)  # (B, Q, L)
             return pooled(cosines, query[:, :longest], passage, self.scale)
 
     def _mixed(self, vectors: Tensor, real: Tensor) -> Tensor:
-        """Unit vectors (B, L, filters) of real tokens and those behind them, from word vectors (B, L, size)."""
+        """Unit vectors (B, L, filters) of real tokens mixed with the next ones, from word vectors (B, L, size)."""
         behind = self.convolution.kernel_size[0] - 1
-        shown = F.pad((vectors * real.unsqueeze(-1)).transpose(1, 2), (0, behind))  # (B, size, L + behind)
-        return F.normalize(self.convolution(shown).relu().transpose(1, 2), dim=-1)
+        padded = F.pad((vectors * real.unsqueeze(-1)).transpose(1, 2), (0, behind))  # (B, size, L + behind)
+        return F.normalize(self.convolution(padded).relu().transpose(1, 2), dim=-1)
 
     def scores(self, states: Tensor) -> Tensor:
         """Logits of shape (...,) from states (..., 11), in fp32."""
@@ -75,10 +75,10 @@ class Ck(WordTable):
 
 
 def text_masks(types: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Where the query's and the passage's own tokens stand, two bools of shape (batch, length), without [CLS] and both [SEP].
+    """Masks of the query's and of the passage's tokens, bool, shape (batch, length) each, without [CLS] and both [SEP].
 
     Args:
-        types: (batch, length), 0 for ``[CLS] query [SEP]``, and above for ``passage [SEP]``.
+        types: (batch, length), 0 for ``[CLS] query [SEP]``, greater for ``passage [SEP]``.
         mask: (batch, length), 1 for real tokens; padding stands behind them.
     """
     real = mask > 0
@@ -89,17 +89,17 @@ def text_masks(types: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _followed(part: Tensor) -> Tensor:
-    """Whether the next position belongs to the same part, (batch, length): the last one of each is a [SEP]."""
+    """Whether the next position belongs to the same part, (batch, length); the last position of a part is a [SEP]."""
     return F.pad(part[:, 1:], (0, 1))
 
 
 def pooled(cosines: Tensor, query: Tensor, passage: Tensor, scale: Tensor) -> Tensor:
-    """Of each kernel the sum over the query's tokens of the logarithm of how many tokens of the passage are that near, (batch, 11).
+    """The pooled kernels, (batch, 11): the logarithms of each kernel's soft counts, summed over the query's tokens.
 
     Args:
         cosines: (batch, query length, passage length).
-        query: (batch, query length) bool, which of its tokens count.
-        passage: (batch, passage length) bool, which of its tokens count.
+        query: (batch, query length) bool, the query's tokens that count.
+        passage: (batch, passage length) bool, the passage's tokens that count.
         scale: (11,), a factor of each kernel's counts.
     """
     centres = torch.tensor(CENTRES, dtype=cosines.dtype, device=cosines.device)

@@ -1,7 +1,7 @@
-"""The ranker family of models that others trained: a Hugging Face checkpoint for sequence classification, head and all.
+"""The family of published rerankers: a Hugging Face checkpoint for sequence classification, with its head.
 
-Each architecture's head is transformers' own code, so that a model is exported, trained on and measured as its authors made it. A
-checkpoint of two labels says by their difference how relevant a document is: the softmax of two logits is the sigmoid of that.
+The head is transformers' own code for the architecture, so that a model is exported, trained further and measured as its authors
+made it. With two labels, the difference of their logits is the score: the softmax of two logits is the sigmoid of the difference.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,13 +26,13 @@ from training.models.transformer_ranker import (
 
 
 class Classifier(TransformerRanker):
-    """Scores packed sequences by a checkpoint with a head of one label, or of two, of which the second is "relevant".
+    """Scores packed sequences by a checkpoint whose head has one label, or two with "relevant" as the second.
 
     Args:
         module: the checkpoint's model.
 
     Attributes:
-        final: the head's last layer; what it reads is a sequence's state.
+        final: the head's last layer; its input is a sequence's state.
     """
 
     family: Mapping[str, Any] = {"name": "classifier"}
@@ -52,9 +52,9 @@ class Classifier(TransformerRanker):
 
     @property
     def final(self) -> nn.Linear:
-        """See the class."""
+        """The head's last layer."""
         layer = self.module.get_submodule(self._final_name)
-        assert isinstance(layer, nn.Linear)  # noqa: S101  # final_layer found it so
+        assert isinstance(layer, nn.Linear)  # noqa: S101  # final_layer has checked it
         return layer
 
     @classmethod
@@ -65,7 +65,7 @@ class Classifier(TransformerRanker):
         attention: str = "sdpa",
         aggregator: Mapping[str, Any] | None = None,
     ) -> Self:
-        """See RankerFamily: the checkpoint's own head, or a fresh one of one label where it has none."""
+        """See RankerFamily: with the checkpoint's own head, or a fresh one of one label if it has none."""
         if aggregator:
             raise ValueError("model classifier scores by its own head, and has no states for a learned aggregator")
         with one_clear_error(name_or_path):
@@ -94,20 +94,20 @@ class Classifier(TransformerRanker):
             self.take(load_file(Path(directory) / ENCODER_WEIGHTS))
 
     def take(self, weights: Mapping[str, Tensor]) -> None:
-        """Take over weights by their names in the checkpoint. Raises RuntimeError for those of another architecture."""
+        """Take over weights by their names in the checkpoint. Raises RuntimeError for weights of another architecture."""
         wrong = self.module.load_state_dict(weights, strict=False)
         tied = set(getattr(self.module, "all_tied_weights_keys", ()))
         if missing := [*wrong.unexpected_keys, *(name for name in wrong.missing_keys if name not in tied)]:
             raise RuntimeError(f"weights do not fit: {', '.join(missing[:3])}")
 
     def pretrained(self) -> Iterator[nn.Parameter]:
-        """All but the head's last layer."""
+        """See RankerModule: all parameters but those of the head's last layer."""
         last = {id(parameter) for parameter in self.final.parameters()}
         return (parameter for parameter in self.module.parameters() if id(parameter) not in last)
 
     @property
     def graph_inputs(self) -> tuple[str, ...]:
-        """See RankerModule: without type ids where the model has one type of segment."""
+        """See RankerModule: without type ids if the model has one type of segment."""
         return self.INPUTS if self.typed else (self.INPUTS[0], self.INPUTS[2])
 
     @property
@@ -116,7 +116,7 @@ class Classifier(TransformerRanker):
         return self.final.in_features
 
     def states(self, *inputs: Tensor) -> Tensor:
-        """What the head's last layer reads: (batch, hidden), in fp32, from three (batch, length) integer tensors."""
+        """The input of the head's last layer: (batch, hidden), in fp32, from three (batch, length) integer tensors."""
         read: list[Tensor] = []
         hooks = [
             self.final.register_forward_pre_hook(lambda _, given: read.append(given[0])),
@@ -130,18 +130,18 @@ class Classifier(TransformerRanker):
         return read[0].float()
 
     def _with_masks(self, _: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The encoder's arguments, its mask as `masks` has it: a head that takes a mean reads the mask as it was."""
+        """The encoder's arguments with the mask that `masks` makes; a head that takes a mean still reads the original mask."""
         return given, named | {"attention_mask": self.masks(named["attention_mask"])}
 
     def scores(self, states: Tensor) -> Tensor:
-        """Logits of shape (...,) from states (..., hidden), in fp32; of two labels the difference."""
+        """Logits of shape (...,) from states (..., hidden), in fp32; with two labels their difference."""
         with torch.autocast(states.device.type, enabled=False):
             logits: Tensor = self.final(states.float())
         return logits.squeeze(-1) if logits.shape[-1] == 1 else logits[..., 1] - logits[..., 0]
 
 
 def final_layer(module: PreTrainedModel) -> str:
-    """The name of the layer that gives the labels. Raises ValueError for a module without one, or one of more than two labels."""
+    """The name of the layer that gives the labels. Raises ValueError for a module without one, or with more than two labels."""
     labels = module.config.num_labels
     if labels not in (1, 2):
         raise ValueError(f"has {labels} labels; a reranker has one, or two of which the second is 'relevant'")

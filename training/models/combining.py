@@ -1,4 +1,4 @@
-"""Rankers that make a document's logit of its passages' states by themselves, without a learned aggregator of the recipe's."""
+"""Base of rankers that compute a document's logit from its passages' states without the recipe's learned aggregator."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -11,12 +11,12 @@ from training.models.ranker_module import RankerModule
 
 
 class Combining(RankerModule):
-    """What these families share: states are rows of features, whatever else the model is made of."""
+    """Base class of these families. A state is a row of features."""
 
     aggregator = None
 
     def inputs(self, sequences: Sequence[Packed], pad_id: int, document_type: int = 1) -> tuple[Tensor, ...]:
-        """See RankerModule; the types tell passage from query even where the encoder has one type only."""
+        """See RankerModule; the types separate query and passage, even if the encoder has one type only."""
         return super().inputs(sequences, pad_id, 1)
 
     @property
@@ -25,10 +25,10 @@ class Combining(RankerModule):
         return True
 
     def scores(self, states: Tensor) -> Tensor:
-        """Logits of shape (...,) from features (..., width): each as the only passage of its document."""
-        alone = states.reshape(-1, 1, states.shape[-1])
-        mask = torch.ones(alone.shape[:2], dtype=torch.bool, device=states.device)
-        return self.combine(alone, mask).reshape(states.shape[:-1])
+        """Logits of shape (...,) from features (..., width), each as the only passage of a document."""
+        documents = states.reshape(-1, 1, states.shape[-1])
+        mask = torch.ones(documents.shape[:2], dtype=torch.bool, device=states.device)
+        return self.combine(documents, mask).reshape(states.shape[:-1])
 
     def combine(self, states: Tensor, mask: Tensor) -> Tensor:
         """See RankerModule."""

@@ -1,7 +1,7 @@
 """The ranker: a Hugging Face encoder and one linear layer on [CLS] (KeyB section 4.1, step 4), or on another pooled state.
 
-For PARADE a learned module between them makes one state of a document's passages (KeyB section 4.2). With a long encoder and one
-sequence a document it is LongP (Boytsov et al. 2022, section 3.2).
+For PARADE a learned module between encoder and layer combines the states of a document's passages (KeyB section 4.2). With a long
+encoder and one sequence for each document it is LongP (Boytsov et al. 2022, section 3.2).
 """
 
 import inspect
@@ -42,12 +42,12 @@ class CrossEncoder(TransformerRanker):
     """Scores packed (query, blocks) sequences.
 
     Args:
-        encoder: any encoder or decoder whose output has `last_hidden_state`; for pooling by [CLS], with that first.
-        aggregator: makes one state of a document's passages, for a pipeline whose aggregator is ``states``.
-        marker: marks the tokens that answer; none: it ranks alone.
-        settings: the family's; none: its defaults. `marks` says nothing here.
+        encoder: any encoder or decoder whose output has `last_hidden_state`; for pooling by [CLS], with [CLS] as first token.
+        aggregator: combines the states of a document's passages, for a pipeline whose aggregator is ``states``.
+        marker: marks the tokens that answer; None: the model only ranks.
+        settings: the family's settings, without `marks`, which `marker` decides; None: the defaults.
 
-    Raises ValueError for settings that the encoder has no place for.
+    Raises ValueError for settings that the encoder does not support.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class CrossEncoder(TransformerRanker):
     ) -> Self:
         """See RankerFamily; the settings are those of CrossEncoderFamily.
 
-        Dropout costs a third of a CPU step's speed, and these runs stop long before they overfit.
+        Dropout takes a third of a CPU step's speed, and these runs stop long before they overfit: 0 is the default.
         """
         family, encoder = CrossEncoderFamily.read(settings), read_backbone(name_or_path, dropout, attention, shape)
         size = encoder.config.hidden_size
@@ -110,13 +110,13 @@ class CrossEncoder(TransformerRanker):
                 description = json.loads(described.read_text(encoding="utf-8"))
                 aggregator = build_aggregation(description, encoder.config.hidden_size)
             family = read_family(Path(directory, FAMILY_FILE))
-            settings = family if isinstance(family, CrossEncoderFamily) else None  # of a family around this one
+            settings = family if isinstance(family, CrossEncoderFamily) else None  # else a family that contains a cross-encoder
             model = cls(encoder, aggregator, Marker.load(Path(directory)), settings)
             model.load_weights(directory, encoder=False)
             return model.eval()
 
     def save_weights(self, directory: str | Path) -> None:
-        """Write config.json, model.safetensors (the encoder) and head.safetensors; of a marker and an aggregator theirs."""
+        """Write config.json, model.safetensors (the encoder), head.safetensors, and the files of marker and aggregator, if any."""
         directory = Path(directory)
         self.encoder.save_pretrained(directory)
         save_file(self.head.state_dict(), directory / HEAD_FILE)
@@ -127,7 +127,7 @@ class CrossEncoder(TransformerRanker):
             save_file(self.aggregator.state_dict(), directory / AGGREGATOR_WEIGHTS)
 
     def load_weights(self, directory: str | Path, encoder: bool = True) -> None:
-        """See RankerModule; without the encoder where that is loaded already."""
+        """See RankerModule; without the encoder if it is loaded already."""
         directory = Path(directory)
         if encoder:
             self.encoder.load_state_dict(load_file(directory / ENCODER_WEIGHTS))
@@ -137,9 +137,9 @@ class CrossEncoder(TransformerRanker):
             self.aggregator.load_state_dict(load_file(directory / AGGREGATOR_WEIGHTS))
 
     def start_from(self, directory: str | Path) -> None:
-        """Take over another checkpoint's encoder and head, and its marker and aggregator where both have the same one.
+        """Take over another checkpoint's encoder and head, and its marker and aggregator if they are of the same kind.
 
-        An aggregator or marker of another kind stays fresh. Raises ValueError when the encoders differ.
+        An aggregator or marker of another kind stays fresh. Raises ValueError if the encoders differ.
         """
         directory = Path(directory)
         with one_clear_error(directory):
@@ -153,20 +153,20 @@ class CrossEncoder(TransformerRanker):
                     self.aggregator.load_state_dict(load_file(directory / AGGREGATOR_WEIGHTS))
 
     def take_encoder(self, weights: Mapping[str, Tensor]) -> None:
-        """Take over an encoder's weights; one with fewer positions or more layers is reshaped as this model's own was.
+        """Take over an encoder's weights. An encoder with fewer positions or more layers is reshaped as this model's own was.
 
-        Raises RuntimeError for those of another architecture.
+        Raises RuntimeError for weights of another architecture.
         """
         self.encoder.load_state_dict(fitted(weights, self.encoder, self.shape))
 
     def _take_marker(self, directory: Path) -> None:
-        """The checkpoint's marker, where both have one of the same size."""
+        """Take over the checkpoint's marker if both models have one of the same size."""
         theirs = Marker.load(directory)
         if self.marker is not None and theirs is not None and theirs.inner.weight.shape == self.marker.inner.weight.shape:
             self.marker.load_state_dict(theirs.state_dict())
 
     def pretrained(self) -> Iterator[nn.Parameter]:
-        """The encoder's, and an aggregator's that come from one."""
+        """See RankerModule: the encoder's parameters, and the pretrained ones of an aggregator."""
         yield from self.encoder.parameters()
         if self.aggregator is not None:
             yield from self.aggregator.pretrained
@@ -177,12 +177,12 @@ class CrossEncoder(TransformerRanker):
         return int(self.encoder.config.hidden_size)
 
     def inputs(self, sequences: Sequence[Packed], pad_id: int, document_type: int = 1) -> tuple[Tensor, ...]:
-        """See RankerModule; where attention asks which tokens are the query's, types tell, whether the encoder has them or not."""
-        asked = self.settings.global_query or self.settings.query_directed
-        return super().inputs(sequences, pad_id, 1 if asked else document_type)
+        """See RankerModule; if attention depends on the query's tokens, types mark them, even for an encoder without types."""
+        needs_types = self.settings.global_query or self.settings.query_directed
+        return super().inputs(sequences, pad_id, 1 if needs_types else document_type)
 
     def named(self, *inputs: Tensor) -> dict[str, Tensor]:
-        """See TransformerRanker; with what says which tokens see which."""
+        """See TransformerRanker; with the masks that say which tokens attend to which."""
         input_ids, types, mask = inputs
         named = super().named(input_ids, types, self.masks(mask))
         if self.settings.query_directed:
@@ -198,7 +198,7 @@ class CrossEncoder(TransformerRanker):
         return self.pool(self.encoder(**self.named(*inputs)).last_hidden_state.float(), inputs[2])
 
     def marked(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Pooled states (batch, hidden) and the logits of tokens (batch, length), in fp32, in one pass; padding's mean nothing.
+        """Pooled states (batch, hidden) and the logits of tokens (batch, length), in fp32, in one pass; ignore those of padding.
 
         Raises ValueError for a model without a marker.
         """
@@ -210,23 +210,23 @@ class CrossEncoder(TransformerRanker):
         return states, marks
 
     def read(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Pooled states (batch, hidden), and those that the last layer reads of the tokens (batch, length, hidden), in fp32."""
+        """Pooled states (batch, hidden), and the tokens' states before the last layer (batch, length, hidden), in fp32."""
         output = self.encoder(**self.named(*inputs), output_hidden_states=True)
         return self.pool(output.last_hidden_state.float(), inputs[2]), output.hidden_states[-2].float()
 
     def scores(self, states: Tensor) -> Tensor:
-        """Logits of shape (...,) from states (..., hidden): in fp32, since eight bits of a logit leave ties that nobody meant."""
+        """Logits of shape (...,) from states (..., hidden), in fp32: the eight bits of a bf16 logit would cause ties."""
         with torch.autocast(states.device.type, enabled=False):
             return self.head(states.float()).squeeze(-1)
 
 
 def _has_global_attention(encoder: PreTrainedModel) -> bool:
-    """Whether its tokens see their neighbours alone, but for those that are said to be global (Longformer)."""
+    """Whether tokens attend only to neighbours and to tokens marked as global (Longformer)."""
     return "global_attention_mask" in inspect.signature(encoder.forward).parameters
 
 
 def _check(settings: CrossEncoderFamily, encoder: PreTrainedModel) -> None:
-    """Raise ValueError for attention that the encoder does not have."""
+    """Raise ValueError for attention that the encoder does not support."""
     kind = encoder.config.model_type
     if settings.global_query and not _has_global_attention(encoder):
         raise ValueError(f"model.global_query: a {kind} has no global attention, Longformer has; leave it out")
@@ -235,18 +235,18 @@ def _check(settings: CrossEncoderFamily, encoder: PreTrainedModel) -> None:
 
 
 def _plain(config: PretrainedConfig) -> PretrainedConfig:
-    """The configuration without what would make scores depend on padding, or keep what nobody reads."""
+    """The configuration without sparse attention, which makes scores depend on padding, and without a decoder's unused cache."""
     if getattr(config, "attention_type", None) == "block_sparse":
-        config.attention_type = "original_full"  # BigBird draws its blocks by the padded length; short texts it reads in full
+        config.attention_type = "original_full"  # BigBird draws its blocks by the padded length; it reads short texts in full
     if getattr(config, "use_cache", False):
-        config.use_cache = False  # of a decoder, for words to come
+        config.use_cache = False  # a decoder's cache for further tokens
     return config
 
 
 def read_backbone(name_or_path: str, dropout: float, attention: str, shape: EncoderShape | None = None) -> PreTrainedModel:
-    """A pretrained encoder with this dropout, plain as `_plain` says, and of this shape.
+    """A pretrained encoder with this dropout and shape, changed as `_plain` says.
 
-    Raises ValueError in one line that names it when there is none, and as `reshape` does.
+    Raises ValueError in one line that names the encoder if it cannot be read, and as `reshape` does.
     """
     with one_clear_error(name_or_path):
         config = _plain(without_dropout(AutoConfig.from_pretrained(name_or_path), dropout))
@@ -256,13 +256,13 @@ def read_backbone(name_or_path: str, dropout: float, attention: str, shape: Enco
 
 
 def read_encoder(name_or_path: str, attention: str, **options: object) -> PreTrainedModel:
-    """The encoder alone: a pooler, where the architecture has one, is neither used nor kept."""
+    """The encoder, without the pooler that some architectures have."""
 
     def load(attention: str) -> PreTrainedModel:
-        given = {"attn_implementation": attention, "dtype": torch.float32, **options}
+        arguments = {"attn_implementation": attention, "dtype": torch.float32, **options}
         try:
-            return AutoModel.from_pretrained(name_or_path, add_pooling_layer=False, **given)
+            return AutoModel.from_pretrained(name_or_path, add_pooling_layer=False, **arguments)
         except TypeError:  # architectures without a pooler do not know the option
-            return AutoModel.from_pretrained(name_or_path, **given)
+            return AutoModel.from_pretrained(name_or_path, **arguments)
 
     return with_attention(attention, load)

@@ -1,9 +1,9 @@
-"""Query-directed attention: a document's tokens see their neighbours, and the query sees and is seen by all.
+"""Query-directed attention: a document's tokens attend to their neighbours; the query attends to all, and all attend to it.
 
 QDS-Transformer (Jiang et al. 2020, "Long Document Ranking with Query-Directed Sparse Transformer", section 3) gives its attention
-four parts: a local window, [CLS], the query's tokens, and a token in front of each sentence; the last three are global. There each
-sentence gets a token of its own, [SOS]; here its first token takes that part, so that sequences are those of every other ranker.
-The mask says so to an encoder with full attention: it shows what the pattern does to quality, and saves no time.
+four parts: a local window, [CLS], the query's tokens, and a token in front of each sentence; the last three are global. In the
+paper each sentence gets a token of its own, [SOS]. Here the sentence's first token has that role, so that sequences are the same as
+for other rankers. The pattern is a mask for an encoder with full attention: it shows the effect on quality, and saves no time.
 """
 
 import torch
@@ -12,16 +12,21 @@ from torch import Tensor
 from training.declarations import QueryDirected
 
 FULL = ("albert", "bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta")
-"""Encoders, by transformers' names, whose layers all take one mask of pairs of tokens."""
+"""Encoders, by transformers' names, whose layers all accept one mask over pairs of tokens."""
 
 
 def query_tokens(types: Tensor, mask: Tensor) -> Tensor:
-    """[CLS], the query and its separators: (batch, length), bool, from (batch, length) segment types and mask of real tokens."""
+    """A mask of [CLS], the query and its separators: (batch, length), bool.
+
+    Args:
+        types: (batch, length), segment types; 0 for the query's.
+        mask: (batch, length), not 0 for real tokens.
+    """
     return (types == 0) & (mask != 0)
 
 
 def sentence_starts(input_ids: Tensor, types: Tensor, ends: tuple[int, ...]) -> Tensor:
-    """The document's first token and those behind the end of a sentence: (batch, length), bool; none where no end is known.
+    """A mask of the document's first token and of those after the end of a sentence: (batch, length), bool; empty without `ends`.
 
     Args:
         input_ids: (batch, length).
@@ -36,13 +41,15 @@ def sentence_starts(input_ids: Tensor, types: Tensor, ends: tuple[int, ...]) -> 
 
 
 def directed_mask(pattern: QueryDirected, input_ids: Tensor, types: Tensor, mask: Tensor) -> Tensor:
-    """What is added to the scores of attention: (batch, 1, length, length) in fp32, 0 where the row's token sees the column's.
+    """The mask added to attention scores: (batch, 1, length, length) in fp32, 0 where the row's token attends to the column's.
 
-    Every token sees itself, so that padding, which nobody reads, has something to see.
+    Every token attends to itself, so that padding has something to attend to.
 
     Args:
-        pattern: the window, and what ends a sentence.
-        input_ids, types, mask: (batch, length) integers each; of types, 1 is the document's.
+        pattern: the window, and the tokens that end a sentence.
+        input_ids: (batch, length), token ids.
+        types: (batch, length), 1 for the document's tokens.
+        mask: (batch, length), not 0 for real tokens.
     """
     places = torch.arange(mask.shape[1], device=mask.device)
     distance = (places[:, None] - places).abs()  # (length, length)

@@ -1,4 +1,4 @@
-"""The ranker families: which module a recipe's `model` and a checkpoint name. A family is one module here and one line below."""
+"""The ranker families: the module for each name in a recipe's `model` or a checkpoint. A new family needs one line below."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,19 +19,19 @@ from training.models.tkl import Tkl
 
 
 class RankerFamily(Protocol):
-    """What a family's module class does."""
+    """The interface of a family's module class."""
 
     def from_backbone(self, *arguments: Any, **parameters: Any) -> RankerModule:
-        """A model with fresh weights on a pretrained encoder. Raises ValueError when there is none, or a part does not fit it.
+        """A model with fresh weights on a pretrained encoder. Raises ValueError if there is none, or a part does not fit it.
 
         Args:
             arguments: the encoder's hub name or local path; its dropout; its attention implementation; the description of a
                 learned aggregator, or None.
-            parameters: the family's own; of one that `reshapes` also `shape`, how the encoder is cut or lengthened.
+            parameters: the family's own parameters; for a family that `reshapes` also `shape`, an EncoderShape.
         """
 
     def load(self, *arguments: Any, **named: Any) -> RankerModule:
-        """Read the directory that `save` wrote, with this `attention`; in eval mode. Raises ValueError when it is damaged."""
+        """Read the directory that `save` wrote, with this `attention`; in eval mode. Raises ValueError for a damaged one."""
 
 
 MODULES: dict[str, RankerFamily] = {
@@ -47,7 +47,7 @@ MODULES: dict[str, RankerFamily] = {
     "cedr_pacrr": CedrPacrr,
     "neural_model1": NeuralModel1,
 }
-"""By the name that the family is declared under in training.declarations."""
+"""The module classes, by the family's name in training.declarations."""
 
 
 def new_ranker(
@@ -60,7 +60,7 @@ def new_ranker(
 ) -> RankerModule:
     """A model of this family with fresh weights on a backbone; see `RankerFamily.from_backbone`.
 
-    Only a family that `reshapes` may be given a shape, which recipes see to.
+    Only a family that `reshapes` may get a shape; recipes check this.
     """
     settings = FAMILIES.create(family)
     parameters = settings.model_dump() | ({"shape": shape} if shape else {})
@@ -70,6 +70,6 @@ def new_ranker(
 
 
 def load_ranker(directory: Path, attention: str = "sdpa") -> RankerModule:
-    """The model of a checkpoint, whatever its family; in eval mode. Raises ValueError when it is damaged or of no known family."""
+    """The model of a checkpoint of any family, in eval mode. Raises ValueError for a damaged checkpoint or an unknown family."""
     settings = read_family(directory / FAMILY_FILE)
     return MODULES[settings.name].load(directory, attention)

@@ -1,6 +1,6 @@
-"""Decoders as rerankers: the log-odds of two words behind a prompt (Qwen3-Reranker, mxbai-rerank-v2).
+"""Decoders as rerankers: the log-odds of two words after a prompt (Qwen3-Reranker, mxbai-rerank-v2).
 
-One forward pass without a cache: of the last layer's states only that of a sequence's last token is read.
+There is one forward pass without a cache; only the last layer's state of a sequence's last token is used.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,8 @@ class Judge(Classifier):
 
     Args:
         module: the checkpoint's model, with its output embeddings.
-        yes, no: ids of the words whose logits are compared.
+        yes: id of the word for a relevant document.
+        no: id of the word for a document that is not relevant.
     """
 
     family: Mapping[str, Any] = {"name": "judge"}
@@ -40,12 +41,12 @@ class Judge(Classifier):
 
     @property
     def final(self) -> nn.Linear:
-        """From the last token's state to the difference of the two words' logits."""
+        """The layer from the last token's state to the difference of the two words' logits."""
         return self._final
 
     def states(self, *inputs: Tensor) -> Tensor:
         """The last real token's state: (batch, hidden), in fp32, from three (batch, length) integer tensors."""
         input_ids, _, attention_mask = inputs
-        given = {"input_ids": input_ids, "attention_mask": self.masks(attention_mask)}
-        states: Tensor = self.module.base_model(**given, use_cache=False).last_hidden_state
+        arguments = {"input_ids": input_ids, "attention_mask": self.masks(attention_mask)}
+        states: Tensor = self.module.base_model(**arguments, use_cache=False).last_hidden_state
         return last(states, attention_mask).float()

@@ -1,13 +1,13 @@
 """PARADE with late interaction, Transf-PRETR-LATEIR of the evaluation paper (Boytsov et al. 2022, appendix A.2).
 
-Query and chunk are encoded apart. The interaction, a transformer of its own, then reads the states of all tokens of both, and its
-[CLS] is the passage's state; the recipe's `states` combines these, which is the third transformer of the paper. The paper says no
-more. From its public code are the two layers of the interaction, and that a query is a first segment to the encoder and a chunk a
-second one. Here the interaction adds no positions of its own, since the encoder's states have theirs, and the [CLS] and [SEP] of
-both texts stand between them where the public code puts learned vectors.
+Query and chunk are encoded separately. The interaction, a second transformer, reads the states of all tokens of both, and its [CLS]
+is the passage's state. The recipe's `states` combines these states, as the third transformer of the paper does. The paper says no
+more. Two details come from its public code: the interaction has two layers, and the encoder reads a query as a first segment and a
+chunk as a second one. Here the interaction adds no positions, since the encoder's states have them already. The [CLS] and [SEP] of
+both texts take the place of the learned vectors in the public code.
 
-A sequence holds its query, so that is encoded once a passage. A server needs it once a request, and the states of stored passages
-never again: what remains is the interaction.
+A sequence holds its query, which is therefore encoded once for each passage. A server would encode it once for each request, and
+stored passages in advance, so that only the interaction remains.
 """
 
 import json
@@ -32,11 +32,11 @@ INTERACTION_FILE, INTERACTION_WEIGHTS = "interaction.json", "interaction.safeten
 
 
 class LateTransformer(CrossEncoder):
-    """Scores packed (query, passage) sequences, whose two texts meet in the interaction only.
+    """Scores packed (query, passage) sequences, whose two texts meet only in the interaction.
 
     Args:
         encoder: see CrossEncoder.
-        interaction: makes one state of the states of all tokens.
+        interaction: combines the states of all tokens into one state.
         aggregator: see CrossEncoder.
     """
 
@@ -46,7 +46,7 @@ class LateTransformer(CrossEncoder):
 
     @classmethod
     def from_backbone(cls, *arguments: Any, **settings: Any) -> Self:
-        """See RankerFamily; the settings are the interaction's, but for `shape`."""
+        """See RankerFamily; the settings, except `shape`, are the interaction's."""
         shape: dict[str, Any] = {"shape": settings.pop("shape", None)}
         vanilla = CrossEncoder.from_backbone(*arguments, **shape)
         interaction = build_aggregation({"name": "transformer", **settings}, vanilla.hidden_size)
@@ -74,19 +74,19 @@ class LateTransformer(CrossEncoder):
         self.interaction.load_state_dict(load_file(Path(directory, INTERACTION_WEIGHTS)))
 
     def start_from(self, directory: str | Path) -> None:
-        """See CrossEncoder; the interaction, too, where both have the same one."""
+        """See CrossEncoder; the interaction is taken over, too, if both models have the same kind."""
         super().start_from(directory)
         with one_clear_error(directory):
             if Path(directory, INTERACTION_FILE).exists() and _described(directory) == self.interaction.description:
                 self.interaction.load_state_dict(load_file(Path(directory, INTERACTION_WEIGHTS)))
 
     def pretrained(self) -> Iterator[nn.Parameter]:
-        """The encoder's, and those of an interaction and an aggregator that come from one."""
+        """See RankerModule: the encoder's parameters, and the pretrained ones of interaction and aggregator."""
         yield from super().pretrained()
         yield from self.interaction.pretrained
 
     def inputs(self, sequences: Sequence[Packed], pad_id: int, document_type: int = 1) -> tuple[Tensor, ...]:
-        """See RankerModule; the types tell passage from query even where the encoder has one type only."""
+        """See RankerModule; the types separate query and passage, even if the encoder has one type only."""
         return super().inputs(sequences, pad_id, 1)
 
     def states(self, *inputs: Tensor) -> Tensor:
@@ -99,26 +99,28 @@ class LateTransformer(CrossEncoder):
 
 
 def split_pairs(input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor) -> tuple[Inputs, Inputs]:
-    """Of ``[CLS] query [SEP] passage [SEP]`` the sequences ``[CLS] query [SEP]`` and ``[CLS] passage [SEP]``.
+    """Split ``[CLS] query [SEP] passage [SEP]`` into the sequences ``[CLS] query [SEP]`` and ``[CLS] passage [SEP]``.
 
     Args:
         input_ids: (batch, length).
         token_type_ids: (batch, length), 0 for ``[CLS] query [SEP]``, 1 for ``passage [SEP]``.
-        attention_mask: (batch, length), 1 for real tokens, which stand in front.
+        attention_mask: (batch, length), 1 for real tokens, which stand before padding.
     """
     place = torch.arange(input_ids.shape[1], device=input_ids.device)
     split = (attention_mask * (1 - token_type_ids)).sum(1, keepdim=True)
-    asked, shown = split, attention_mask.sum(1, keepdim=True) - split + 1  # lengths, (batch, 1)
+    query_length, passage_length = split, attention_mask.sum(1, keepdim=True) - split + 1  # (batch, 1)
     source = torch.where(place == 0, 0, place + split - 1).clamp(max=input_ids.shape[1] - 1)
-    query, passage = place[: asked.max()], place[: shown.max()]
-    of_passage = (passage < shown).long()
+    query, passage = place[: query_length.max()], place[: passage_length.max()]
+    passage_mask = (passage < passage_length).long()
     return (
-        Inputs(input_ids[:, : query.shape[0]], torch.zeros_like(token_type_ids[:, : query.shape[0]]), (query < asked).long()),
-        Inputs(input_ids.gather(1, source)[:, : passage.shape[0]], of_passage * (passage > 0), of_passage),
+        Inputs(
+            input_ids[:, : query.shape[0]], torch.zeros_like(token_type_ids[:, : query.shape[0]]), (query < query_length).long()
+        ),
+        Inputs(input_ids.gather(1, source)[:, : passage.shape[0]], passage_mask * (passage > 0), passage_mask),
     )
 
 
 def _described(directory: str | Path) -> Mapping[str, Any]:
-    """What rebuilds a checkpoint's interaction."""
-    found: Mapping[str, Any] = json.loads(Path(directory, INTERACTION_FILE).read_text(encoding="utf-8"))
-    return found
+    """The description of a checkpoint's interaction."""
+    description: Mapping[str, Any] = json.loads(Path(directory, INTERACTION_FILE).read_text(encoding="utf-8"))
+    return description

@@ -1,8 +1,8 @@
-"""The head that marks tokens: a logit of each, whether it belongs to the passage that answers the query.
+"""The head that marks tokens: a logit for each token, whether it belongs to the passage that answers the query.
 
-It reads the states in front of the encoder's last layer. A served graph computes the last layer for [CLS] alone, so these are the
-last that all tokens have, and the head costs no layer: 0.3% of the products of a MiniLM-L6. Provence reads the last layer
-(Chirkova et al. 2025, "Provence: efficient and robust context pruning for retrieval-augmented generation", section 3).
+It reads the states before the encoder's last layer. A served graph computes the last layer for [CLS] alone, so these are the last
+states that all tokens have. So the head needs no further layer, and only 0.3% of the products of a MiniLM-L6. Provence reads the
+last layer (Chirkova et al. 2025, "Provence: efficient and robust context pruning for retrieval-augmented generation", section 3).
 """
 
 from pathlib import Path
@@ -20,7 +20,7 @@ class Marker(nn.Module):
 
     Args:
         hidden: size of a state.
-        width: of the hidden layer.
+        width: size of the hidden layer.
     """
 
     def __init__(self, hidden: int, width: int) -> None:
@@ -34,12 +34,12 @@ class Marker(nn.Module):
         return logits
 
     def save(self, directory: Path) -> None:
-        """Write its weights."""
+        """Write the weights."""
         save_file(self.state_dict(), directory / MARKER_FILE)
 
     @classmethod
     def load(cls, directory: Path) -> Self | None:
-        """What `save` wrote; None where there is none."""
+        """Read what `save` wrote; None if there is no marker."""
         path = directory / MARKER_FILE
         if not path.exists():
             return None

@@ -1,4 +1,4 @@
-"""What a ranker family is to those who train, measure and export it: a PyTorch module that scores packed sequences."""
+"""The interface of a ranker family for training, measurement and export: a PyTorch module that scores packed sequences."""
 
 import json
 from abc import ABC, abstractmethod
@@ -15,16 +15,16 @@ from training.models.aggregators import Aggregation
 from training.models.batching import pad
 
 FAMILY_FILE = "family.json"
-BEFORE_FAMILIES = {"name": "cross_encoder"}  # what checkpoints without a family.json are
+DEFAULT_FAMILY = {"name": "cross_encoder"}  # of checkpoints without a family.json
 
 
 class RankerModule(nn.Module, ABC):
-    """One family's model. A sequence becomes a state, a state a logit, and the states of a document's passages its logit.
+    """A model of one family. It computes a state from a sequence, a logit from a state, and a document's logit from its states.
 
     Attributes:
         INPUTS: names of the integer tensors that `states` reads, each (batch, length).
-        family: what the recipe's `model` says; a checkpoint keeps it in family.json.
-        aggregator: makes one state of a document's passages, for a pipeline whose aggregator is ``states``.
+        family: the recipe's `model`; a checkpoint keeps it in family.json.
+        aggregator: combines the states of a document's passages, for a pipeline whose aggregator is ``states``.
     """
 
     INPUTS: ClassVar[tuple[str, ...]] = ("input_ids", "token_type_ids", "attention_mask")
@@ -32,44 +32,44 @@ class RankerModule(nn.Module, ABC):
     aggregator: Aggregation | None
 
     def save(self, directory: str | Path) -> None:
-        """Write the family's name and settings, and the weights with all that rebuilds the model; the directory is made."""
+        """Write the family's name and settings, the weights, and all that is needed to rebuild the model. Creates the directory."""
         Path(directory).mkdir(parents=True, exist_ok=True)
         Path(directory, FAMILY_FILE).write_text(json.dumps(dict(self.family)), encoding="utf-8")
         self.save_weights(directory)
 
     @abstractmethod
     def save_weights(self, directory: str | Path) -> None:
-        """Write what the family's `load` and `load_weights` read."""
+        """Write the files that the family's `load` and `load_weights` read."""
 
     @abstractmethod
     def load_weights(self, directory: str | Path) -> None:
-        """Load what `save` wrote into this model, whose architecture must be the same."""
+        """Load the weights that `save` wrote; this model's architecture must be the same."""
 
     @abstractmethod
     def start_from(self, directory: str | Path) -> None:
-        """Take over what another checkpoint of the family has in common with this model. Raises ValueError for another encoder."""
+        """Take over the parts of another checkpoint of the family that fit this model. Raises ValueError for another encoder."""
 
     @abstractmethod
     def pretrained(self) -> Iterator[nn.Parameter]:
-        """The parameters that do not start at random: they learn at the encoder's rate."""
+        """The parameters that do not start at random, and so learn at the encoder's rate."""
 
     @abstractmethod
     def checkpoint_activations(self) -> None:
-        """From now on compute activations twice rather than keep them."""
+        """From now on, compute activations twice instead of keeping them in memory."""
 
     @property
     def rankers(self) -> "list[RankerModule]":
-        """The rankers that learn independently of each other: this one, unless the module holds several."""
+        """The rankers that learn independently of each other: only this one, unless the module holds several."""
         return [self]
 
     @property
     def graph_inputs(self) -> tuple[str, ...]:
-        """Those of INPUTS that a served graph has."""
+        """The INPUTS that a served graph has."""
         return self.INPUTS
 
     @property
     def combines(self) -> bool:
-        """Whether it makes a document's logit of the states of its passages, as a pipeline's aggregator ``states`` asks."""
+        """Whether the model computes a document's logit from its passages' states, as a pipeline's aggregator ``states`` needs."""
         return self.aggregator is not None
 
     @property
@@ -80,15 +80,15 @@ class RankerModule(nn.Module, ABC):
     @property
     @abstractmethod
     def hidden_size(self) -> int:
-        """Of a state."""
+        """The size of a state."""
 
     @property
     @abstractmethod
     def vocabulary_size(self) -> int:
-        """Token ids that the model knows."""
+        """The number of token ids that the model knows."""
 
     def inputs(self, sequences: Sequence[Packed], pad_id: int, document_type: int = 1) -> tuple[Tensor, ...]:
-        """What `states` reads of packed sequences: a tensor for each of INPUTS, on the model's device; see `pad`."""
+        """The arguments of `states` for packed sequences: a tensor for each of INPUTS, on the model's device; see `pad`."""
         return pad(sequences, pad_id, document_type).to(next(self.parameters()).device)
 
     @abstractmethod
@@ -100,11 +100,11 @@ class RankerModule(nn.Module, ABC):
         """Logits of shape (...,) from states (..., hidden), in fp32."""
 
     def outputs(self, *inputs: Tensor) -> Tensor:
-        """What a served graph gives: logits of shape (batch,); of a model that combines (batch, 1 + hidden), the logit first."""
+        """The output of a served graph: logits (batch,); for a model that combines, (batch, 1 + hidden) with the logit first."""
         return self.with_logits(self.states(*inputs))
 
     def with_logits(self, states: Tensor) -> Tensor:
-        """See `outputs`: the same from the states."""
+        """The output of `outputs`, computed from the states."""
         logits = self.scores(states)
         return torch.cat([logits.unsqueeze(-1), states], dim=1) if self.combines else logits
 
@@ -116,17 +116,17 @@ class RankerModule(nn.Module, ABC):
             return self.aggregator.logits(states.float(), mask, self.scores)
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        """Logits of shape (batch,), each sequence alone."""
+        """Logits of shape (batch,), each sequence scored alone."""
         return self.scores(self.states(*inputs))
 
     def documents(self, states: Tensor, counts: Tensor, reduction: str, weights: Tensor | None = None) -> Tensor:
         """Document logits of shape (docs,) from the states (sequences, hidden) of their sequences.
 
         Args:
-            states: document by document.
-            counts: (docs,), how many of the sequences, in order, are each document's; at least 1.
-            reduction: the pipeline's aggregator, where the model has no learned one.
-            weights: (sequences,), what each counts for, where that aggregator weighs them; none: all alike.
+            states: the states, document by document.
+            counts: (docs,), how many consecutive sequences belong to each document; at least 1.
+            reduction: the pipeline's aggregator, for a model without a learned one.
+            weights: (sequences,), the weight of each sequence, if that aggregator weights them; None: equal weights.
         """
         mask = torch.arange(int(counts.max()), device=counts.device) < counts[:, None]
         if self.combines:
@@ -138,6 +138,6 @@ class RankerModule(nn.Module, ABC):
 
 
 def padded(values: Tensor, mask: Tensor) -> Tensor:
-    """Values of shape (sequences, ...), dealt out to the mask's places (docs, passages) row by row; zeros elsewhere."""
+    """Distribute values (sequences, ...) to the True places of the mask (docs, passages), row by row; zeros elsewhere."""
     places = torch.zeros((*mask.shape, *values.shape[1:]), dtype=values.dtype, device=values.device)
     return places.masked_scatter(mask.view(*mask.shape, *(1 for _ in values.shape[1:])), values)

@@ -1,7 +1,7 @@
-"""A pretrained encoder with fewer layers or more positions; its configuration says so, so that a checkpoint needs no recipe.
+"""Gives a pretrained encoder fewer layers or more positions, also in its configuration, so that a checkpoint needs no recipe.
 
-Longformer's authors began with RoBERTa's 512 positions again and again (Beltagy et al. 2020, section 5): next to a token stand the
-neighbours that the attention knows. Stretching the table linearly keeps the order of positions instead.
+Longformer's authors repeated RoBERTa's 512 positions (Beltagy et al. 2020, section 5), so that attention finds familiar neighbours
+next to a token. Stretching the table linearly keeps the order of positions instead.
 """
 
 import re
@@ -18,11 +18,11 @@ from training.declarations import EncoderShape
 
 @dataclass(frozen=True)
 class PositionTable:
-    """Where an encoder keeps its absolute positions.
+    """An encoder's table of absolute positions.
 
     Attributes:
         parent: the module that holds the table.
-        name: of the table, as the encoder's state_dict begins its weight's.
+        name: the table's name in the encoder; its weight in the state_dict begins with it.
         table: (rows, hidden) embeddings.
     """
 
@@ -32,17 +32,17 @@ class PositionTable:
 
     @property
     def offset(self) -> int:
-        """Rows in front of the first position: RoBERTa's begin behind its padding id."""
+        """Rows before the first position: RoBERTa's positions begin after its padding id."""
         return 0 if self.table.padding_idx is None else self.table.padding_idx + 1
 
     @property
     def positions(self) -> int:
-        """Tokens of a sequence that have a position."""
+        """The number of positions: tokens of the longest sequence."""
         return self.table.num_embeddings - self.offset
 
 
 def position_table(encoder: nn.Module) -> PositionTable | None:
-    """An encoder's table of absolute positions; None where it has relative or rotary ones."""
+    """An encoder's table of absolute positions; None for relative or rotary positions."""
     for name, module in encoder.named_modules():
         if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
             return PositionTable(encoder.get_submodule(name.rpartition(".")[0]), name, module)
@@ -50,23 +50,23 @@ def position_table(encoder: nn.Module) -> PositionTable | None:
 
 
 def tiled(rows: Tensor, count: int) -> Tensor:
-    """(positions, hidden) again and again until there are `count`."""
+    """Repeat rows (positions, hidden) until there are `count`."""
     return rows.repeat(-(-count // len(rows)), 1)[:count]
 
 
 def interpolated(rows: Tensor, count: int) -> Tensor:
-    """(positions, hidden) stretched linearly to `count`: the first and the last stay the first and the last."""
+    """Stretch rows (positions, hidden) linearly to `count`; the first and the last row stay."""
     return F.interpolate(rows.T[None], size=count, mode="linear", align_corners=True)[0].T
 
 
 EXTENSIONS: dict[str, Callable[[Tensor, int], Tensor]] = {"tiled": tiled, "interpolated": interpolated}
-"""By the names of training.declarations.EncoderShape."""
+"""The extensions, by their names in training.declarations.EncoderShape."""
 
 
 def reshape(encoder: PreTrainedModel, shape: EncoderShape) -> None:
-    """Cut and lengthen an encoder in place, and its configuration.
+    """Change an encoder's layers and positions in place, and its configuration.
 
-    Raises ValueError for more layers or fewer positions than it has, and for positions where it has no table of them.
+    Raises ValueError for more layers or fewer positions than it has, and for positions of an encoder without a table of them.
     """
     if shape.kept:
         keep_layers(encoder, shape.kept)
@@ -75,34 +75,34 @@ def reshape(encoder: PreTrainedModel, shape: EncoderShape) -> None:
 
 
 def layer_stack(encoder: PreTrainedModel) -> tuple[str, nn.ModuleList]:
-    """An encoder's layers, with the name of their list. Raises ValueError where it shares one between all."""
+    """The name of an encoder's list of layers, and the list. Raises ValueError for an encoder that shares one layer."""
     config = encoder.config
-    had = int(config.num_hidden_layers)
+    count = int(config.num_hidden_layers)
     for name, module in encoder.named_modules():
-        if isinstance(module, nn.ModuleList) and len(module) == had:
+        if isinstance(module, nn.ModuleList) and len(module) == count:
             return name, module
-    raise ValueError(f"reshape.layers: a {config.model_type} keeps no list of its {had} layers; leave it out")
+    raise ValueError(f"reshape.layers: a {config.model_type} keeps no list of its {count} layers; leave it out")
 
 
 def keep_layers(encoder: PreTrainedModel, kept: Sequence[int]) -> None:
-    """Keep some of an encoder's layers, counted from 0. Raises ValueError where it has fewer, or shares one between all."""
+    """Keep only the layers `kept`, counted from 0. Raises ValueError if the encoder has fewer, or shares one layer."""
     config = encoder.config
-    had = int(config.num_hidden_layers)
-    if kept[-1] >= had:
-        asked = f"{len(kept)} are more than" if len(kept) > had else f"name layer {kept[-1]} of"
-        raise ValueError(f"reshape.layers {asked} the {had} that the backbone has; ask for {had} at most, counted from 0")
+    count = int(config.num_hidden_layers)
+    if kept[-1] >= count:
+        problem = f"{len(kept)} are more than" if len(kept) > count else f"name layer {kept[-1]} of"
+        raise ValueError(f"reshape.layers {problem} the {count} that the backbone has; ask for {count} at most, counted from 0")
     _, layers = layer_stack(encoder)
-    for number in reversed(range(had)):
+    for number in reversed(range(count)):
         if number not in kept:
             del layers[number]
-    for name, value in config.to_dict().items():  # what is said of each layer: Longformer's windows, ModernBERT's kinds
-        if isinstance(value, list) and len(value) == had and name in vars(config):
+    for name, value in config.to_dict().items():  # settings by layer: Longformer's windows, ModernBERT's kinds
+        if isinstance(value, list) and len(value) == count and name in vars(config):
             setattr(config, name, [value[number] for number in kept])
     config.num_hidden_layers = len(kept)
 
 
 def extend_positions(encoder: PreTrainedModel, positions: int, extension: str) -> None:
-    """Give an encoder's table of positions room for sequences of so many tokens. Raises ValueError as `reshape` does."""
+    """Extend an encoder's table of positions to sequences of `positions` tokens. Raises ValueError as `reshape` does."""
     found = position_table(encoder)
     if found is None:
         raise ValueError(
@@ -114,20 +114,20 @@ def extend_positions(encoder: PreTrainedModel, positions: int, extension: str) -
     found.table.weight = nn.Parameter(extended(found.table.weight.detach(), found.offset, rows, extension))
     found.table.num_embeddings = encoder.config.max_position_embeddings = rows
     for name, buffer in list(found.parent.named_buffers(recurse=False)):
-        if buffer.shape[-1] == before:  # numbers of the positions, and BERT's types of a text of one segment
+        if buffer.shape[-1] == before:  # position ids, and BERT's default type ids
             longer = torch.arange(rows, device=buffer.device).expand(1, -1) if name == "position_ids" else buffer.new_zeros(1, rows)
             setattr(found.parent, name, longer)
 
 
 def extended(weight: Tensor, offset: int, rows: int, extension: str) -> Tensor:
-    """A table (more rows, hidden) made of one with fewer; the `offset` rows in front of the first position stay."""
+    """Extend a table to (rows, hidden); the `offset` rows before the first position stay."""
     return torch.cat([weight[:offset], EXTENSIONS[extension](weight[offset:], rows - offset)])
 
 
 def fitted(weights: Mapping[str, Tensor], encoder: PreTrainedModel, shape: EncoderShape) -> dict[str, Tensor]:
     """A checkpoint's weights for an encoder of the same architecture that was reshaped.
 
-    The checkpoint may have fewer positions than the encoder, and more layers: those that `shape` keeps are taken.
+    The checkpoint may have fewer positions than the encoder, and more layers: only those that `shape` keeps are used.
     """
     fitting = _of_kept_layers(weights, encoder, shape) if shape.kept else dict(weights)
     found = position_table(encoder)
@@ -137,7 +137,7 @@ def fitted(weights: Mapping[str, Tensor], encoder: PreTrainedModel, shape: Encod
 
 
 def _of_kept_layers(weights: Mapping[str, Tensor], encoder: PreTrainedModel, shape: EncoderShape) -> dict[str, Tensor]:
-    """A deeper checkpoint's weights without the layers that are not kept; those of one as deep as the encoder as they are."""
+    """The weights of the layers that `shape` keeps; all weights if the checkpoint has no more layers than the encoder."""
     stack, layers = layer_stack(encoder)
     of_layer = re.compile(rf"{re.escape(stack)}\.(\d+)\.(.*)")
     places = {name: (int(found[1]), found[2]) for name in weights if (found := of_layer.fullmatch(name))}

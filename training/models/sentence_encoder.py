@@ -16,9 +16,9 @@ from tqdm import tqdm
 
 from training.models.devices import fastest_device
 
-BATCH_TOKENS = 4096  # of the teacher's input, padding included
-SAVED_EVERY = 512  # texts: what a kill can lose
-POOLING = ("1_Pooling", "config.json")  # where sentence-transformers says how a sentence's vector is made
+BATCH_TOKENS = 4096  # tokens of a batch, padding included
+SAVED_EVERY = 512  # texts: a kill loses no more
+POOLING = ("1_Pooling", "config.json")  # sentence-transformers' file that says how a sentence's vector is computed
 
 
 class SentenceEncoder:
@@ -26,10 +26,10 @@ class SentenceEncoder:
 
     Args:
         name: a folder of sentence-transformers or transformers, or a hub name.
-        longest: tokens of a text that are read, specials included.
-        attention: how transformers computes it; "eager" can be traced.
+        longest: the largest number of tokens read of a text, special tokens included.
+        attention: transformers' attention implementation; "eager" can be traced.
 
-    Raises ValueError for a folder that says it pools otherwise.
+    Raises ValueError for a folder with another pooling.
     """
 
     def __init__(self, name: str, longest: int = 128, attention: str = "sdpa") -> None:
@@ -48,18 +48,18 @@ class SentenceEncoder:
         return int(self.model.config.hidden_size)
 
     def rows(self, texts: Sequence[str]) -> list[list[int]]:
-        """The token ids of each text, specials included."""
+        """The token ids of each text, special tokens included."""
         return [encoding.ids for encoding in self.tokenizer.encode_batch(list(texts))]
 
     def token_rows(self, tokenizer: tokenizers.Tokenizer) -> list[list[int]]:
-        """A row for each token of a vocabulary: the same token of ours between our specials, or what we read where it stands."""
+        """Token ids for each token of another vocabulary: the same token between special tokens, or the encoding of its text."""
         first, *_, last = self.tokenizer.encode("a").ids
         names = (tokenizer.id_to_token(i) for i in range(1 + max(tokenizer.get_vocab().values())))
         own = [None if name is None else self.tokenizer.token_to_id(name) for name in names]
         return [[first, i, last] if i is not None else self.tokenizer.encode(tokenizer.decode([t])).ids for t, i in enumerate(own)]
 
     def encode(self, rows: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        """The vectors of rows of token ids, specials included, at least one id each; shape (n_rows, width)."""
+        """The vectors of rows of token ids, special tokens included, with at least one id each; shape (n_rows, width)."""
         vectors = np.zeros((len(rows), self.width), np.float32)
         for batch in _batches([len(row) for row in rows]):
             vectors[batch] = self._encode([rows[i] for i in batch]).cpu().numpy()
@@ -75,9 +75,9 @@ class SentenceEncoder:
         return torch.nn.functional.normalize((states * mask[:, :, None]).sum(1), dim=1)
 
     def encode_kept(self, rows: Sequence[Sequence[int]], directory: Path) -> NDArray[np.float32]:
-        """As `encode`; each row's vector is kept in `directory`, under the model's digest, and found there again.
+        """As `encode`, but each row's vector is kept in `directory`, under the model's digest, and read again.
 
-        What was encoded before an interruption is kept, too. Raises OSError when there is no room.
+        Vectors encoded before an interruption are kept, too. Raises OSError when the disk is full.
         """
         folder = directory / self._digest()
         folder.mkdir(parents=True, exist_ok=True)
@@ -105,7 +105,7 @@ def _row_digest(row: Sequence[int]) -> bytes:
 
 
 def _read_kept(folder: Path) -> dict[bytes, NDArray[np.float16]]:
-    """The vectors kept in a folder, by the digest of their row; a damaged file's are encoded again."""
+    """The vectors kept in a folder, by the digest of their row. A damaged file is removed, so that its rows are encoded again."""
     kept: dict[bytes, NDArray[np.float16]] = {}
     for file in sorted(folder.glob("*.npz")):
         try:
@@ -117,7 +117,7 @@ def _read_kept(folder: Path) -> dict[bytes, NDArray[np.float16]]:
 
 
 def _keep(folder: Path, digests: Sequence[bytes], vectors: NDArray[np.float16]) -> None:
-    """Write vectors, shape (n, width), to a new file, whole or not at all."""
+    """Write vectors, shape (n, width), to a new file, completely or not at all."""
     name = hashlib.blake2b(b"".join(digests), digest_size=16).hexdigest()
     partial = folder / f"{name}.{os.getpid()}.partial"
     with partial.open("wb") as stream:
@@ -126,7 +126,7 @@ def _keep(folder: Path, digests: Sequence[bytes], vectors: NDArray[np.float16]) 
 
 
 def _batches(lengths: Sequence[int]) -> list[NDArray[np.intp]]:
-    """Row numbers in batches of similar length, of BATCH_TOKENS tokens at most where a row is no longer than that."""
+    """Row numbers in batches of similar length and at most BATCH_TOKENS tokens; a longer row is a batch alone."""
     order, batches, first = np.argsort(lengths, kind="stable"), [], 0
     while first < len(order):
         last = first + 1
@@ -138,7 +138,7 @@ def _batches(lengths: Sequence[int]) -> list[NDArray[np.intp]]:
 
 
 def check_pooling(folder: Path) -> None:
-    """Raise ValueError where sentence-transformers' folder says that a sentence's vector is not the mean of its token states."""
+    """Raise ValueError if sentence-transformers' folder says that a sentence's vector is not the mean of its token states."""
     file = folder.joinpath(*POOLING)
     if not file.exists():
         return

@@ -1,6 +1,6 @@
-"""Where a training starts: another run's model, or a bundle's, such as the one that comes with KeyBlock.
+"""Starts a training from another run's model, or from a bundle's, such as the one that comes with KeyBlock.
 
-A bundle holds no PyTorch weights, but its graph holds the same numbers: each fused operator has those of the modules it stands for.
+A bundle holds no PyTorch weights, but its graph holds the same numbers: a fused operator has those of the modules it replaces.
 """
 
 import json
@@ -28,38 +28,38 @@ from training.models.ranker_module import RankerModule
 from training.models.transformer_ranker import one_clear_error
 
 Weight = Callable[[str], Tensor]
-"""An initializer by name, in fp32; of one stored in fp16, by the name of what it is cast to."""
+"""Gives an initializer by its name, in fp32; for one stored in fp16, by the name of the output of its cast."""
 
 TOKENIZER_FILE = "tokenizer.json"
-READING = (
+ID_PARTS = (
     "normalizer",
     "pre_tokenizer",
     "model",
     "post_processor",
-)  # parts of a tokenizer that decide ids; cutting and padding do not
+)  # parts of a tokenizer that decide ids; truncation and padding do not
 BUNDLED = {"name": "cross_encoder"}  # the family of a bundle's graph
-BESIDE = Path(__file__).parents[2]
-PARAMETERS = "keyblock.parameters"  # in a graph's metadata: where each weight of a checkpoint stands (export.parameters)
-POOLING = "keyblock.pooling"  # there, too: how the graph makes one state of a sequence's; [CLS] where it does not say
+CHECKOUT = Path(__file__).parents[2]  # the directory that holds the packages and models/default
+PARAMETERS = "keyblock.parameters"  # key in a graph's metadata: the place of each weight of a checkpoint (export.parameters)
+POOLING = "keyblock.pooling"  # key in a graph's metadata: how the graph pools states; without it [CLS]
 NORM = ("LayerNorm.weight", "LayerNorm.bias")
 CLS_ATTENTION, CLS_HEADS = (
     "cls_attention",
     "heads",
-)  # names in a graph whose last attention asks for [CLS] alone: export.last_attention
+)  # names in a graph whose last attention computes [CLS] alone: export.last_attention
 
 
 def start_from(model: RankerModule, path: Path) -> None:
-    """Take over the weights of a run's chosen model, or of a bundle's ranker.
+    """Take over the weights of a run's final model, or of a bundle's ranker.
 
-    A learned aggregator stays fresh unless the run's is the same. Raises ValueError when there is no model there, or one of another
-    architecture.
+    A learned aggregator stays fresh unless the run's is of the same kind. Raises ValueError for a path without a model, and for a
+    model of another architecture.
     """
     path = find_start(path)
     if not (path / MANIFEST_FILE).exists():
         model.start_from(chosen(path))
         return
     graph = onnx.load(str(load_bundle(path).graph_path))
-    table = _noted(graph, PARAMETERS)
+    table = _metadata(graph, PARAMETERS)
     if isinstance(model, Classifier) and table is not None:
         _take(model, path, graph, json.loads(table))
         return
@@ -83,13 +83,13 @@ def start_from(model: RankerModule, path: Path) -> None:
             model.marker.load_state_dict(marker)
     except RuntimeError as error:
         raise _another_architecture(path, " ".join(str(error).split())[:300]) from None  # it names every weight
-    found, due = _heads(graph), model.encoder.config.num_attention_heads
-    if found != {due}:  # no weight's shape tells
-        raise _another_architecture(path, f"{', '.join(map(str, sorted(found)))} attention heads where the backbone has {due}")
+    found, expected = _heads(graph), model.encoder.config.num_attention_heads
+    if found != {expected}:  # the shapes of the weights do not show it
+        raise _another_architecture(path, f"{', '.join(map(str, sorted(found)))} attention heads where the backbone has {expected}")
 
 
 def _take(model: Classifier, path: Path, graph: ModelProto, table: dict[str, tuple[str, bool, int, int]]) -> None:
-    """Take over a checkpoint's weights from where its bundle's graph has them. Raises ValueError for another checkpoint's."""
+    """Take over a checkpoint's weights from its bundle's graph. Raises ValueError for weights of another checkpoint."""
     if missing := model.module.state_dict().keys() - table.keys():
         raise _another_architecture(path, f"its graph does not hold {min(missing)}, and {len(missing) - 1} others")
     try:
@@ -99,7 +99,7 @@ def _take(model: Classifier, path: Path, graph: ModelProto, table: dict[str, tup
 
 
 def stored_parameters(graph: ModelProto, table: dict[str, tuple[str, bool, int, int]]) -> Iterator[tuple[str, Tensor]]:
-    """Each weight of a checkpoint, in fp32; the table is `export.parameters.note_parameters`'s."""
+    """The name and value of each weight of a checkpoint, in fp32; the table comes from `export.parameters.note_parameters`."""
     stored = {tensor.name: tensor for tensor in graph.graph.initializer}
     casts = {node.output[0]: node.input[0] for node in graph.graph.node if node.op_type == "Cast"}
     for name, (place, transposed, part, parts) in table.items():
@@ -109,7 +109,7 @@ def stored_parameters(graph: ModelProto, table: dict[str, tuple[str, bool, int, 
 
 
 def backbone_tokenizer(backbone: str) -> tokenizers.Tokenizer:
-    """The tokenizer of a local backbone, or of a hub name, which transformers resolves and caches."""
+    """The tokenizer of a local backbone, or of one on the hub, which transformers downloads and caches."""
     if (path := Path(backbone) / TOKENIZER_FILE).exists():
         return tokenizers.Tokenizer.from_file(str(path))
     from transformers import AutoTokenizer
@@ -119,9 +119,9 @@ def backbone_tokenizer(backbone: str) -> tokenizers.Tokenizer:
 
 
 def start_at_cls(model: RankerModule, backbone: str) -> None:
-    """Let the transformer over passages begin with the ranker's word embedding of [CLS], where its description says so.
+    """Set the first state of the transformer over passages to the ranker's word embedding of [CLS], if its description says so.
 
-    Raises ValueError for a backbone whose tokenizer puts no special token in front, and for a family without word embeddings.
+    Raises ValueError for a backbone whose tokenizer puts no special token first, and for a family without word embeddings.
     """
     aggregator = model.aggregator
     if not isinstance(aggregator, TransformerAggregation) or aggregator.description["start"] != "cls":
@@ -138,12 +138,12 @@ def start_at_cls(model: RankerModule, backbone: str) -> None:
 
 
 def check_tokenizer(key: str, path: Path, backbone: str) -> None:
-    """Raise ValueError unless a run or bundle reads text as the backbone does: its model would see ids of other words.
+    """Raise ValueError unless a run or bundle has the backbone's tokenizer: else its model would read ids of other words.
 
     Args:
-        key: of the recipe, which names `path`.
+        key: the recipe's key that names `path`.
         path: the run or bundle.
-        backbone: of the run to be trained.
+        backbone: the backbone of the run to be trained.
     """
     file = find_start(path) / TOKENIZER_FILE
     if not file.exists():
@@ -152,33 +152,33 @@ def check_tokenizer(key: str, path: Path, backbone: str) -> None:
         theirs = tokenizers.Tokenizer.from_file(str(file))
     except Exception as error:  # the library raises nothing narrower
         raise ValueError(f"{file}: damaged, no tokenizer ({error})") from None
-    if (differs := _difference(backbone_tokenizer(backbone), theirs)) is not None:
+    if (difference := _difference(backbone_tokenizer(backbone), theirs)) is not None:
         raise ValueError(
-            f"{key} {path}: its tokenizer is not that of the backbone {backbone} ({differs}), so its model would see ids of other "
-            "words; name a run or bundle of this backbone, or take its backbone"
+            f"{key} {path}: its tokenizer is not that of the backbone {backbone} ({difference}), so its model would see "
+            "ids of other words; name a run or bundle of this backbone, or take its backbone"
         )
 
 
 def _difference(ours: tokenizers.Tokenizer, theirs: tokenizers.Tokenizer) -> str | None:
-    """Where two tokenizers give different ids, in words; None where they give the same."""
+    """How two tokenizers differ in the ids that they give, in words; None if they do not."""
     own, other = ours.get_vocab(), theirs.get_vocab()
     if own != other:
         token = min((token for token, _ in own.items() ^ other.items()), key=lambda token: (own.get(token, len(own)), token))
         ids = [f"{vocabulary.get(token, 'none')}" for vocabulary in (own, other)]
         return f"{len(other):,} tokens beside {len(own):,}; token {token!r} has id {ids[1]}, in the backbone {ids[0]}"
     parts = [json.loads(tokenizer.to_str()) for tokenizer in (ours, theirs)]
-    differing = [part for part in READING if _same(parts[0], part) != _same(parts[1], part)]
+    differing = [part for part in ID_PARTS if _without_vocabulary(parts[0], part) != _without_vocabulary(parts[1], part)]
     return f"the same vocabulary, another {' and '.join(differing)}" if differing else None
 
 
-def _same(parts: dict[str, Any], part: str) -> Any:
-    """A part of a tokenizer but for its vocabulary, which is compared by itself."""
+def _without_vocabulary(parts: dict[str, Any], part: str) -> Any:
+    """A part of a tokenizer without the vocabulary, which is compared separately."""
     value = parts.get(part)
     return {key: v for key, v in value.items() if key != "vocab"} if part == "model" and value else value
 
 
-def _another_architecture(path: Path, what: str) -> ValueError:
-    return ValueError(f"{path}: its ranker is not of the backbone's architecture, so nothing can start from it: {what}")
+def _another_architecture(path: Path, reason: str) -> ValueError:
+    return ValueError(f"{path}: its ranker is not of the backbone's architecture, so nothing can start from it: {reason}")
 
 
 def _heads(graph: ModelProto) -> set[int]:
@@ -189,14 +189,14 @@ def _heads(graph: ModelProto) -> set[int]:
 
 
 def bundle_backbone(path: Path) -> str | None:
-    """The backbone that a bundle says it was trained on; None for a run, and a bundle that says nothing."""
+    """The backbone in a bundle's provenance; None for a run, and for a bundle without one."""
     path = find_start(path)
     recipe = load_bundle(path).manifest.provenance.get("recipe") if (path / MANIFEST_FILE).exists() else None
     return recipe.get("backbone") if isinstance(recipe, dict) else None
 
 
 def read_ranker(path: Path, backbone: str, attention: str = "sdpa") -> RankerModule:
-    """A run's chosen model, or a bundle's ranker, built like `backbone`. Raises ValueError as `start_from` does."""
+    """A run's final model, or a bundle's ranker, built on `backbone`. Raises ValueError as `start_from` does."""
     path = find_start(path)
     if not (path / MANIFEST_FILE).exists():
         return load_ranker(chosen(path), attention)
@@ -207,12 +207,12 @@ def read_ranker(path: Path, backbone: str, attention: str = "sdpa") -> RankerMod
 
 
 def _bundled(path: Path, backbone: str) -> tuple[dict[str, Any], EncoderShape | None]:
-    """The family and settings of a bundle's graph, and what makes the backbone an encoder of its size."""
+    """The family with settings of a bundle's graph, and the shape that gives the backbone the graph's size."""
     graph = onnx.load(str(load_bundle(path).graph_path))
-    if _noted(graph, PARAMETERS) is not None:  # `start_from` says why nothing can start there
+    if _metadata(graph, PARAMETERS) is not None:  # `start_from` raises for this graph
         return BUNDLED, None
     weights = graph_weights(graph)
-    settings = {"pooling": _noted(graph, POOLING) or "cls", "marks": len(weights.get("marker.inner.weight", ()))}
+    settings = {"pooling": _metadata(graph, POOLING) or "cls", "marks": len(weights.get("marker.inner.weight", ()))}
     layers = 1 + max(int(name.split(".")[2]) for name in weights if name.startswith("encoder.layer."))
     positions = len(weights["embeddings.position_embeddings.weight"])
     with one_clear_error(backbone):
@@ -224,18 +224,18 @@ def _bundled(path: Path, backbone: str) -> tuple[dict[str, Any], EncoderShape | 
     return BUNDLED | settings, shape
 
 
-def _noted(graph: ModelProto, key: str) -> str | None:
-    """What a graph says of itself under this key."""
-    return next((noted.value for noted in graph.metadata_props if noted.key == key), None)
+def _metadata(graph: ModelProto, key: str) -> str | None:
+    """The value of this key in a graph's metadata; None without one."""
+    return next((entry.value for entry in graph.metadata_props if entry.key == key), None)
 
 
 def find_start(path: Path) -> Path:
-    """The path, or where it is beside the packages: models/default, from wherever a command is run."""
-    return path if path.exists() or not (BESIDE / path).exists() else BESIDE / path
+    """The path itself, or the path in the checkout if it exists only there: finds models/default from any working directory."""
+    return path if path.exists() or not (CHECKOUT / path).exists() else CHECKOUT / path
 
 
 def graph_weights(graph: ModelProto) -> dict[str, Tensor]:
-    """The weights of a fused BERT graph, by the names of the modules in PyTorch; `head.weight` and `head.bias` among them.
+    """The weights of a fused BERT graph, by their names in PyTorch, with those of head and marker.
 
     Raises ValueError for a graph that keyblock-export did not write.
     """
@@ -258,7 +258,7 @@ def graph_weights(graph: ModelProto) -> dict[str, Tensor]:
 
 
 def _marker(graph: ModelProto, weight: Weight) -> dict[str, Tensor]:
-    """The weights of the head that marks tokens; none where the graph has none."""
+    """The weights of the head that marks tokens; empty for a graph without one."""
     nodes = [node for node in graph.graph.node if MARKER in node.name]
     products, sums = ([node for node in nodes if node.op_type == kind] for kind in ("MatMul", "Add"))
     found: dict[str, Tensor] = {}
@@ -271,12 +271,12 @@ def _marker(graph: ModelProto, weight: Weight) -> dict[str, Tensor]:
 def _embeddings(graph: ModelProto, weight: Weight) -> Iterator[tuple[str, Tensor]]:
     (fused,) = (node for node in graph.graph.node if node.op_type == "EmbedLayerNormalization")
     tables = [f"{kind}_embeddings.weight" for kind in ("word", "position", "token_type")]
-    for name, given in zip((*tables, *NORM), fused.input[2:7], strict=True):
-        yield name, weight(given)
+    for name, initializer in zip((*tables, *NORM), fused.input[2:7], strict=True):
+        yield name, weight(initializer)
 
 
 def _layers(graph: ModelProto) -> Iterator[list[NodeProto]]:
-    """The seven nodes with weights of each layer, in the order in which `_layer` names them."""
+    """For each layer its seven nodes with weights, in the order that `_layer` expects."""
     kinds = {"Attention", "MatMul", "SkipLayerNormalization", "BiasGelu"}
     nodes = [node for node in _whole_attentions(graph.graph.node) if node.op_type in kinds and MARKER not in node.name]
     size = 7
@@ -285,7 +285,7 @@ def _layers(graph: ModelProto) -> Iterator[list[NodeProto]]:
 
 
 def _whole_attentions(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
-    """The nodes; in place of those that ask for [CLS] alone, one that holds their weight and bias as an attention does."""
+    """The nodes, but with one Attention node, of the same weight and bias, in place of the attention that computes [CLS] alone."""
     split: list[str] = []
     for node in nodes:
         if not node.name.startswith(CLS_ATTENTION):
@@ -305,7 +305,7 @@ def _layer(nodes: list[NodeProto], weight: Weight) -> Iterator[tuple[str, Tensor
     for name, matrix, after in (("attention.output", mixed, norm), ("output", narrowed, last)):
         yield f"{name}.dense.weight", weight(matrix.input[1]).T.contiguous()
         yield f"{name}.dense.bias", weight(after.input[4])
-        for part, given in zip(NORM, after.input[2:4], strict=True):
-            yield f"{name}.{part}", weight(given)
+        for part, initializer in zip(NORM, after.input[2:4], strict=True):
+            yield f"{name}.{part}", weight(initializer)
     yield "intermediate.dense.weight", weight(widened.input[1]).T.contiguous()
     yield "intermediate.dense.bias", weight(gelu.input[1])

@@ -1,8 +1,8 @@
-"""Static token vectors: the vector of a text is the weighted sum of its tokens' vectors, of length 1.
+"""Static token vectors: the vector of a text is the weighted sum of its tokens' vectors, scaled to length 1.
 
-The table starts as model2vec makes it (Minish, 2024): each token of the vocabulary goes through a sentence encoder, the vectors are
-cut to fewer dimensions by a principal component analysis, and weighted by how rare the token is, a / (a + p) with p the
-token's share of all tokens (Arora, Liang and Ma, "A Simple but Tough-to-Beat Baseline for Sentence Embeddings", 2017).
+The initial table is that of model2vec (Minish, 2024): a sentence encoder encodes each token of the vocabulary, a principal
+component analysis reduces the dimensions, and rarer tokens get a higher weight, a / (a + p), where p is the token's share of all
+tokens (Arora, Liang and Ma, "A Simple but Tough-to-Beat Baseline for Sentence Embeddings", 2017).
 """
 
 from collections.abc import Sequence
@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-COMMON = 1e-3  # a: the share of all tokens at which a token's weight is a half
-LARGEST = 127  # of a signed byte
+COMMON = 1e-3  # a: a token with this share of all tokens has the weight 1/2
+LARGEST = 127  # largest value of a signed byte
 
 
 class Bags(NamedTuple):
     """Texts as bags of tokens.
 
     Attributes:
-        ids: shape (n_tokens,), text by text.
-        firsts: shape (n_texts,), where each text starts in `ids`.
+        ids: shape (n_tokens,), token ids, text by text.
+        firsts: shape (n_texts,), the index of each text's first token in `ids`.
     """
 
     ids: Tensor
@@ -31,7 +31,7 @@ class Bags(NamedTuple):
 
     @classmethod
     def of(cls, texts: Sequence[NDArray[np.int32]]) -> "Bags":
-        """Of texts of token ids, shape (n_tokens,) each; an empty one has the vector 0."""
+        """Build from texts of token ids, shape (n_tokens,) each; an empty text has the vector 0."""
         firsts = np.cumsum([0, *map(len, texts[:-1])]) if texts else np.zeros(0, np.int64)
         ids = np.concatenate(texts) if texts else np.zeros(0, np.int32)
         return cls(torch.from_numpy(ids.astype(np.int64)), torch.from_numpy(firsts))
@@ -73,7 +73,7 @@ class Projection(NamedTuple):
 
     @classmethod
     def of(cls, vectors: NDArray[np.float32], dimensions: int) -> "Projection":
-        """The directions in which vectors, shape (n, width), differ most. Raises ValueError where there are fewer directions."""
+        """The principal components of vectors, shape (n, width). Raises ValueError for fewer vectors or a smaller width."""
         if dimensions > min(vectors.shape):
             raise ValueError(f"{len(vectors)} vectors of {vectors.shape[1]} dimensions cannot be cut to {dimensions}")
         mean = vectors.mean(0)
@@ -81,7 +81,7 @@ class Projection(NamedTuple):
         return cls(mean, axes[:, ::-1][:, :dimensions].astype(np.float32))
 
     def __call__(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The vectors, shape (n, width), in fewer dimensions."""
+        """Project vectors, shape (n, width), to shape (n, dimensions)."""
         return np.asarray((vectors - self.mean) @ self.axes, dtype=np.float32)
 
 
@@ -92,7 +92,7 @@ def rarity(texts: Sequence[NDArray[np.int32]], vocabulary: int) -> NDArray[np.fl
 
 
 def quantised(table: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """The table in signed bytes, and each row's scale: row t is about ``scales[t] * bytes[t]``."""
+    """The table as signed bytes, and each row's scale: row t is about ``scales[t] * bytes[t]``."""
     scales = np.abs(table).max(1) / LARGEST
     rounded = np.rint(table / np.where(scales > 0, scales, 1)[:, None])
     return rounded.astype(np.int8), scales.astype(np.float32)

@@ -1,15 +1,15 @@
 """TKL (Hofstätter et al., "Local Self-Attention over Long Text for Efficient Document Retrieval", SIGIR 2020).
 
-Word vectors look at their neighbours within short windows; the query's are compared with the passage's by cosines, kernels count
-how many tokens of a region of 30 are how near to a token of the query, a learned saturation flattens the counts, and the best
-regions of a document make its logit. Windows, strides, the number of kernels and what starts at which value are those of the
-authors' code (matchmaker, sigir20_tkl), where the paper gives a size or none. What differs, and why:
+Word vectors attend to their neighbours within short windows. The query's vectors are compared with the passage's by cosines.
+Kernels softly count the tokens of a region (of 30) by their cosine with a query token, a learned saturation flattens the counts,
+and the document's best regions give its logit. Windows, strides, the number of kernels and initial values are those of the authors'
+code (matchmaker, sigir20_tkl), whether the paper gives a size or none. The differences, and their reasons:
 
-- Passages stand in for the document: a region does not reach over their ends, and regions of two passages never overlap.
-- Word vectors are the backbone's, its pieces of words are the words, and learned positions start near zero: vectors of BERT are ten
-  times shorter than the sinusoids that the authors add to those of GloVe.
-- The saturation reads the length of a region as a share of a full one. The authors' layer norm over salience and length
-  would leave which of the two is larger.
+- The document is read as passages: a region does not reach over the end of a passage, and regions of two passages never overlap.
+- Word vectors are the backbone's, words are its word pieces, and learned positions start near zero: BERT's vectors are ten times
+  shorter than the sinusoids that the authors add to GloVe's.
+- The saturation reads a region's length as a share of a full region. The authors' layer norm over salience and length would keep
+  only which of the two is larger.
 """
 
 import torch
@@ -19,27 +19,29 @@ from torch.nn import functional as F
 from training.models.aggregators import STD, attended, bert_layers
 from training.models.cedr import MEANS, SOFT
 from training.models.combining import Combining
-from training.models.word_vectors import Texts, WordRanker, within
+from training.models.word_vectors import Texts, WordRanker, clamped
 
-WINDOW, OVERLAP = 40, 5  # tokens of a local window, and what it sees beyond on each side
+WINDOW, OVERLAP = 40, 5  # tokens of a local window, and further tokens on each side that it attends to
 STRIDE = 2  # tokens between the starts of regions
-AROUND = (0, -1, 1, -2, 2)  # regions beside a best one that are read with it
-LEAST = 1e-10  # of a soft count that a root is taken of
-FLAT = 100.0  # a * x ** (1 / b) - c is close to ln x where all three are 100
-SMALL = 0.014  # weights start within this
+AROUND = (0, -1, 1, -2, 2)  # offsets of a best region and its neighbours, which are scored with it
+LEAST = 1e-10  # lower bound of a soft count, before its root
+FLAT = 100.0  # a * x ** (1 / b) - c is close to ln x if a, b and c are 100
+SMALL = 0.014  # weights start between -0.014 and 0.014
 
 
 class Tkl(Combining, WordRanker):
-    """See `training.declarations.TklFamily`. A state is the passage's best regions: whether there is one, and its scores.
+    """See `training.declarations.TklFamily`. A state holds the passage's best regions: for each its existence and its scores.
 
     Args:
         table: see WordRanker.
         query_tokens: see WordRanker.
-        layers: of the local transformer.
-        heads: of a layer.
+        layers: layers of the local transformer.
+        heads: attention heads of a layer.
         ffn: inner size of a layer.
-        region: tokens of one.
-        regions: best ones of a document that count.
+        region: tokens of a region.
+        regions: best regions of a document that count.
+
+    Raises ValueError if the heads do not divide the word vectors' size.
     """
 
     def __init__(self, table: Tensor, query_tokens: int, layers: int, heads: int, ffn: int, region: int, regions: int) -> None:
@@ -61,28 +63,28 @@ class Tkl(Combining, WordRanker):
 
     @property
     def hidden_size(self) -> int:
-        """Of a state: for each region whether there is one, its score, and those of its neighbours."""
+        """The size of a state: for each region its existence, its score, and its neighbours' scores."""
         return self.regions * (1 + len(AROUND))
 
     def features(self, texts: Texts) -> Tensor:
         """See WordRanker."""
-        asked, shown = self.local(texts.query, texts.asked), self.local(texts.passage, texts.shown)
-        cosines = F.normalize(asked, dim=-1) @ F.normalize(shown, dim=-1).transpose(1, 2)
-        counts, lengths = regional(cosines, texts.shown, self.region)
-        saturated = self.saturated(counts, lengths, self.salience(asked)) * texts.asked[:, :, None, None]
+        query, passage = self.local(texts.query, texts.query_mask), self.local(texts.passage, texts.passage_mask)
+        cosines = F.normalize(query, dim=-1) @ F.normalize(passage, dim=-1).transpose(1, 2)
+        counts, lengths = regional(cosines, texts.passage_mask, self.region)
+        saturated = self.saturated(counts, lengths, self.salience(query)) * texts.query_mask[:, :, None, None]
         scores = self.kernels(saturated.sum(1)).squeeze(-1)
         return best_regions(scores, lengths > 0, self.regions, self.region).flatten(1)
 
     def local(self, ids: Tensor, real: Tensor) -> Tensor:
-        """Vectors of words among their neighbours in a window, (batch, length, size); zero where none is real."""
+        """Word vectors mixed with their neighbours in a window, (batch, length, size); zero for padding."""
         words = self.table(ids) * real.unsqueeze(-1)
         length = ids.shape[1]
         starts = torch.arange(0, length, WINDOW, device=ids.device)
-        at = starts.unsqueeze(1) + torch.arange(-OVERLAP, WINDOW + OVERLAP, device=ids.device)  # (windows, span)
-        inside = (at >= 0) & (at < length)
-        at = within(at, length)
-        shown, seen = words[:, at], real[:, at] & inside  # (batch, windows, span, size) and without the size
-        mixed = attended(self.layers, (shown + self.places).flatten(0, 1), seen.flatten(0, 1))
+        places = starts.unsqueeze(1) + torch.arange(-OVERLAP, WINDOW + OVERLAP, device=ids.device)  # (windows, span)
+        inside = (places >= 0) & (places < length)
+        places = clamped(places, length)
+        windows, mask = words[:, places], real[:, places] & inside  # (batch, windows, span, size) and without the size
+        mixed = attended(self.layers, (windows + self.places).flatten(0, 1), mask.flatten(0, 1))
         mixed = mixed[:, OVERLAP:-OVERLAP].reshape(ids.shape[0], -1, words.shape[-1])[:, :length]
         return (self.own * words + (1 - self.own) * mixed) * real.unsqueeze(-1)
 
@@ -99,52 +101,52 @@ class Tkl(Combining, WordRanker):
         return a * counts.clamp(min=LEAST) ** (1 / b) - c
 
     def documents_of(self, states: Tensor, mask: Tensor) -> Tensor:
-        """See Combining: the document's best regions, each by the weights of its rank."""
+        """See Combining: the scores of the document's best regions, weighted by rank."""
         rows = states.unflatten(-1, (self.regions, 1 + len(AROUND))).flatten(1, 2)
         ranked = rows[..., 1].masked_fill(rows[..., 0] == 0, torch.finfo(rows.dtype).min).topk(self.regions, dim=1).indices
         best = rows.gather(1, ranked.unsqueeze(-1).expand(-1, -1, rows.shape[-1]))
         return (best[..., 1:] * self.shares).sum((1, 2))
 
 
-def regional(cosines: Tensor, shown: Tensor, region: int) -> tuple[Tensor, Tensor]:
-    """Soft counts in each region, (batch, query_tokens, regions, kernels), and how many tokens it has, (batch, regions).
+def regional(cosines: Tensor, passage_mask: Tensor, region: int) -> tuple[Tensor, Tensor]:
+    """Soft counts in each region, (batch, query_tokens, regions, kernels), and its number of tokens, (batch, regions).
 
-    Regions start at every second token, and the last ones reach behind the passage.
+    Regions start at every second token, and the last ones reach beyond the passage.
 
     Args:
         cosines: (batch, query_tokens, length).
-        shown: (batch, length) bool, the real tokens.
-        region: tokens of one.
+        passage_mask: (batch, length) bool, the passage's real tokens.
+        region: tokens of a region.
     """
 
     def summed(values: Tensor) -> Tensor:
         return F.avg_pool1d(F.pad(values, (0, region)), region, STRIDE) * region
 
-    real = shown.unsqueeze(1).to(cosines.dtype)
+    real = passage_mask.unsqueeze(1).to(cosines.dtype)
     near = [summed((-(cosines - mean).square() / (2 * SOFT**2)).exp() * real) for mean in MEANS]
     return torch.stack(near, dim=-1), summed(real).squeeze(1).round()
 
 
 def best_regions(scores: Tensor, real: Tensor, regions: int, region: int) -> Tensor:
-    """The best regions that do not overlap, best first: (batch, regions, 1 + 5), whether there is one, its score, its neighbours'.
+    """The best regions that do not overlap, best first: (batch, regions, 1 + 5), each with its existence, score and neighbours'.
 
     Args:
-        scores: (batch, places), of regions from place to place.
+        scores: (batch, places), the score of the region at each place.
         real: (batch, places) bool, which regions hold a token.
-        regions: how many; where there are fewer, zeros.
-        region: tokens of one.
+        regions: how many regions to return; missing ones are zeros.
+        region: tokens of a region.
     """
     floor = torch.finfo(scores.dtype).min
     places = scores.shape[1]
     place = torch.arange(places, device=scores.device)
     around = torch.tensor(AROUND, device=scores.device)
-    left, rows = scores.masked_fill(~real, floor), []
+    remaining, rows = scores.masked_fill(~real, floor), []
     scores = scores * real
     for _ in range(regions):
-        best = left.argmax(1, keepdim=True)
-        found = left.gather(1, best) > floor
+        best = remaining.argmax(1, keepdim=True)
+        found = remaining.gather(1, best) > floor
         near = best + around
         inside = (near >= 0) & (near < places) & found
-        rows.append(torch.cat([found, scores.gather(1, within(near, places)) * inside], dim=1))
-        left = left.masked_fill((place - best).abs() * STRIDE < region, floor)
+        rows.append(torch.cat([found, scores.gather(1, clamped(near, places)) * inside], dim=1))
+        remaining = remaining.masked_fill((place - best).abs() * STRIDE < region, floor)
     return torch.stack(rows, dim=1)

@@ -1,7 +1,7 @@
-"""Rankers that compare the tokens of a query with those of a passage, not only read [CLS]: CEDR and its kin.
+"""Base of rankers that compare the tokens of query and passage, beside [CLS]: CEDR and similar ones.
 
 A sequence's state is a row of features, and the rows of a document's passages together give its logit. The query stands at the
-same place in all of them, so features of one query token can be added up over passages, as if the document were one text.
+same place in all sequences. So the features of a query token can be summed over passages, as if the document were one text.
 """
 
 from abc import abstractmethod
@@ -25,13 +25,13 @@ REST_FILE = "features.safetensors"
 
 
 class Tokens(NamedTuple):
-    """What the encoder says of a batch's tokens.
+    """A batch's tokens with their states.
 
     Attributes:
         ids: (batch, length), token ids.
-        layers: (batch, channels, length, hidden), the states of each layer, the embeddings first.
+        layers: (batch, channels, length, hidden), the states of each layer, embeddings first.
         query: (batch, query_tokens) bool, which of the places 1, 2 ... hold a token of the query.
-        passage: (batch, length) bool, which places hold a token of the passage, its title included.
+        passage: (batch, length) bool, which places hold a token of the passage or its title.
     """
 
     ids: Tensor
@@ -45,23 +45,23 @@ class Tokens(NamedTuple):
         return self.layers[:, -1, 0]
 
     def of_query(self, states: Tensor) -> Tensor:
-        """Those of the query's places, (..., query_tokens, hidden), of states (..., length, hidden)."""
-        asked = states[..., 1 : 1 + self.query.shape[1], :]
-        return F.pad(asked, (0, 0, 0, self.query.shape[1] - asked.shape[-2]))  # a sequence may be shorter than a query can be
+        """The states of the query's places, (..., query_tokens, hidden), out of states (..., length, hidden)."""
+        query = states[..., 1 : 1 + self.query.shape[1], :]
+        return F.pad(query, (0, 0, 0, self.query.shape[1] - query.shape[-2]))  # a sequence may be shorter than the longest query
 
     def cosines(self) -> Tensor:
-        """Of each query token with each token of the passage, (batch, channels, query_tokens, length); 0 where either is none."""
+        """Cosines of query tokens with passage tokens, (batch, channels, query_tokens, length); 0 where either is no token."""
         states = F.normalize(self.layers, dim=-1)
         found = self.of_query(states) @ states.transpose(-1, -2)
         return found * (self.query[:, None, :, None] & self.passage[:, None, None, :])
 
 
 class TokenRanker(Combining, TransformerRanker):
-    """What these families share: how tokens are told apart, and how a model is kept.
+    """Base class of these families: finds the query's and the passage's tokens, and reads and writes checkpoints.
 
     Args:
         encoder: any encoder with hidden states.
-        query_tokens: compared, at most.
+        query_tokens: the largest number of a query's tokens that are compared.
     """
 
     def __init__(self, encoder: PreTrainedModel, query_tokens: int) -> None:
@@ -84,7 +84,7 @@ class TokenRanker(Combining, TransformerRanker):
         shape: EncoderShape | None = None,
         **settings: Any,
     ) -> Self:
-        """See RankerFamily. Raises ValueError for an `aggregator`, too: these families combine passages themselves."""
+        """See RankerFamily. Also raises ValueError for an `aggregator`: these families combine passages themselves."""
         if aggregator:
             raise ValueError(f"{cls.__name__} combines passages itself: leave the module of states {aggregator['name']!r} out")
         return cls(read_backbone(name_or_path, dropout, attention, shape), **settings)
@@ -100,7 +100,7 @@ class TokenRanker(Combining, TransformerRanker):
         return model.eval()
 
     def save_weights(self, directory: str | Path) -> None:
-        """Write config.json, model.safetensors (the encoder) and features.safetensors (all that is not the encoder)."""
+        """Write config.json, model.safetensors (the encoder) and features.safetensors (all other weights)."""
         self.encoder.save_pretrained(directory)
         save_file(self.rest(), Path(directory, REST_FILE))
 
@@ -110,7 +110,10 @@ class TokenRanker(Combining, TransformerRanker):
         self.load_rest(directory)
 
     def start_from(self, directory: str | Path) -> None:
-        """Take over the encoder of any checkpoint; of one of the same family and settings all of it. Raises ValueError else."""
+        """Take over the encoder of any checkpoint, and all other weights of one of the same family and settings.
+
+        Raises ValueError for another encoder.
+        """
         with one_clear_error(directory):
             self.encoder.load_state_dict(load_file(Path(directory, ENCODER_WEIGHTS)))
             if Path(directory, REST_FILE).exists():
@@ -123,18 +126,18 @@ class TokenRanker(Combining, TransformerRanker):
         return {name: value for name, value in self.state_dict().items() if not name.startswith("encoder.")}
 
     def load_rest(self, directory: str | Path) -> None:
-        """Load what `rest` gave."""
+        """Load the weights that `rest` gave. Raises ValueError for other weights."""
         missing, unknown = self.load_state_dict(load_file(Path(directory, REST_FILE)), strict=False)
         if unknown or any(not name.startswith("encoder.") for name in missing):
             raise ValueError(f"{REST_FILE} holds other weights than this family's")
 
     def pretrained(self) -> Iterator[nn.Parameter]:
-        """The encoder's."""
+        """See RankerModule: the encoder's parameters."""
         return self.encoder.parameters()
 
     @property
     def channels(self) -> int:
-        """Layers of states that are compared: the embeddings and the encoder's."""
+        """The number of layers whose states are compared: the embeddings and the encoder's layers."""
         return int(self.encoder.config.num_hidden_layers) + 1
 
     def states(self, *inputs: Tensor) -> Tensor:
@@ -142,7 +145,7 @@ class TokenRanker(Combining, TransformerRanker):
         return self.of_layers(self.encoder(**self.named(*inputs), output_hidden_states=True).hidden_states, *inputs)
 
     def of_layers(self, layers: Sequence[Tensor], *inputs: Tensor) -> Tensor:
-        """The same from what the encoder made of the `inputs`: (batch, length, hidden) of each of the `channels`."""
+        """The features of `inputs`, from their states (batch, length, hidden) in each of the `channels`."""
         input_ids, token_type_ids, attention_mask = inputs
         query, passage = segments(token_type_ids, attention_mask, self.query_tokens)
         with torch.autocast(input_ids.device.type, enabled=False):
@@ -154,12 +157,12 @@ class TokenRanker(Combining, TransformerRanker):
 
 
 def segments(types: Tensor, mask: Tensor, query_tokens: int) -> tuple[Tensor, Tensor]:
-    """Which places hold the query's tokens and the passage's, without special tokens: see Tokens.
+    """Masks of the query's and the passage's tokens, without special tokens: see Tokens.
 
     Args:
         types: (batch, length), 0 for ``[CLS] query [SEP]``, 1 for ``passage [SEP]``.
-        mask: (batch, length), 1 for real tokens, which stand in front.
-        query_tokens: places behind [CLS] that are looked at.
+        mask: (batch, length), 1 for real tokens, which stand before padding.
+        query_tokens: the number of places after [CLS] in the query's mask.
     """
     place = torch.arange(types.shape[1], device=types.device)
     end, split = mask.sum(1, keepdim=True), (mask * (1 - types)).sum(1, keepdim=True)

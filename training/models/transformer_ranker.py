@@ -1,4 +1,4 @@
-"""What the families around one Hugging Face model share: its inputs, its limits, and how it is read from disk or hub."""
+"""Base of the families around one Hugging Face model: its inputs, its limits, and reading it from disk or hub."""
 
 import inspect
 from abc import abstractmethod
@@ -16,16 +16,16 @@ from training.models.reshaping import position_table
 
 ENCODER_WEIGHTS = "model.safetensors"
 Masks = Callable[[Tensor], Any]
-"""From the mask of real tokens, (batch, length), to what a module takes as its `attention_mask`."""
-RELATIVE = 1 << 20  # a model without a table of positions sets no limit
+"""Makes a module's `attention_mask` from the mask of real tokens, (batch, length)."""
+RELATIVE = 1 << 20  # max_length of a model without a table of positions: no limit
 
 
 class TransformerRanker(RankerModule):
     """A ranker around one Hugging Face model.
 
     Attributes:
-        typed: whether that tells segments apart by type.
-        masks: how it is told of padding; an export spells the mask out, in operators that a graph can keep.
+        typed: whether the model reads segment types.
+        masks: makes the model's attention mask; an export computes it in operators that a graph can hold.
     """
 
     typed: bool
@@ -53,7 +53,7 @@ class TransformerRanker(RankerModule):
 
     @property
     def max_length(self) -> int:
-        """Tokens of the longest sequence that the model has positions for (RoBERTa's begin behind its padding id)."""
+        """Tokens of the longest sequence that the model has positions for (RoBERTa's begin after its padding id)."""
         if (table := position_table(self.transformer)) is not None:
             return table.positions
         longest = getattr(self.transformer.config, "max_position_embeddings", None)
@@ -61,13 +61,13 @@ class TransformerRanker(RankerModule):
 
 
 def unchanged(mask: Tensor) -> Tensor:
-    """The mask as it is: transformers makes of it what the architecture needs."""
+    """The mask itself: transformers converts it as the architecture needs."""
     return mask
 
 
 @contextmanager
 def masked_by(model: TransformerRanker, masks: Masks) -> Iterator[None]:
-    """Tell the ranker's model of padding in another way for a while."""
+    """Replace the ranker's `masks` inside the `with` block."""
     before, model.masks = model.masks, masks
     try:
         yield
@@ -76,7 +76,7 @@ def masked_by(model: TransformerRanker, masks: Masks) -> Iterator[None]:
 
 
 def tells_types(model: PreTrainedModel) -> bool:
-    """Whether a model tells segments apart by type: RoBERTa has one type, ModernBERT and DistilBERT have none."""
+    """Whether a model reads segment types: RoBERTa has one type only, ModernBERT and DistilBERT have none."""
     return getattr(model.config, "type_vocab_size", 0) > 1 and "token_type_ids" in inspect.signature(model.forward).parameters
 
 
@@ -89,7 +89,7 @@ def without_dropout(config: PretrainedConfig, dropout: float = 0.0) -> Pretraine
 
 
 def with_attention(attention: str, load: Callable[[str], PreTrainedModel]) -> PreTrainedModel:
-    """The model that `load` gives with this attention; an architecture without it (DeBERTa, MPNet) takes its own."""
+    """The model that `load` returns for this attention; an architecture without it (DeBERTa, MPNet) uses its own."""
     try:
         return load(attention)
     except ValueError as error:
@@ -100,9 +100,9 @@ def with_attention(attention: str, load: Callable[[str], PreTrainedModel]) -> Pr
 
 @contextmanager
 def one_clear_error(where: str | Path) -> Iterator[None]:
-    """Whatever is raised becomes a ValueError of one line that names the checkpoint."""
+    """Turn any error into a ValueError of one line that names the checkpoint."""
     try:
         yield
-    except Exception as error:  # configuration, weights and architecture each raise kinds of their own
+    except Exception as error:  # configuration, weights and architecture each raise their own errors
         line = " ".join(str(error).split())[:300]  # PyTorch names every weight that differs
         raise ValueError(f"{where}: cannot be read as an encoder ({type(error).__name__}: {line})") from None

@@ -1,4 +1,4 @@
-"""Rankers on the word vectors of a backbone, without its transformer: models of the years before BERT, and kin."""
+"""Base of rankers on the word vectors of a backbone, without its transformer: models from before BERT, and similar ones."""
 
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -18,27 +18,27 @@ from training.models.transformer_ranker import ENCODER_WEIGHTS, RELATIVE, one_cl
 
 
 class Texts(NamedTuple):
-    """A batch's queries and passages, each from its first token on and without special tokens.
+    """A batch's queries and passages, each moved to the start of its row, without special tokens.
 
     Attributes:
         query: (batch, query_tokens), token ids.
-        asked: (batch, query_tokens) bool, which of them are real.
+        query_mask: (batch, query_tokens) bool, which of them are real.
         passage: (batch, length), token ids.
-        shown: (batch, length) bool, which of them are real.
+        passage_mask: (batch, length) bool, which of them are real.
     """
 
     query: Tensor
-    asked: Tensor
+    query_mask: Tensor
     passage: Tensor
-    shown: Tensor
+    passage_mask: Tensor
 
 
 class WordTable(RankerModule):
-    """What these families share: a table of word vectors, and how a model is kept.
+    """Base class of these families: has a table of word vectors, and reads and writes checkpoints.
 
     Args:
-        table: (vocabulary, size), the vectors.
-        trainable: whether they learn.
+        table: (vocabulary, size), the word vectors.
+        trainable: whether they are trained.
     """
 
     aggregator = None
@@ -51,7 +51,7 @@ class WordTable(RankerModule):
     def from_backbone(
         cls, name_or_path: str, _dropout: float = 0.0, attention: str = "sdpa", aggregator: Any = None, **settings: Any
     ) -> Self:
-        """See RankerFamily: the backbone's word vectors under fresh layers. Raises ValueError for an `aggregator`, too."""
+        """See RankerFamily: the backbone's word vectors under fresh layers. Also raises ValueError for an `aggregator`."""
         if aggregator:
             raise ValueError(
                 f"{cls.__name__} has no use for a learned aggregator: leave the module of states {aggregator['name']!r} out"
@@ -71,7 +71,7 @@ class WordTable(RankerModule):
         return model.eval()
 
     def save_weights(self, directory: str | Path) -> None:
-        """Write model.safetensors, word vectors and all."""
+        """Write model.safetensors, which holds the word vectors, too."""
         save_file(self.state_dict(), Path(directory, ENCODER_WEIGHTS))
 
     def load_weights(self, directory: str | Path) -> None:
@@ -79,16 +79,16 @@ class WordTable(RankerModule):
         self.load_state_dict(load_file(Path(directory, ENCODER_WEIGHTS)))
 
     def start_from(self, directory: str | Path) -> None:
-        """Take over all of a checkpoint of the same family. Raises ValueError for another one, other settings or vocabulary."""
+        """Take over all weights of a checkpoint. Raises ValueError for another family, other settings or another vocabulary."""
         with one_clear_error(directory):
             self.load_weights(directory)
 
     def pretrained(self) -> Iterator[nn.Parameter]:
-        """The word vectors."""
+        """See RankerModule: the word vectors."""
         return self.table.parameters()
 
     def checkpoint_activations(self) -> None:
-        """There are none worth computing twice."""
+        """Do nothing: the activations are too small to compute twice."""
 
     @property
     def max_length(self) -> int:
@@ -102,11 +102,11 @@ class WordTable(RankerModule):
 
 
 class WordRanker(WordTable):
-    """A family that makes features of a query's and a passage's tokens, each from its first token on.
+    """Base class of families that compute features from the tokens of query and passage.
 
     Args:
-        table: (vocabulary, size), the vectors.
-        query_tokens: read, at most.
+        table: (vocabulary, size), the word vectors.
+        query_tokens: the largest number of a query's tokens that are read.
     """
 
     def __init__(self, table: Tensor, query_tokens: int) -> None:
@@ -130,20 +130,20 @@ def texts(input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor, que
     Args:
         input_ids: (batch, length).
         token_type_ids: (batch, length), 0 for ``[CLS] query [SEP]``, 1 for ``passage [SEP]``.
-        attention_mask: (batch, length), 1 for real tokens, which stand in front.
-        query_tokens: of a longer query the first.
+        attention_mask: (batch, length), 1 for real tokens, which stand before padding.
+        query_tokens: the number of a query's tokens; of a longer query the first.
     """
-    asked, passage = segments(token_type_ids, attention_mask, query_tokens)
-    query = F.pad(input_ids, (0, query_tokens))[:, 1 : 1 + query_tokens]  # a sequence may be shorter than a query can be
+    query_mask, passage = segments(token_type_ids, attention_mask, query_tokens)
+    query = F.pad(input_ids, (0, query_tokens))[:, 1 : 1 + query_tokens]  # a sequence may be shorter than the longest query
     place = torch.arange(input_ids.shape[1], device=input_ids.device)
     split = (attention_mask * (1 - token_type_ids)).sum(1, keepdim=True)
     source = (place + split).clamp(max=input_ids.shape[1] - 1)
-    return Texts(query, asked, input_ids.gather(1, source), place < passage.sum(1, keepdim=True))
+    return Texts(query, query_mask, input_ids.gather(1, source), place < passage.sum(1, keepdim=True))
 
 
-def within(places: Tensor, length: int) -> Tensor:
-    """The nearest of so many places, of any shape: those before the first are the first, those behind the last the last.
+def clamped(places: Tensor, length: int) -> Tensor:
+    """Places of any shape, clamped to 0 ... length - 1.
 
-    Not by `clamp(min=0)`: ONNX Runtime's OpenVINO makes 0 of all that a graph bounds by a least integer alone.
+    Does not use `clamp(min=0)`: ONNX Runtime's OpenVINO gives 0 for everything that a graph bounds only by a smallest integer.
     """
     return torch.where(places < 0, 0, places).clamp(max=length - 1)

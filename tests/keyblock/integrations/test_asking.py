@@ -139,7 +139,7 @@ def test_the_key_is_not_shown() -> None:
     assert not any("kb_secret" in shown for shown in (repr(asking), str(asking.model_dump()), asking.model_dump_json()))
 
 
-def test_copies_of_one_that_was_used_ask_too(running: Service) -> None:
+def test_copies_of_a_used_object_work_too(running: Service) -> None:
     asking = Asking(url=running.url, min_score=0.1)
     found = asking.ask(QUESTION, TEXTS)
     for one in (copy.copy(asking), copy.deepcopy(asking), pickle.loads(pickle.dumps(asking))):

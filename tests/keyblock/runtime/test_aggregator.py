@@ -35,7 +35,7 @@ def test_other_floats_and_strides_are_taken(aggregator_graph: Path) -> None:
 
 
 @pytest.mark.parametrize("asked", ["cpu", "openvino", "auto"])
-def test_it_computes_on_the_cpu_beside_an_encoder_that_does(aggregator_graph: Path, asked: str) -> None:
+def test_the_aggregator_computes_on_the_cpu_beside_an_encoder_that_does(aggregator_graph: Path, asked: str) -> None:
     if asked == "openvino" and "OpenVINOExecutionProvider" not in onnxruntime.get_available_providers():
         pytest.skip("this ONNX Runtime has no OpenVINO (onnxruntime-openvino)")
     assert AggregatorSession(aggregator_graph, asked).choice.provider in (Provider.CPU, Provider.CUDA)

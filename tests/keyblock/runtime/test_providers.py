@@ -120,7 +120,7 @@ def test_eight_bits_with_fixed_scales_where_vnni_adds_them(machine: Callable[...
     assert resolve("auto", variants=["int8-static"]).precision is FP32
 
 
-def test_amx_multiplies_bf16_as_fast_so_eight_bits_are_for_who_asks(machine: Callable[..., None]) -> None:
+def test_amx_multiplies_bf16_as_fast_so_int8_is_used_only_on_request(machine: Callable[..., None]) -> None:
     machine({OPENVINO, CPU}, "amx_bf16", "avx512_vnni")
     choice = resolve("auto", variants=["int8-static"])
     assert choice.precision is BF16

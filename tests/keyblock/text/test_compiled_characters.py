@@ -29,7 +29,7 @@ def test_nothing_is_said_of_characters_that_nobody_asked_about() -> None:
         *(("ITEM_MARK", f"[{ITEM_MARKS}]"), ("WIDE_COLON", "\uff1a"), ("WHITE", r"\s"), ("WORD", r"\w"), ("DECIMAL", r"\d")),
     ],
 )
-def test_they_are_told_what_the_expressions_of_structure_say(flag: str, pattern: str) -> None:
+def test_flags_of_characters_match_the_expressions_of_structure(flag: str, pattern: str) -> None:
     bit = need_compiled().FLAGS[flag]
     expected = [found.start() for found in re.finditer(pattern, "".join(map(chr, range(CODES))))]
     assert np.flatnonzero(letters()[1] & bit).tolist() == expected

@@ -251,7 +251,7 @@ def test_a_segmenter_of_ones_own_is_asked(tokenizer: Tokenizer) -> None:
         ),
     ],
 )
-def test_it_takes_time_in_proportion_to_the_length(reader: CompiledReader, unit: str) -> None:
+def test_cutting_takes_time_in_proportion_to_the_length(reader: CompiledReader, unit: str) -> None:
     """Sixteen times as long, sixteen times the time: in proportion to the square it would be 256 times."""
 
     def seconds(text: str) -> float:

@@ -144,7 +144,7 @@ def test_clauses(text: str, expected: list[str]) -> None:
         " ",
     ],
 )
-def test_it_takes_time_in_proportion_to_the_length(unit: str) -> None:
+def test_cutting_takes_time_in_proportion_to_the_length(unit: str) -> None:
     """Each of these lasts a second or less; anything in proportion to the square would last an hour."""
     text = unit * (150_000 // len(unit))
     started = time.thread_time()

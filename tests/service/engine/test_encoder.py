@@ -27,13 +27,13 @@ def plan(encoder: Encoder, packed: list[Packed]) -> list[batching.Batch]:
     return batching.plan([len(sequence.ids) for sequence in packed], encoder.most_rows)
 
 
-def test_before_its_first_runs_it_has_no_batches(encoder: Encoder, packed: list[Packed]) -> None:
+def test_an_encoder_has_no_batches_before_its_first_runs(encoder: Encoder, packed: list[Packed]) -> None:
     assert (encoder.batch_tokens, encoder.pace.seconds) == (1, 0)
     with pytest.raises(KeyError):
         plan(encoder, packed)
 
 
-def test_its_first_runs_say_how_large_a_batch_may_be(encoder: Encoder, faulty: Faulty, packed: list[Packed]) -> None:
+def test_the_first_runs_measure_how_large_a_batch_may_be(encoder: Encoder, faulty: Faulty, packed: list[Packed]) -> None:
     assert len(list(encoder.first_runs(128, CAPS))) > len(set(faulty.shapes)), "it yields after each"
     assert encoder.most_rows == {32: 16, 64: 8, 96: 5, 128: 4}
     assert encoder.batch_tokens == 512
@@ -41,7 +41,7 @@ def test_its_first_runs_say_how_large_a_batch_may_be(encoder: Encoder, faulty: F
     assert [(batch.positions, batch.length) for batch in plan(encoder, packed)] == [((0, 2), 32), ((3,), 64), ((1,), 128)]
 
 
-def test_outputs_are_of_the_sequences_alone_and_padding_is_told(encoder: Encoder, session: Session, packed: list[Packed]) -> None:
+def test_outputs_leave_out_the_padding_and_padding_is_counted(encoder: Encoder, session: Session, packed: list[Packed]) -> None:
     list(encoder.first_runs(128, CAPS))
     for batch in plan(encoder, packed[:3]):
         outputs, marks, fed, seconds = encoder.run(encoder.fill(batch, packed))

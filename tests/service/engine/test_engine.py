@@ -557,7 +557,7 @@ def test_no_batch_is_of_two_models(two: Two, packed: list[Packed]) -> None:
     assert count(two.engine, "tokens", model="two") == sum(len(p.ids) for p in packed)
 
 
-def test_who_has_gone_waits_for_nothing(engine: One, faulty: Faulty, packed: list[Packed]) -> None:
+def test_a_client_that_has_left_does_not_count_in_the_backlog(engine: One, faulty: Faulty, packed: list[Packed]) -> None:
     """A batch is in hand, and the schedule has not heard yet that a client left: a newcomer does not wait for it."""
     faulty.open.clear()
     submit(engine, packed)
@@ -569,7 +569,7 @@ def test_who_has_gone_waits_for_nothing(engine: One, faulty: Faulty, packed: lis
     faulty.open.set()
 
 
-def test_the_backlog_is_told_in_seconds(two: Two, packed: list[Packed]) -> None:
+def test_the_backlog_is_in_seconds(two: Two, packed: list[Packed]) -> None:
     two.instances["one"].pace.measured(1e9, 1e3)
     assert two.engine.backlog() == 0
     two.graphs["one"].open.clear()
@@ -656,7 +656,7 @@ def test_a_warm_up_that_hangs_beside_requests_is_seen(engine: One, session: Sess
     assert engine.ready
 
 
-def test_closing_tells_who_waits_for_a_warm_up(engine: One, session: Session, pipeline: Pipeline) -> None:
+def test_closing_fails_a_waiting_warm_up(engine: One, session: Session, pipeline: Pipeline) -> None:
     later = Faulty(session)
     later.open.clear()
     added = engine.add("later", Graphs(later), shorter(pipeline))

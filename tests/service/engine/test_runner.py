@@ -177,7 +177,7 @@ def test_with_one_in_flight_nothing_is_decided_ahead(of: Make) -> None:
     assert flying.graph.threads == {"model"}
 
 
-def test_who_comes_while_a_batch_is_computed_is_in_the_next(of: Make) -> None:
+def test_a_request_during_a_batch_is_in_the_next(of: Make) -> None:
     """The device's thread is not idle until the computing one is given out, though nothing waited when that was begun."""
     flying = of()
     (first,) = flying.full(1)
@@ -289,7 +289,7 @@ def test_when_time_is_up_what_has_landed_is_known(of: Make) -> None:
     wait_for(lambda: not flying.engine._jobs())
 
 
-def test_who_leaves_while_its_batch_waits_is_forgotten(of: Make) -> None:
+def test_a_cancelled_job_in_a_waiting_batch_is_forgotten(of: Make) -> None:
     flying = of()
     first, second = flying.full(1, 2)
     flying.in_flight(2, begun=1)
@@ -368,7 +368,7 @@ def test_each_graph_is_warmed_up_on_the_thread_that_runs_it(of: Make) -> None:
     assert (flying.graph.threads, flying.combining) == ({"device"}, {"model"})
 
 
-def test_one_computes_at_a_time_whatever_the_models_decide_ahead(of: Make, pipeline: Pipeline) -> None:
+def test_one_model_computes_at_a_time_whichever_decide_ahead(of: Make, pipeline: Pipeline) -> None:
     """Later models come, one to run ahead of and one not: they are warmed up, and run, when the device is done."""
     flying = of()
     later, on_cpu = Stopping(), Stopping()

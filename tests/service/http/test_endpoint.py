@@ -189,7 +189,7 @@ def test_whole_numbers_may_be_written_with_a_point(client: TestClient) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"deadline_ms": -1}, {"deadline_ms": "soon"}, {"priority": 1000}, {"priority": 0.5}])
-def test_a_deadline_or_priority_that_is_none(client: TestClient, wrong: dict[str, Any]) -> None:
+def test_an_invalid_deadline_or_priority(client: TestClient, wrong: dict[str, Any]) -> None:
     response = client.post("/rerank", json=GOOD | wrong)
     assert response.status_code == 422
     assert response.json()["detail"][0]["loc"] == ["body", *wrong]

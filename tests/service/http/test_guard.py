@@ -96,7 +96,7 @@ def test_a_key_may_do_what_its_scopes_say(guarded: TestClient, name: str, method
 
 @pytest.mark.parametrize("path", [*RERANK_PATHS, *JOINED_PATHS])
 @pytest.mark.parametrize("body", [b'{"query": "q", "texts": ["a"]}', b"not JSON"])
-def test_who_has_no_key_reads_why_in_the_words_of_all_dialects(guarded: TestClient, path: str, body: bytes) -> None:
+def test_a_missing_key_is_explained_in_all_dialects(guarded: TestClient, path: str, body: bytes) -> None:
     response = guarded.post(path, content=body, headers={"authorization": "Bearer any"})
     answer = TypeAdapter(ErrorBody).validate_json(response.content)
     assert (response.status_code, response.headers["www-authenticate"]) == (401, "Bearer")

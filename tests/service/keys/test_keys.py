@@ -159,7 +159,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         load_keys(Settings(api_keys_file=tmp_path / "bytes"))
 
 
-def test_the_log_is_told_who_may_ask(keyring: Keyring) -> None:
+def test_the_log_names_the_keys_and_their_scopes(keyring: Keyring) -> None:
     assert describe(None).startswith("no API keys")
     assert describe(keyring) == "API keys: search (documents, rank), shop (rank), ops (admin, metrics)"
 

@@ -13,7 +13,7 @@ def test_without_keys_there_is_one_and_it_has_no_colon() -> None:
     assert ":" not in DEFAULT_NAMESPACE
 
 
-def test_it_is_the_keys_own_or_the_one_that_the_key_names() -> None:
+def test_the_namespace_is_the_keys_own_or_the_one_it_names() -> None:
     found = {}
     for name in ("alice", "bob", "reader"):
         request = Request({"type": "http", "method": "PUT", "headers": []})

@@ -63,7 +63,7 @@ def test_a_file_comes_as_it_is(client: TestClient) -> None:
     assert client.post(PATH, content=b"x", headers={"content-encoding": "gzip"}).status_code == 415
 
 
-def test_who_may_not_rank_has_no_file_read(settings: Settings, ranker: Ranker) -> None:
+def test_files_are_read_only_for_keys_that_may_rank(settings: Settings, ranker: Ranker) -> None:
     asked = having(keyed(settings), ranker)
     statuses = [
         asked.post(PATH, content=FILES[2], headers=headers).status_code for headers in ({}, bearing("ops"), bearing("reader"))
@@ -75,7 +75,7 @@ def test_without_the_page_there_is_none(settings: Settings, ranker: Ranker) -> N
     assert having(settings, ranker, playground=False).post(PATH).status_code == 404
 
 
-def test_one_more_than_may_be_read_at_once_comes_again(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_files_at_once_are_refused_with_429(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "MOST_FILES", 0)
     response = client.post(PATH, content=FILES[2])
     assert (response.status_code, response.headers["retry-after"]) == (429, "1")

@@ -117,7 +117,7 @@ def test_what_an_ended_front_held_is_given_back_and_its_end_is_counted(tmp_path:
     assert [front._waits_for for front in made._fronts] == [made._model] * 2
 
 
-def test_it_reloads_until_all_have_read_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_are_reloaded_until_all_have_read_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The model's process has read the new bundle; the front cannot at first, half of whose files are not there yet."""
     monkeypatch.setattr("service.processes.supervisor.LONGEST_PAUSE", 0.0)
     one = front(1, reload=[ReloadError("half of it"), RELOADED], serving=[serving(OLD), serving(OLD), serving(NEW)])
@@ -134,7 +134,7 @@ def test_it_reloads_until_all_have_read_the_same(tmp_path: Path, monkeypatch: py
     assert [method for method, *_ in one.asked] == ["serving", "reload", "serving", "reload", "serving", "serving"]
 
 
-def test_it_waits_for_a_process_that_is_being_started(tmp_path: Path) -> None:
+def test_a_process_that_is_being_started_is_waited_for(tmp_path: Path) -> None:
     """Which is compared with the others once it has."""
     one = front(1, serving=[AWAY, serving(OLD), serving(NEW)])
     made = supervisor(tmp_path, model(), one)

@@ -55,7 +55,7 @@ def test_a_supervisor_that_is_gone_before_it_has_said_anything(sent: bytes) -> N
         assert run(work, its) == NOT_STARTED
 
 
-def test_one_that_is_interrupted_says_nothing_more(tmp_path: Path) -> None:
+def test_an_interrupted_process_prints_nothing_more(tmp_path: Path) -> None:
     assert done("interrupted", tmp_path) == (0, "", [("started",)])
 
 
@@ -65,7 +65,7 @@ def test_a_hang_up_is_for_the_supervisor(tmp_path: Path) -> None:
     assert "still here" in log
 
 
-def test_it_says_when_it_loads(tmp_path: Path) -> None:
+def test_a_process_reports_when_it_loads(tmp_path: Path) -> None:
     assert done("loads", tmp_path) == (0, "", [("loading", True), ("loading", False)] * 2)
 
 

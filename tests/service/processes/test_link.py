@@ -43,7 +43,7 @@ class Model:
         return peer
 
 
-def test_it_waits_for_the_first_process_and_finds_the_next(path: Path) -> None:
+def test_a_link_waits_for_the_first_process_and_finds_the_next(path: Path) -> None:
     async def run() -> list[bool]:
         link = Link(path)
         asking = asyncio.create_task(link.ask("report"))

@@ -35,7 +35,7 @@ def test_what_one_process_holds_the_others_read_also_once_it_is_killed() -> None
         ]
 
 
-def test_one_sees_its_own_and_all_others() -> None:
+def test_a_process_sees_its_own_load_and_all_others() -> None:
     with loads_file(3) as file:
         loads = mapped(file.fileno(), 3)
         own, others = loads_of(1, loads)

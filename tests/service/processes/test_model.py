@@ -22,13 +22,13 @@ def holder(*, alive: bool, hung: bool = False) -> Holder:
 
 
 @pytest.mark.parametrize(("hung", "said"), [(True, "the model's thread hangs"), (False, "the model's thread is dead")])
-def test_it_ends_where_its_thread_does_not_get_on(hung: bool, said: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_model_process_ends_when_its_thread_hangs_or_dies(hung: bool, said: str, caplog: pytest.LogCaptureFixture) -> None:
     """So that the supervisor starts another one."""
     assert asyncio.run(wait_for_end(holder(alive=False, hung=hung), lambda: False)) == NOT_STARTED
     assert said in caplog.text
 
 
-def test_it_says_that_it_loads_until_its_bundles_are_warm() -> None:
+def test_the_model_process_reports_loading_until_its_bundles_are_warm() -> None:
     """Or cannot be: then its thread ends, and it with it."""
     warm, cold = Future[None](), Future[None]()
     stands_in: Any = SimpleNamespace(own={"a": SimpleNamespace(warmed=warm), "b": SimpleNamespace(warmed=cold)})
@@ -52,7 +52,7 @@ def test_it_says_that_it_loads_until_its_bundles_are_warm() -> None:
     assert said == ["begins", "ends"]
 
 
-def test_it_ends_once_nobody_is_left_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_model_process_ends_when_no_client_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("service.processes.model.CHECK_SECONDS", 0.0)
     there = iter([False, False, True])
     assert asyncio.run(wait_for_end(holder(alive=True), lambda: next(there))) == 0

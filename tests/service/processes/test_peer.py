@@ -89,7 +89,7 @@ def test_what_is_told_of_failures(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.parametrize("how", ["cancelled", "gone"])
-def test_who_leaves_leaves_no_work_behind(how: str) -> None:
+def test_a_cancelled_call_leaves_no_work_behind(how: str) -> None:
     began, ended = asyncio.Event(), asyncio.Event()
 
     async def wait() -> None:

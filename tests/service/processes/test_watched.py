@@ -54,13 +54,13 @@ class Scripted(Watched):
         return asyncio.run(self.keep_running())
 
 
-def test_it_is_started_again_at_once_and_then_ever_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_is_restarted_at_once_and_then_after_growing_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     process = Scripted([(1.0, -9)] * 7 + [(1.0, 0)])
     assert process.kept(monkeypatch) == 0
     assert process.pauses == [0, 1, 3, 7, 15, LONGEST_PAUSE, LONGEST_PAUSE]
 
 
-def test_one_that_has_run_for_a_while_is_started_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_ran_for_a_while_is_restarted_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     process = Scripted([(1.0, -9), (1.0, -9), (STEADY_SECONDS + 1, -9), (1.0, -9), (1.0, 0)])
     assert process.kept(monkeypatch) == 0
     assert process.pauses == [0, 1, 0, 1]
@@ -75,7 +75,7 @@ def test_one_that_has_run_for_a_while_is_started_again_at_once(monkeypatch: pyte
         (True, BAD_START, 0, [0, 1, 3]),
     ],
 )
-def test_one_that_could_never_start_is_given_up(
+def test_a_process_that_never_starts_is_given_up(
     monkeypatch: pytest.MonkeyPatch, starts: bool, code: int, exits: int, pauses: list[float]
 ) -> None:
     """One that could before is tried again until it is ended; what crashes without a word gets three tries."""
@@ -92,20 +92,20 @@ def test_why_it_is_started_again_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
     assert told == ["ended", "killed"], "and not that it was ended with the service"
 
 
-def test_one_that_is_ended_in_a_pause_is_not_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_ended_during_a_pause_is_not_restarted(monkeypatch: pytest.MonkeyPatch) -> None:
     process = Scripted([(1.0, -9)] * 9)
     monkeypatch.setattr(process, "sleep", AsyncMock(side_effect=lambda _: process.end()))
     assert process.kept(monkeypatch) == 0
     assert process._left == 8
 
 
-def test_one_whose_sockets_are_closed_already_is_no_stack_trace() -> None:
+def test_closed_sockets_give_a_problem_and_no_stack_trace() -> None:
     process = Watched("front process 1", "a:b", ORDER._replace(listening=[10**6]), {})
     assert asyncio.run(process.keep_running()) == NOT_STARTED
     assert "front process 1 cannot be started (" in process.problem
 
 
-def test_one_for_which_the_system_has_no_file_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_without_a_free_file_descriptor_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error must not end the supervisor, and with it all other processes."""
     process = Watched("front process 1", "a:b", ORDER, {})
     process._started = True
@@ -126,7 +126,7 @@ def test_what_lies_in_the_working_directory_is_not_imported(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("work", ["never_starts", "never_loads"])
-def test_one_that_loads_for_too_long_is_killed(
+def test_a_process_that_loads_too_long_is_killed(
     work: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Though it answers, and whether it has started or not; the time counts from when it can be stuck on the slowest machine."""
@@ -152,7 +152,7 @@ class Beside:
         return self._front._work.endswith("never_loads") and not self._front._loading
 
 
-def test_one_that_loads_may_be_silent_and_one_that_waits_for_it_may_load_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loading_process_may_be_silent_and_a_waiting_one_may_load_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of ten unanswered questions, where two are too many; of ten answered ones, where loading may take two."""
     monkeypatch.setattr("service.processes.watched.PING_SECONDS", 0.01)
     settings = Settings(load_seconds=0).model_copy(update={"hung_seconds": 0.02})
@@ -184,7 +184,7 @@ def test_one_that_loads_may_be_silent_and_one_that_waits_for_it_may_load_as_long
     assert (model._killed, front._killed) == ("silent", "stuck")
 
 
-def test_one_that_says_nothing_is_killed(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_silent_process_is_killed(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """It answers three times, then misses one question, answers again, and then nothing more: two in turn are too many."""
     monkeypatch.setattr("service.processes.watched.PING_SECONDS", 0.02)
     process = Watched("front process 1", "a:b", ORDER, {})
@@ -209,7 +209,7 @@ def test_one_that_says_nothing_is_killed(monkeypatch: pytest.MonkeyPatch, caplog
     assert next(answers, None) is None, "all of them were asked for"
 
 
-def test_one_that_does_not_run_is_asked_nothing() -> None:
+def test_a_process_that_is_not_running_gets_no_requests() -> None:
     async def run() -> None:
         process = Watched("front process 1", "a:b", ORDER, {})
         with pytest.raises(GoneError, match="front process 1 is not running"):

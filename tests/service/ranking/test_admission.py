@@ -62,7 +62,9 @@ def test_nothing_is_left_of_what_has_gone(requests: list[tuple[int, int, bool]],
         ({"max_backlog_ms": 2500}, "wait", "3.0 s of work are waiting, and the limit is 2.5 s", 1),
     ],
 )
-def test_one_too_many_is_refused_and_let_in_later(limits: dict[str, int], why: str, problem: str, seconds: int) -> None:
+def test_a_request_beyond_the_limit_is_refused_and_admitted_later(
+    limits: dict[str, int], why: str, problem: str, seconds: int
+) -> None:
     """The first is of 100 bytes and 3 s; the next is half of it, and takes turns with it."""
     work = admission(**limits)
     with work.enter(100) as place:

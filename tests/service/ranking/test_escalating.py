@@ -29,7 +29,7 @@ def test_a_deadline_leaves_it_what_scoring_does_not_need() -> None:
     assert not bound((100, None, None), plan, 128, 4.0, 0.001, NOW).lowered
 
 
-def test_it_is_dropped_where_documents_get_fewer_tokens_or_scoring_needs_all_the_time() -> None:
+def test_escalation_is_dropped_where_documents_get_fewer_tokens_or_scoring_needs_all_the_time() -> None:
     plan = Plan(96, scored_by=NOW + 10)
     assert bound((8000, None, None), plan, 128, 1.0, 0.001, NOW)[::3] == (0, True)
     assert bound((8000, None, None), Plan(128, scored_by=NOW + 1), 128, 4.0, 0.001, NOW)[::3] == (0, True)

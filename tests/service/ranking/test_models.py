@@ -95,7 +95,7 @@ def test_blocks_are_those_of_the_model_that_answers(client: TestClient) -> None:
 
 
 @pytest.mark.parametrize("name", [None, "rerank-v3.5", "default/not-specified", "", "TINY"])
-def test_a_name_that_is_none_of_theirs_is_the_defaults(client: TestClient, name: str | None) -> None:
+def test_an_unknown_model_name_is_answered_by_the_default(client: TestClient, name: str | None) -> None:
     answer = ask(client, name)
     assert answer["model"] == "keyb-bm25-minilm-l6"
     warned = [warning for warning in answer["meta"]["warnings"] if warning.startswith("model: ")]
@@ -103,7 +103,7 @@ def test_a_name_that_is_none_of_theirs_is_the_defaults(client: TestClient, name:
     assert all("'keyb-bm25-minilm-l6' has answered" in warning and "'tiny'" in warning for warning in warned)
 
 
-def test_a_name_that_is_none_of_theirs_is_an_error_where_that_is_asked_for(client: TestClient) -> None:
+def test_an_unknown_model_name_is_an_error_in_a_strict_request(client: TestClient) -> None:
     request = {"query": QUERY, "documents": TEXTS, "model": "x" * 1000, "strict": True}
     response = client.post("/rerank", json=request)
     assert (response.status_code, response.json()["error"]["param"]) == (422, "model")
@@ -159,7 +159,7 @@ def test_metrics_tell_them_apart(client: TestClient, paths: dict[str, Path]) -> 
     assert not any("no-such-name" in line for line in lines)
 
 
-def test_two_that_prepare_otherwise_share_a_store_and_never_take_each_others(
+def test_models_that_prepare_differently_share_a_store_and_keep_apart_in_it(
     settings: Settings, paths: dict[str, Path], tmp_path: Path
 ) -> None:
     both = (paths["tiny"], paths["windows"])

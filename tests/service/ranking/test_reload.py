@@ -288,7 +288,7 @@ def test_nothing_is_left_of_what_was_served(service: Service, place: Place) -> N
         gc.enable()
 
 
-def test_who_asks_meanwhile_gets_the_next_one(service: Service, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_for_a_reload_during_one_share_the_next(service: Service, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of many that ask at once the first has its own, and all others share one, which sees what was put before they asked."""
     begun, go_on = threading.Semaphore(0), threading.Event()
     load = Reloader._load

@@ -105,7 +105,7 @@ def test_a_deadline_is_kept_with_what_is_known_by_then(http: httpx.Client) -> No
     assert any("deadline_ms" in warning for warning in answer["meta"]["warnings"])
 
 
-def test_who_goes_away_leaves_no_work_behind(cluster: Cluster, http: httpx.Client) -> None:
+def test_a_client_that_goes_away_leaves_no_work_behind(cluster: Cluster, http: httpx.Client) -> None:
     """Serve cancels the request and what it asks for in any order. One that is answered before it is left is another try."""
     text = REQUEST["documents"][2]["text"]
     documents = [f"{number} {text}" for number in range(300)]

@@ -27,7 +27,7 @@ class Client:
         self.sent.append(message)
 
 
-def test_who_stays_is_answered() -> None:
+def test_a_client_that_stays_is_answered() -> None:
     async def echo(_scope: Scope, receive: Receive, send: Send) -> None:
         await send(HEAD)
         for _ in range(2):
@@ -38,7 +38,7 @@ def test_who_stays_is_answered() -> None:
     assert [message.get("body") for message in client.sent] == [None, b"a", b"b"]
 
 
-def test_who_is_cancelled_has_gone_and_is_sent_nothing_more() -> None:
+def test_a_cancelled_client_counts_as_gone_and_is_sent_nothing_more() -> None:
     seen: list[Message] = []
 
     async def app(_scope: Scope, receive: Receive, send: Send) -> None:
@@ -60,7 +60,7 @@ def test_who_is_cancelled_has_gone_and_is_sent_nothing_more() -> None:
     assert client.sent == [HEAD]
 
 
-def test_who_starts_and_ends_the_application_is_no_client() -> None:
+def test_lifespan_calls_pass_through() -> None:
     client, seen = Client(), []
 
     async def app(_scope: Scope, receive: Receive, send: Send) -> None:

@@ -56,7 +56,7 @@ def test_sequences_are_scored_as_the_graph_scores_each_alone(holder: Holder, own
     np.testing.assert_allclose(blocks.scored.logits, graph_says(session), atol=1e-4)
 
 
-def test_it_says_how_it_is(holder: Holder, own: Named) -> None:
+def test_the_holder_reports_its_backlog_paces_and_labels(holder: Holder, own: Named) -> None:
     report = holder.report()
     assert report.waiting.tolist() == []
     assert report.paces[own] > 0
@@ -83,7 +83,7 @@ def test_the_bundle_of_another_version_is_opened_when_it_is_asked_about(
     assert set(holder.report().paces) == {own, second}
 
 
-def test_who_leaves_while_a_bundle_is_opened_does_not_stop_it(holder: Holder, bundle_path: Path, tmp_path: Path) -> None:
+def test_a_cancelled_call_does_not_stop_the_opening_of_a_bundle(holder: Holder, bundle_path: Path, tmp_path: Path) -> None:
     """Else calls with short deadlines would keep each other from it."""
     name = other(bundle_path, tmp_path / "other")
 
@@ -98,9 +98,7 @@ def test_who_leaves_while_a_bundle_is_opened_does_not_stop_it(holder: Holder, bu
     assert name in holder.report().paces
 
 
-def test_who_may_wait_for_it_is_told_while_a_bundle_is_opened(
-    settings: Settings, own: Named, bundle_path: Path, tmp_path: Path
-) -> None:
+def test_the_opening_of_a_bundle_is_reported_as_loading(settings: Settings, own: Named, bundle_path: Path, tmp_path: Path) -> None:
     """And not while one is asked about that is open already."""
     opening: list[bool] = []
 
@@ -138,7 +136,7 @@ def test_a_replica_that_is_ending_says_that_another_may_do_better(holder: Holder
     assert reply.scored is None
 
 
-def test_its_own_are_those_that_are_served_after_a_reload(
+def test_the_holders_own_bundles_are_those_served_after_a_reload(
     holder: Holder, own: Named, bundle_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was its own still answers who began with it, and is given up when none is left; the others are given up at once."""

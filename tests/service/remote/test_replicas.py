@@ -78,7 +78,7 @@ def test_a_batch_that_failed_is_not_asked_for_again() -> None:
 
 
 @pytest.mark.parametrize("how", ["deadline", "client", "dead"])
-def test_who_waits_no_longer_cancels_the_call(how: str) -> None:
+def test_a_cancelled_request_cancels_the_call(how: str) -> None:
     cancelled: list[str] = []
 
     async def ask(method: str, *_: Any) -> Any:
@@ -166,7 +166,7 @@ def test_silence_is_unready_and_then_dead() -> None:
     assert (replicas.ready, replicas.alive) == (True, True)
 
 
-def test_it_listens_until_it_is_closed() -> None:
+def test_replicas_listen_for_reports_until_closed() -> None:
     async def run() -> None:
         asked = asyncio.Event()
 

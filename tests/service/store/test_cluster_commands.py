@@ -111,7 +111,7 @@ def test_each_server_is_asked_once_and_answers_are_in_order(keys: list[bytes]) -
 
 
 @pytest.mark.parametrize("error", [ConnectionError("gone"), TimeoutError("late"), ValueError("nonsense")])
-def test_who_fails_takes_no_other_with_it(make: Make, error: Exception) -> None:
+def test_a_failing_server_fails_only_its_own_keys(make: Make, error: Exception) -> None:
     commands, servers = make(raising(error), echo)
     assert commands.send(get(LOW, HIGH, LOW)) == [error, HIGH, error]
     assert servers.low.away is not isinstance(error, ValueError)

@@ -69,7 +69,7 @@ def test_slots_are_those_of_the_servers(servers: ClusterMap, redis_cluster: Redi
     assert key_slot(key) == servers.masters()[0].client.execute_command("CLUSTER KEYSLOT", key)
 
 
-def test_each_slot_has_the_server_that_says_so(servers: ClusterMap, redis_cluster: RedisCluster) -> None:
+def test_each_slot_has_the_owner_the_cluster_names(servers: ClusterMap, redis_cluster: RedisCluster) -> None:
     assert {one.address.port for one in servers.masters()} == set(redis_cluster.masters())
     for key in (b"a", b"b", b"c", b"d"):
         owner = servers.owner(key)
@@ -84,7 +84,7 @@ def test_one_server_that_answers_is_enough(redis_cluster: RedisCluster) -> None:
     servers.close()
 
 
-def test_who_is_named_in_anothers_stead_is_believed(servers: ClusterMap) -> None:
+def test_redirections_are_believed_until_the_map_is_read_again(servers: ClusterMap) -> None:
     """Also where no host is named, which is the host that was asked."""
     first, second, *_ = servers.masters()
     assert servers.redirected(MovedError(f"7 {second.address}"), first) is second
@@ -96,7 +96,7 @@ def test_who_is_named_in_anothers_stead_is_believed(servers: ClusterMap) -> None
     until(lambda: servers.owner(b"a") is owner)  # the cluster itself is asked soon, and knows better
 
 
-def test_who_failed_is_left_alone_until_it_answers(servers: ClusterMap, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_server_is_skipped_until_it_answers(servers: ClusterMap, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     server = servers.masters()[0]
     for _ in range(2):
@@ -113,7 +113,7 @@ def test_servers_that_have_left_are_forgotten(servers: ClusterMap) -> None:
     assert Address("127.0.0.1", 7777) not in servers._servers
 
 
-def test_it_may_be_away_at_the_start(alone: RedisCluster, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_cluster_may_be_down_at_the_start(alone: RedisCluster, caplog: pytest.LogCaptureFixture) -> None:
     url = alone.url.replace("//", "//:right@")
     store = RedisClusterStore(url, replicas=0)
     assert "the store's cluster does not answer" in caplog.text

@@ -49,7 +49,7 @@ def test_long_documents_of_every_segmenter(pipeline: Pipeline, segmenter: str) -
     assert_equal(decode(encode(document)).prepared, document.prepared)
 
 
-def test_it_is_smaller_than_its_text_and_arrays(pipeline: Pipeline) -> None:
+def test_an_encoded_document_is_smaller_than_its_text_and_arrays(pipeline: Pipeline) -> None:
     text = "".join(f"The river flooded bridge {number}. " for number in range(300))
     document = stored(pipeline, text)
     assert len(encode(document)) < 0.7 * (len(text) + document.prepared.nbytes)

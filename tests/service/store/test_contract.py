@@ -109,7 +109,7 @@ def test_the_size_counts_documents_and_bytes(store: DocumentStore, space: str) -
     assert store.about()["kind"] == store.kind
 
 
-def test_threads_share_it(store: DocumentStore, space: str) -> None:
+def test_threads_share_a_store(store: DocumentStore, space: str) -> None:
     def work(thread: int) -> bool:
         for n in range(20):
             mine = Item(f"{thread}-{n}", content(str(thread), 5000))

@@ -46,7 +46,7 @@ def test_a_server_that_is_stopped_is_told_and_back_it_is_used_again(server: Redi
     store.close()
 
 
-def test_it_may_be_away_at_the_start(server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_server_may_be_down_at_the_start(server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
     store = RedisStore(server.url)
     assert "Redis does not answer" in caplog.text
     with pytest.raises(StoreUnavailableError, match="does not answer"):
@@ -56,7 +56,7 @@ def test_it_may_be_away_at_the_start(server: RedisServer, caplog: pytest.LogCapt
     store.close()
 
 
-def test_a_server_of_a_cluster_is_told(redis_cluster: RedisCluster) -> None:
+def test_a_server_of_a_cluster_is_refused_with_the_reason(redis_cluster: RedisCluster) -> None:
     store = RedisStore(f"redis://127.0.0.1:{redis_cluster.ports[0]}")
     with pytest.raises(StoreUnavailableError, match=r"names a server of a Redis Cluster: give redis\+cluster://"):
         store.get_many("s", ["a", "b", "c"])

@@ -19,13 +19,13 @@ def test_an_id_is_taken(sent: bytes) -> None:
 @pytest.mark.parametrize(
     "sent", [b"", b"x" * 129, b"a b", b"a\r\nset-cookie: b", b"a\n", b'"', b"\xff", "\u0661".encode(), b"<script>"]
 )
-def test_one_that_could_be_something_else_is_made_anew(sent: bytes) -> None:
+def test_an_unsafe_request_id_is_replaced(sent: bytes) -> None:
     made = open_account(scope(sent)).request_id
     assert len(made) == 32
     assert made != open_account(scope(sent)).request_id
 
 
-def test_all_who_ask_see_one_account() -> None:
+def test_a_request_has_one_account() -> None:
     request_scope = scope(b"a")
     account = open_account(request_scope)
     assert account_of(Request(request_scope)) is account
@@ -40,7 +40,7 @@ def test_a_path_forges_no_line_and_no_long_one() -> None:
     assert len(logged["path"]) == 200
 
 
-def test_what_is_not_known_is_not_told() -> None:
+def test_unknown_fields_are_not_logged() -> None:
     asked = scope(client=("10.0.0.7", 1234))
     logged = open_account(asked).fields(asked)
     assert logged.pop("duration_ms") >= 0

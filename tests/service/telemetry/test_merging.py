@@ -71,7 +71,7 @@ def test_what_has_ended_keeps_its_counts_and_no_gauge() -> None:
 
 
 @pytest.mark.parametrize("accept", ["text/plain", "application/openmetrics-text; version=1.0.0"])
-def test_one_process_s_are_written_as_its_registry_s(accept: str) -> None:
+def test_merged_metrics_of_one_process_are_written_as_its_registry_writes_them(accept: str) -> None:
     """Whatever encodes them; what process and platform say changes between two looks."""
     metrics = Metrics()
     metrics.of("tiny").observe("batch_seconds", 0.02, trace_id="0af7651916cd43dd8448eb211c80319c")

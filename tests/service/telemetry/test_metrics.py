@@ -158,7 +158,7 @@ def test_the_trace_id_of_a_caller_stands_beside_what_its_request_took(client: Te
     assert trace not in client.get("/metrics").text  # Prometheus's own text has no place for it
 
 
-def test_openmetrics_for_who_asks(client: TestClient) -> None:
+def test_openmetrics_on_request(client: TestClient) -> None:
     response = client.get("/metrics", headers={"accept": "application/openmetrics-text; version=1.0.0"})
     assert response.headers["content-type"].startswith("application/openmetrics-text")
     assert response.text.endswith("# EOF\n")

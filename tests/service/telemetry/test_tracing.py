@@ -70,7 +70,7 @@ def test_no_span_holds_a_text_or_an_id(settings: Settings, collector: Collector)
     assert "secret" not in "".join(str(span) for span in collector.spans)
 
 
-def test_who_does_not_sample_is_not_traced(settings: Settings, collector: Collector) -> None:
+def test_unsampled_requests_are_not_traced(settings: Settings, collector: Collector) -> None:
     with serving(settings, collector.url) as client:
         ready(client).post("/rerank", json=GOOD, headers={"traceparent": f"00-{TRACE}-{PARENT}-00"})
         client.get("/metrics")
@@ -122,7 +122,7 @@ def test_traceparent(header: str, trace: str | None) -> None:
     assert sampled_trace_id(header) == trace
 
 
-def test_an_endpoint_that_is_none_stops_the_start() -> None:
+def test_an_invalid_endpoint_stops_the_start() -> None:
     with pytest.raises(ValidationError, match="http://"):
         Settings(otlp_endpoint="collector:4317")
 

@@ -127,7 +127,7 @@ def test_every_dialect_is_spoken_in_front() -> None:
     assert all(len(text) < 2000 for text in passages)
 
 
-def test_its_kind_is_found_out_once() -> None:
+def test_the_kind_of_the_upstream_is_detected_once() -> None:
     with Server(tei) as server, serving(server.url, upstream_key="secret", upstream_model="theirs") as client:
         assert client.get("/info").json()["upstream"]["kind"] == "auto"
         answers = [rerank(client) for _ in range(2)]
@@ -160,7 +160,7 @@ def test_a_busy_upstream_is_asked_again() -> None:
     assert (len(server.asked), answer["meta"]["degraded"], order(answer)[0]) == (3, False, 2)
 
 
-def test_one_that_wants_more_time_than_there_is_is_not_waited_for() -> None:
+def test_a_retry_after_beyond_the_deadline_is_not_waited_for() -> None:
     """Nor asked again before that time is over, which is believed for ten minutes at most."""
     with Server(says("", 429, retry_after="3600"), scores) as server, serving(server.url, upstream_kind="jina") as client:
         assert warned(rerank(client)).startswith("answers 429: it is busy; ")
@@ -216,7 +216,7 @@ def test_an_upstream_that_fails_costs_its_scores_and_nothing_else(
     assert lines[0].startswith(f"upstream {problem}")
 
 
-def test_a_retry_leaves_alone_who_has_asked_for_that_meanwhile() -> None:
+def test_a_retry_respects_a_retry_after_received_meanwhile() -> None:
     """Two requests, one busy answer each; the first would be sent again after a tenth of a second."""
 
     class Busy(httpx.AsyncBaseTransport):
@@ -241,7 +241,7 @@ def test_a_retry_leaves_alone_who_has_asked_for_that_meanwhile() -> None:
     assert [str(error)[:24] for error in said.result()] == ["is busy, and has asked t", "answers 429: it is busy"]
 
 
-def test_one_that_is_away_is_left_alone_for_a_while_and_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_upstream_that_is_down_is_skipped_for_a_while_and_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asking, "AWAY_SECONDS", 3600.0)
     behaviours: list[Behaviour] = [says("", 500)] * asking.AWAY_AFTER + [scores]
     with Server(*behaviours) as server, serving(server.url, upstream_kind="jina", upstream_retries=0) as client:
@@ -265,7 +265,7 @@ def test_a_killed_upstream_and_one_that_never_was() -> None:
         assert warned(rerank(client)).startswith("cannot be reached (")
 
 
-def test_a_deadline_bounds_the_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deadline_bounds_the_wait_for_the_upstream(monkeypatch: pytest.MonkeyPatch) -> None:
     """So short a time that it says nothing of the upstream, which is over once it is asked."""
     monkeypatch.setattr(asking, "SLOW_SECONDS", 2 * FAR)
     machine = Leaping()
@@ -308,7 +308,7 @@ def test_a_refused_batch_costs_its_own_scores_alone() -> None:
         assert len(server.asked) == 3
 
 
-def test_documents_by_id_are_read_for_it(tmp_path: Path) -> None:
+def test_documents_by_id_are_read_for_the_upstream(tmp_path: Path) -> None:
     texts = [FILLER * 40, FILLER * 40 + DANUBE]
     with Server(scores) as server, serving(server.url, upstream_kind="jina", store=str(tmp_path / "store")) as client:
         lines = "\n".join(json.dumps({"id": str(n), "text": text}) for n, text in enumerate(texts))
@@ -320,7 +320,7 @@ def test_documents_by_id_are_read_for_it(tmp_path: Path) -> None:
     assert answer["results"][-1]["scored_by"] == "order"
 
 
-def test_it_stands_beside_bundles(settings: Settings) -> None:
+def test_an_upstream_is_served_beside_bundles(settings: Settings) -> None:
     with Server(scores) as server:
         beside = settings.model_copy(update={"upstream": server.url, "upstream_model": "theirs"})
         with TestClient(create_app(beside)) as client:

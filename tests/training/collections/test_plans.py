@@ -14,10 +14,10 @@ def test_a_plan_says_what_is_read_and_what_is_to_be_brought(describe: Callable[.
     documents, train = describe().parts.plan(["train"]).reads
     assert documents == "documents: trec files documents.sgml.gz"
     assert train == "split train: queries topics.txt; judgements qrels.txt; candidates: the best 3 of run.trec"
-    assert describe().parts.plan(["train"]).brings == []
+    assert describe().parts.plan(["train"]).missing == []
     (files / "run.trec").unlink()
     (files / "documents.sgml.gz").unlink()
-    assert describe().parts.plan(["train"]).brings == [str(files / "run.trec"), str(files / "documents.sgml.gz")]
+    assert describe().parts.plan(["train"]).missing == [str(files / "run.trec"), str(files / "documents.sgml.gz")]
 
 
 def test_what_a_data_set_lacks_is_said_by_its_plan(data_set: str, describe: Callable[..., Collection]) -> None:
@@ -39,4 +39,4 @@ def test_the_collections_of_the_papers(path: Path) -> None:
     plan = Collection(Path(path.name)).parts.plan(["train", "dev", "test"])
     assert "documents: " in plan.reads[0]
     assert all(line.startswith(("split ", "gold passages: ")) for line in plan.reads[1:])
-    assert all(name.endswith(".trec.gz") for name in plan.brings)
+    assert all(name.endswith(".trec.gz") for name in plan.missing)

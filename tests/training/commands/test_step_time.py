@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from training.commands import step_time
-from training.commands.step_time import TOKENS, seconds_a_token
+from training.commands.step_time import TOKENS, seconds_per_token
 from training.recipe import Recipe
 
 
@@ -13,9 +13,9 @@ def test_the_faster_try_counts(make_recipe: Callable[..., Recipe], monkeypatch: 
     """5 sequences of 100 tokens take 8 s, then 4 s."""
     clock = iter([0.0, 8.0, 10.0, 14.0])
     monkeypatch.setattr(step_time.time, "perf_counter", lambda: next(clock))
-    assert seconds_a_token(make_recipe(), 100) == pytest.approx(4 / 500)
+    assert seconds_per_token(make_recipe(), 100) == pytest.approx(4 / 500)
 
 
 @pytest.mark.parametrize("length", [8, 100])
 def test_by_the_real_clock(make_recipe: Callable[..., Recipe], length: int) -> None:
-    assert 0 < seconds_a_token(make_recipe(), length) < 120 / TOKENS
+    assert 0 < seconds_per_token(make_recipe(), length) < 120 / TOKENS

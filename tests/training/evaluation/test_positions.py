@@ -19,11 +19,11 @@ from training.evaluation.positions import (
     by_chunk,
     chunk,
     chunk_shares,
+    drawn_ranks,
     gold_places,
     position,
     position_shares,
     start_shares,
-    told_ranks,
 )
 
 
@@ -80,9 +80,9 @@ def test_ranks_that_few_documents_reach_are_left_out() -> None:
     def of(*counts: int) -> list[BlockPlace]:
         return [BlockPlace(rank, 1, 0, False) for rank, count in enumerate(counts, 1) for _ in range(count)]
 
-    assert told_ranks(of(100, 60, 6, 5)) == 3
-    assert told_ranks(of(*[10] * 12)) == RANKS
-    assert told_ranks([]) == 1
+    assert drawn_ranks(of(100, 60, 6, 5)) == 3
+    assert drawn_ranks(of(*[10] * 12)) == RANKS
+    assert drawn_ranks([]) == 1
 
 
 TEXT = "The river, swollen: unbelievably swollen.\n\nNobody crossed the bridge"

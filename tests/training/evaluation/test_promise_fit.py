@@ -7,7 +7,7 @@ from keyblock.cascade import Cascade, Promise
 from keyblock.evidence import Fusion
 from keyblock.pipeline import Pipeline
 from training.collections.collection import Collection
-from training.evaluation.promise_fit import FEWEST, Request, fit_promise, missed, of_fusion, read_requests
+from training.evaluation.promise_fit import FEWEST, Request, fit_promise, fusion_promise, missed, read_requests
 from training.examples.preparation import Preparation
 
 
@@ -63,8 +63,8 @@ def test_what_is_missed_by_hand() -> None:
 def test_the_fusion_s_promise_is_its_own() -> None:
     fusion, evidence = Fusion(logit=2.0, best_block=0.5, nearness=3.0, mass=9.0), np.asarray([[2.0, 1, 1, 0.5, 7], [1, 0, 0, 1, 7]])
     features = np.column_stack([evidence[:, :4], [8.0, 9.0]])
-    assert of_fusion(fusion).of(features).tolist() == fusion.promise(evidence).tolist() == [2.5, 3.5]
-    assert of_fusion(Fusion()).of(features).tolist() == Fusion().promise(evidence).tolist() == [2.0, 1.0], "the best block"
+    assert fusion_promise(fusion).of(features).tolist() == fusion.promise(evidence).tolist() == [2.5, 3.5]
+    assert fusion_promise(Fusion()).of(features).tolist() == Fusion().promise(evidence).tolist() == [2.0, 1.0], "the best block"
 
 
 def test_requests_of_a_collection(toy: Collection, toy_pipeline: Pipeline) -> None:

@@ -38,7 +38,7 @@ def test_known_states_lose_as_the_sequences_do(build: Callable[..., Built], mode
     ranker, _ = make_model(recipe, torch.device("cpu"))
     groups = data.draw(0).groups
     known = objective.frozen(ranker, groups)
-    torch.testing.assert_close(objective.loss_of_frozen(ranker, known), objective(ranker, groups), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(objective.frozen_loss(ranker, known), objective(ranker, groups), rtol=1e-4, atol=1e-5)
 
 
 def test_the_head_learns_and_the_encoder_does_not(build: Callable[..., Built]) -> None:

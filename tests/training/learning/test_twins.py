@@ -109,7 +109,7 @@ def test_the_choice_follows_theta_0_as_it_learns(
     objective, losses = TwinObjective(make_recipe(), pipeline), []
     for _ in range(2):
         with torch.no_grad():
-            losses.append((objective(twins, groups) - objective.every(twins.selector, groups)).item())
+            losses.append((objective(twins, groups) - objective.all_segments(twins.selector, groups)).item())
             expected = torch.stack(
                 [slow_loss(twins.ranker, best_segments(pipeline, g, twins.selector), "listwise") for g in groups]
             )

@@ -12,7 +12,7 @@ from tests.training.models.test_token_ranker import packed
 from training.models.batching import pad
 from training.models.cross_encoder import CrossEncoder
 from training.models.families import load_ranker, new_ranker
-from training.models.word_vectors import WordRanker, texts, within
+from training.models.word_vectors import WordRanker, clamped, texts
 
 FAMILIES: list[dict[str, Any]] = [{"name": "tkl", "query_tokens": 4}, {"name": "deeprank", "query_tokens": 4}]
 TEXT = st.lists(st.integers(5, 99), min_size=1, max_size=8)
@@ -29,10 +29,10 @@ def a_model(family: dict[str, Any], tiny_backbone: Path) -> WordRanker:
 @given(st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=4), st.integers(1, 10))
 def test_texts_are_those_that_were_packed(pairs: list[tuple[list[int], list[int]]], query_tokens: int) -> None:
     found = texts(*pad([packed(*pair) for pair in pairs], 0), query_tokens)
-    assert found.query.shape == found.asked.shape == (len(pairs), query_tokens)
+    assert found.query.shape == found.query_mask.shape == (len(pairs), query_tokens)
     for row, (query, passage) in enumerate(pairs):
-        assert found.query[row][found.asked[row]].tolist() == query[:query_tokens]
-        assert found.passage[row][found.shown[row]].tolist() == passage
+        assert found.query[row][found.query_mask[row]].tolist() == query[:query_tokens]
+        assert found.passage[row][found.passage_mask[row]].tolist() == passage
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -85,5 +85,5 @@ def test_another_familys_checkpoint_is_no_start(tiny_backbone: Path, tmp_path: P
 
 
 @given(st.lists(st.integers(-9, 9), min_size=1), st.integers(1, 5))
-def test_the_nearest_place_within(places: list[int], length: int) -> None:
-    assert within(torch.tensor(places), length).tolist() == [min(max(place, 0), length - 1) for place in places]
+def test_places_are_clamped(places: list[int], length: int) -> None:
+    assert clamped(torch.tensor(places), length).tolist() == [min(max(place, 0), length - 1) for place in places]
