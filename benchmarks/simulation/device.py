@@ -46,15 +46,23 @@ class Device:
         self.poison: set[int] = set()
         self.batches = 0
         self._random, self._token_seconds = random, token_seconds
+        self._process = 0
+
+    def start(self) -> None:
+        """A process starts. Batches of the last one that are still under way do nothing any more."""
+        self.dead, self.hangs_since = False, None
+        self._process += 1
 
     def run(self, ids: NDArray[np.int64]) -> None:
         """Take the time of a batch. Raises what becomes of it where it is not well."""
-        warm_up = int(ids[0, 1]) == WARM_UP
+        warm_up, process = int(ids[0, 1]) == WARM_UP, self._process
         self.batches += not warm_up
         hangs, self.hangs = self.hangs and not warm_up, self.hangs and warm_up
         normal = (LAUNCH_SECONDS + ids.size * self._token_seconds) * self.slower * (0.8 + 0.4 * self._random.random())
         self.hangs_since = self.machine.now() if hangs else None
         self.machine.spend(HUNG_SECONDS if hangs else normal)
+        if process != self._process:
+            return
         self.hangs_since = None
         if warm_up:
             if self.warm_ups_fail:

@@ -147,7 +147,7 @@ class Episode:
             raise error
 
     def _start(self) -> None:
-        self.device.dead, self.device.hangs_since = False, None
+        self.device.start()
         self.service.start()
         self.checks.watch(self.service.ranker)
         self.checks.trace.add("started")
