@@ -15,7 +15,6 @@ from training.models.aggregators import Aggregation
 from training.models.batching import pad
 
 FAMILY_FILE = "family.json"
-DEFAULT_FAMILY = {"name": "cross_encoder"}  # of checkpoints without a family.json
 
 
 class RankerModule(nn.Module, ABC):
