@@ -176,13 +176,14 @@ class Manifest(BaseModel):
     @property
     def needed(self) -> list[str]:
         """The files without which the bundle is none."""
-        vectors = [self.pipeline.encoder["file"]] if self.pipeline.encoder else []
-        return [TOKENIZER_FILE, FREQUENCIES_FILE, *vectors, *self.graph_files]
+        graphs = [entry.file for entry in (*self.encoders, self.aggregator) if entry is not None]
+        return [*self.built_from, *graphs]
 
     @property
-    def graph_files(self) -> list[str]:
-        """The ONNX files."""
-        return [entry.file for entry in (*self.encoders, self.aggregator) if entry is not None]
+    def built_from(self) -> list[str]:
+        """The files that loading reads; sessions read the graphs."""
+        vectors = [self.pipeline.encoder["file"]] if self.pipeline.encoder else []
+        return [TOKENIZER_FILE, FREQUENCIES_FILE, *vectors]
 
 
 class GraphFiles(NamedTuple):
@@ -261,10 +262,11 @@ def load_bundle(path: str | Path) -> Bundle:
         if name not in manifest.files:
             raise BundleError(f"{path / MANIFEST_FILE}: 'files' does not list {name}, which this bundle needs; {_AGAIN}")
     _check_shared(path, manifest)
-    graphs = {name: entry for name, entry in manifest.files.items() if name in manifest.graph_files}
-    with ThreadPoolExecutor(1) as aside:  # nothing reads the graphs here: they are verified while the rest is built
-        verified = aside.submit(_verify_all, path, graphs)
-        _verify_all(path, {name: entry for name, entry in manifest.files.items() if name not in graphs})
+    read_here = {name: entry for name, entry in manifest.files.items() if name in manifest.built_from}
+    others = {name: entry for name, entry in manifest.files.items() if name not in read_here}
+    with ThreadPoolExecutor(1) as aside:  # the graphs, mostly: a session reads them later
+        verified = aside.submit(_verify_all, path, others)
+        _verify_all(path, read_here)
         bundle = _build(path, manifest)
         verified.result()
     return bundle

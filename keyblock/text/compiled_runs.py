@@ -113,7 +113,7 @@ def _folds() -> Folds:
             continue
         spelling = folded(caseless(every[code]))
         vanishes[code] = not spelling
-        marks[code] = combining_classes(caseless(every[code]))
+        marks[code] = combining_classes(unicodedata.normalize("NFKC", every[code]))  # marks are sorted before the case goes
         if len(spelling) == 1:
             steps[code] = (ord(spelling) - code) % (1 << 32)
         else:
@@ -133,6 +133,11 @@ def _within(characters: str, every: str) -> NDArray[np.bool_]:
 
 
 def _alone(character: str) -> bool:
-    """Whether what it becomes is the same behind any character: no part of it joins that, but for what vanishes behind any."""
+    """Whether the character becomes the same text behind any other character.
+
+    No part of that text joins the character before it, except for parts that vanish behind any. This must hold before the case
+    goes, too: U+0345 is then a mark that joins a letter, and afterwards a letter.
+    """
     joins = joining()
-    return all(VANISHING.match(c) or (c not in joins and not "\u0300" <= c <= "\u036f") for c in caseless(character))
+    parts = unicodedata.normalize("NFKC", character) + caseless(character)
+    return all(VANISHING.match(c) or (c not in joins and not "\u0300" <= c <= "\u036f") for c in parts)

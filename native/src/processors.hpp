@@ -31,7 +31,7 @@ inline Processor detected() {
     unsigned a, b, c, d;
     if (!__get_cpuid(1, &a, &b, &c, &d) || (c & bit_OSXSAVE) == 0 || (c & bit_AVX) == 0) return Processor::PLAIN;
     unsigned saved, high;
-    __asm__("xgetbv" : "=a"(saved), "=d"(high) : "c"(0));
+    __asm__ volatile("xgetbv" : "=a"(saved), "=d"(high) : "c"(0));
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (saved & WIDE) != WIDE || (b & bit_AVX2) == 0) return Processor::PLAIN;
     return (saved & WIDEST) == WIDEST && (b & AVX512) == AVX512 ? Processor::AVX512 : Processor::AVX2;
 }

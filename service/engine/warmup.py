@@ -38,9 +38,10 @@ def first_runs(graph: Scorer, most: Mapping[int, int], seconds: float, clock: Cl
     """
     pace = 0.0  # seconds a token, of the last shape
     for length in sorted(most):
-        taken, ran, believed = 0.0, 1, False
+        taken, ran, usual = 0.0, 1, 0.0
         for rows in row_counts(most[length]):
-            if taken * rows / ran > seconds and not believed:  # measure again before one run decides
+            expected = taken * rows / ran
+            if expected > seconds and not (taken < usual and expected > USUAL * seconds):  # measure again before noise decides
                 taken = yield from _again(graph, ran, length, taken, seconds * ran / rows, clock)
             if taken * rows / ran > seconds:
                 break
@@ -52,7 +53,7 @@ def first_runs(graph: Scorer, most: Mapping[int, int], seconds: float, clock: Cl
                     raise
                 log.warning("batches of %d tokens have fewer than %d rows, for want of memory: %s", length, rows, error)
                 break
-            ran, pace, believed = rows, taken / (rows * length), taken < usual
+            ran, pace = rows, taken / (rows * length)
             if rows == 1 or taken <= seconds:
                 yield rows, length, taken
 

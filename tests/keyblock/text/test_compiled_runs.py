@@ -60,6 +60,7 @@ def terms(reader: CompiledReader, text: str) -> list[int]:
 @example("شَدَّة مُحَمَّد ـــ שָׁלוֹם \u0651\u064e")
 @example("東" * 1100 + "京 " + "か\u3099" * 40)
 @example("ΑΣ ΑΣ'Α 中" + "文" * 80)
+@example("f\u0345\u094dक Î\u0345\u064b α\u037a\u094dक ᾳ\u094dक α\u094d\u0345क α\u0f39\u0345x")  # a mark until the case goes
 @example(f"東{NUMERALS}京 か{AGAIN} {AGAIN}{AGAIN} a{NUMERALS}b")
 def test_any_unicode(reader: CompiledReader, analyzer: Analyzer, text: str) -> None:
     assert terms(reader, text) == analyzer.keys(text)
