@@ -52,7 +52,7 @@ def test_a_calibrated_bundle_proves_nothing_of_the_model(
         verify(tmp_path, str(checkpoint("bert")), asked(tmp_path), FEW)
 
 
-def test_a_service_that_is_not_there_is_told_of_before_the_checkpoint_is_read(imported: Callable[[str], Path]) -> None:
+def test_a_missing_service_is_reported_before_the_checkpoint_is_read(imported: Callable[[str], Path]) -> None:
     def away(query: str, texts: Sequence[str], longest: int) -> list[float]:
         raise ConnectionError("nobody")
 
@@ -68,7 +68,7 @@ def test_a_checkpoint_that_cannot_read_what_the_bundle_reads(
         verify(imported("bert"), str(checkpoint("roberta")), asked(imported("bert")), FEW)
 
 
-def test_texts_are_asked_about_so_many_at_once(imported: Callable[[str], Path], checkpoint: Callable[[str], Path]) -> None:
+def test_texts_are_sent_in_batches(imported: Callable[[str], Path], checkpoint: Callable[[str], Path]) -> None:
     sizes: list[int] = []
     ask = asked(imported("bert"))
 

@@ -368,7 +368,7 @@ def test_a_manifest_that_does_not_fit(bundle: Path, edit: Edit, problem: str) ->
     assert problem in refusal(bundle)
 
 
-def test_many_problems_are_told_in_short(bundle: Path) -> None:
+def test_many_problems_are_shortened(bundle: Path) -> None:
     edit_manifest(bundle, lambda m: m.update({f"field{i}": "x" * 1000 for i in range(50)}))
     message = refusal(bundle)
     assert "and 47 more" in message

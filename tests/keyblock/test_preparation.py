@@ -199,7 +199,7 @@ def test_a_pipeline_is_given_the_encoder_that_it_describes(tokenizer: Tokenizer,
         Pipeline(PipelineConfig(), tokenizer, frequencies, concept_table(tokenizer))
 
 
-def test_documents_of_another_pipeline_are_told(pipeline: Pipeline, hybrid: Pipeline) -> None:
+def test_documents_of_another_pipeline_are_an_error(pipeline: Pipeline, hybrid: Pipeline) -> None:
     ours, plain = (one.prepare_document("The river. " * 40, "T") for one in (hybrid, pipeline))
     hybrid.check(ours)
     pipeline.check(plain)

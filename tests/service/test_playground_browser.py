@@ -341,7 +341,7 @@ def test_dark_as_the_system_and_as_chosen(page: Page) -> None:
     assert background(page) == dark
 
 
-def test_errors_are_told_in_the_words_of_the_service(page: Page, url: str) -> None:
+def test_errors_are_shown_in_the_words_of_the_service(page: Page, url: str) -> None:
     page.ask("", ["a river"])
     with pytest.raises(urllib.error.HTTPError) as refused:
         post(url, {"query": "", "documents": ["a river"]})
@@ -397,7 +397,7 @@ def test_the_form_survives_a_reload(page: Page) -> None:
     assert page.run(TYPED) == ["", ""], "a new visit begins anew"
 
 
-def test_a_service_that_is_away_is_told_with_what_to_try(driver: Chrome) -> None:
+def test_a_service_that_is_away_is_reported_with_what_to_try(driver: Chrome) -> None:
     with served() as url:
         page = Page(driver, url)
         page.open()
@@ -409,7 +409,7 @@ def test_a_service_that_is_away_is_told_with_what_to_try(driver: Chrome) -> None
     driver.get_log("browser")  # it has complained of that
 
 
-def test_what_cannot_be_sent_is_told(page: Page) -> None:
+def test_the_page_says_what_cannot_be_sent(page: Page) -> None:
     page.fill("#query", "river")
     page.rank()
     assert page.texts("#problem")[0].startswith("422: documents: ")
@@ -423,7 +423,7 @@ def test_what_cannot_be_sent_is_told(page: Page) -> None:
     assert page.texts("#problem") == ["API key: it has a character that a header cannot carry"]
 
 
-def test_a_deadline_that_cost_something_is_told(page: Page) -> None:
+def test_the_page_says_what_a_deadline_cost(page: Page) -> None:
     page.fill("#deadline_ms", "0")
     page.ask("river bridge", ODD)
     answer = page.answer()

@@ -306,7 +306,7 @@ def test_what_is_damaged_is_unknown_and_can_be_stored_again(embedded: Service, c
     assert embedded.rank(ids("d0", "d1"), strict=True)
 
 
-def test_without_a_store_it_is_said_how_to_switch_it_on(client: TestClient) -> None:
+def test_without_a_store_the_error_says_how_to_switch_it_on(client: TestClient) -> None:
     response = client.post("/rerank", json={"query": QUERY, "documents": ["a", {"id": "x"}]})
     assert (response.status_code, response.json()["detail"][0]["loc"]) == (422, ["body", "documents", 1, "text"])
     assert "start the service with KEYBLOCK_STORE=DIRECTORY" in response.json()["message"]

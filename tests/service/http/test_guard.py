@@ -89,7 +89,7 @@ def test_health_needs_none(guarded: TestClient, path: str) -> None:
         ("ops", "GET", "/info", 200),
     ],
 )
-def test_a_key_may_do_what_its_scopes_say(guarded: TestClient, name: str, method: str, path: str, status: int) -> None:
+def test_a_key_may_do_what_its_scopes_allow(guarded: TestClient, name: str, method: str, path: str, status: int) -> None:
     response = guarded.request(method, path, content=b"{}", headers=bearing(name))
     assert response.status_code == status, response.text
 

@@ -183,7 +183,7 @@ def test_what_a_killed_front_held_others_may_hold(served: Served) -> None:
     assert served.rerank({"query": QUERY, "documents": DOCUMENTS, "model": "tiny"}).status_code == 200
 
 
-def test_metrics_are_of_all_processes_whoever_is_asked(served: Served) -> None:
+def test_every_process_reports_the_metrics_of_all_processes(served: Served) -> None:
     before = counted(served, "keyblock_requests_total")
     documents, tokens = counted(served, "keyblock_documents_total"), counted(served, "keyblock_tokens_total")
     body = {"query": QUERY, "documents": DOCUMENTS[:3], "model": "tiny"}

@@ -73,7 +73,9 @@ def test_what_is_found_is_entered(library: Library, metrics: Metrics) -> None:
     assert (with_texts.texts[0][:13], with_texts.titles) == ("the river new", ["T"])
 
 
-def test_what_is_away_is_told_and_all_of_it_is_refused(library: Library, metrics: Metrics, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documents_that_are_away_are_reported_and_a_request_of_only_those_is_refused(
+    library: Library, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sizes = library._store.sizes
     monkeypatch.setattr(
         library._store, "sizes", lambda space, ids: [AWAY if one == "old" else sizes(space, [one])[0] for one in ids]
@@ -91,7 +93,7 @@ def test_what_is_away_is_told_and_all_of_it_is_refused(library: Library, metrics
     assert beside_a_text.by_id.away == {0}
 
 
-def test_a_document_that_is_asked_for_often_is_held_once(library: Library, metrics: Metrics) -> None:
+def test_a_document_that_a_request_names_often_is_held_once(library: Library, metrics: Metrics) -> None:
     once, often = place(metrics), place(metrics)
     entered(library, asked("new"), once)
     entered(library, documents := asked(*["new"] * 60), often)
@@ -105,7 +107,9 @@ def test_an_answer_with_a_text_sixty_times_is_counted_sixty_times(library: Libra
     assert holder._held.bytes > 60 * 15_000
 
 
-def test_what_would_never_fit_is_told_and_what_does_not_fit_now_may_come_again(library: Library, metrics: Metrics) -> None:
+def test_a_request_that_never_fits_is_an_error_and_one_that_does_not_fit_now_may_come_again(
+    library: Library, metrics: Metrics
+) -> None:
     with pytest.raises(RequestError, match="bytes once read, and the limit is 1000: ask for fewer") as raised:
         entered(library, asked("new"), place(metrics, 1000))
     assert raised.value.status == 422

@@ -55,7 +55,7 @@ def eventually(holds: Callable[[], bool]) -> None:
         ({"bundel": "models/default"}, "'bundel' is no setting"),
     ],
 )
-def test_a_wrong_argument_is_told_before_anything_is_deployed(arguments: dict[str, str], said: str) -> None:
+def test_a_wrong_argument_is_an_error_before_anything_is_deployed(arguments: dict[str, str], said: str) -> None:
     build = imported("service.rayserve.deployments").build
     with pytest.raises(ValueError, match=said) as raised:
         build(arguments)
@@ -151,7 +151,7 @@ def asked(call: Call) -> "asyncio.Task[Any]":
     return asyncio.create_task(ask("report"))
 
 
-def test_a_call_that_serve_cancels_waits_for_its_request_to_be_cancelled_and_is_else_asked_again(
+def test_a_call_that_serve_cancels_waits_until_its_request_is_cancelled_or_else_is_sent_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def leave() -> None:

@@ -71,7 +71,7 @@ def test_nothing_is_scored_once_time_is_up(holder: Holder, own: Named) -> None:
     assert np.isneginf(reply.scored.logits).all()
 
 
-def test_the_bundle_of_another_version_is_opened_when_it_is_asked_about(
+def test_the_bundle_of_another_version_is_opened_when_a_call_names_it(
     holder: Holder, own: Named, bundle_path: Path, tmp_path: Path, session: Session
 ) -> None:
     """And the one of before is given up for the next: what is its own stays."""

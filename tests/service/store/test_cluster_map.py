@@ -133,6 +133,6 @@ def test_a_wrong_password_is_one_line_without_it(alone: RedisCluster, login: str
     assert "wrong" not in str(raised.value)
 
 
-def test_a_server_of_no_cluster_is_told(redis_server: RedisServer) -> None:
+def test_a_server_of_no_cluster_is_an_error(redis_server: RedisServer) -> None:
     with pytest.raises(StoreUnavailableError, match=r"is of no Redis Cluster .*: give redis:// for one server alone"):
         ClusterMap(redis_server.url.replace("redis://", "redis+cluster://"))

@@ -202,7 +202,7 @@ def _slots(store: RedisClusterStore, port: int) -> int:
     return sum(one is not None and one.address.port == port for one in store._map._owners)
 
 
-def test_a_slot_on_the_move_is_asked_for_in_both_places(store: RedisClusterStore, redis_cluster: RedisCluster, space: str) -> None:
+def test_a_slot_on_the_move_is_read_from_both_servers(store: RedisClusterStore, redis_cluster: RedisCluster, space: str) -> None:
     """A slot is held half way: what is there is the giver's, what is not there yet is the taker's, by ASK."""
     giver, taker, *_ = redis_cluster.masters()
     old, slot = alone(redis_cluster, space, giver)

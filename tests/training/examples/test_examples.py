@@ -177,7 +177,7 @@ def test_what_the_model_selects_waits_for_it(
         assert document == [max(ways, key=taste)]
 
 
-def test_costs_are_told_before_the_model_chooses(change_pipeline: Callable[..., Pipeline]) -> None:
+def test_costs_are_known_before_the_model_chooses(change_pipeline: Callable[..., Pipeline]) -> None:
     joint, five = change_pipeline(), change_pipeline(aggregator={"name": "mean", "passages": 5})
     learned = change_pipeline(selector={"name": "learned", "keep": 7})
     assert {name: of(joint).sequences for name, of in EXAMPLES.items()} == {"selected": 1, "gold": 1, "segments": 16}
