@@ -221,8 +221,8 @@ def test_a_joint_selection_has_one_sequence_always(pipeline: Pipeline) -> None:
 
 
 @given(TEXT, TEXT)
-def test_learned_selection_and_passages_on_any_text(others: list[Pipeline], query: str, text: str) -> None:
-    for each in others:
+def test_learned_selection_and_passages_on_any_text(small_block_pipelines: list[Pipeline], query: str, text: str) -> None:
+    for each in small_block_pipelines:
         parts = {"segmenter": each.config.segmenter, "selector": {"name": "learned", "keep": 3}, "aggregator": {"name": "max"}}
         pipeline = make(each.tokenizer, each.frequencies, **parts)
         prepared, document = pipeline.prepare_query(query), pipeline.prepare_document(text, text)

@@ -146,7 +146,7 @@ class Call:
         return self
 
 
-def asked(call: Call) -> "asyncio.Task[Any]":
+def started_call(call: Call) -> "asyncio.Task[Any]":
     ask = imported("service.rayserve.deployments").caller_of(SimpleNamespace(report=call))
     return asyncio.create_task(ask("report"))
 
@@ -155,14 +155,14 @@ def test_a_call_that_serve_cancels_waits_until_its_request_is_cancelled_or_else_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def leave() -> None:
-        first = asked(Call(ends=True))
+        first = started_call(Call(ends=True))
         await asyncio.sleep(0.05)
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
             await first
         monkeypatch.setattr("service.rayserve.deployments.LEAVING_SECONDS", 0.0)
         with pytest.raises(GoneError):
-            await asked(Call(ends=True))
+            await started_call(Call(ends=True))
 
     asyncio.run(leave())
 
@@ -170,7 +170,7 @@ def test_a_call_that_serve_cancels_waits_until_its_request_is_cancelled_or_else_
 def test_a_call_whose_request_is_cancelled_is_cancelled() -> None:
     async def leave() -> None:
         call = Call(ends=False)
-        task = asked(call)
+        task = started_call(call)
         await asyncio.sleep(0.05)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
