@@ -80,7 +80,7 @@ def opened(path: Path) -> tuple[Bundle, GraphModel]:
 
 
 class Reference:
-    """What the answer must be, by the plain composition of the bundle's parts."""
+    """The expected answer, from the plain composition of the bundle's parts."""
 
     def __init__(self, path: Path, documents: list[dict[str, str]], budget: int | None = None, query: str = QUERY) -> None:
         bundle, model = opened(path)

@@ -63,7 +63,7 @@ def page(driver: Chrome, url: str) -> Iterator[Page]:
 
 
 def post(url: str, request: dict[str, Any]) -> Any:
-    """What the service answers to who does not use the page."""
+    """The service's answer to a client that does not use the page."""
     with urllib.request.urlopen(f"{url}rerank", json.dumps(request).encode(), timeout=PATIENCE) as response:
         return json.loads(response.read())
 
@@ -240,7 +240,7 @@ def curl_copied(page: Page) -> str:
 
 
 def results(answer: Any) -> list[tuple[int, list[Any]]]:
-    """What does not change between two answers to one request: of scores the last digits may."""
+    """The parts that are equal in two answers to one request; the last digits of scores may differ."""
     return [(result["index"], result["blocks"]) for result in answer["results"]]
 
 

@@ -38,7 +38,7 @@ def environment(**more: str) -> dict[str, str]:
 def run(
     arguments: Sequence[str | Path], folder: Path, given: bytes = b"", program: Sequence[str] = COMMAND[1:], **more: str
 ) -> subprocess.CompletedProcess[bytes]:
-    """What became of the command."""
+    """The outcome of the command."""
     process = [sys.executable, *program, *arguments]
     seen = environment(PYTHONPATH=os.getcwd(), **more)
     return subprocess.run(process, cwd=folder, input=given, env=seen, capture_output=True, timeout=2 * PATIENCE, check=False)

@@ -166,7 +166,7 @@ def test_while_a_batch_is_computed_the_next_is_ready_and_the_last_is_given_out(m
 
 
 def test_with_one_in_flight_nothing_is_decided_ahead(make_flying: Make) -> None:
-    """As on a CPU: newcomers would only wait longer."""
+    """As on a CPU, where new requests would only wait longer."""
     flying = make_flying(ahead=0)
     futures = flying.full(1, 2, 3)
     flying.in_flight(1, begun=1)

@@ -98,7 +98,7 @@ def shared(settings: Settings, session: Session, tmp_path_factory: pytest.TempPa
 
 @pytest.fixture(params=["lmdb", "redis"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """What KEYBLOCK_STORE says."""
+    """The value of KEYBLOCK_STORE."""
     if request.param == "lmdb":
         yield str(tmp_path / "store")
         return
@@ -415,7 +415,7 @@ def test_a_shard_that_is_down_costs_its_documents_and_no_other(serve: Serve, tmp
 
 
 def _check_refusals(service: Service, lost: list[str], kept: str) -> None:
-    """What needs a document that is away is refused; what does not is not."""
+    """A request is refused only if it needs a document that is away."""
     rerank = partial(service.client.post, "/rerank")
     for response in (
         rerank(json={"query": QUERY, "documents": ids(lost[0])}),  # nothing could be ranked

@@ -379,7 +379,7 @@ def test_a_declared_length_beyond_the_limit_holds_nobody_up(client: TestClient, 
 
 
 def test_a_body_that_does_not_come_takes_no_room_from_others(settings: Settings, graphs: Graphs) -> None:
-    """What is in flight holds the bytes that have arrived, not those that were declared."""
+    """A request in flight holds the bytes that have arrived, not those that were declared."""
     limits = settings.model_copy(update={"max_bytes_in_flight": 10_000})
     ranker = serving(limits, graphs)
     app = create_app(limits, ranker)

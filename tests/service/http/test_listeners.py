@@ -212,7 +212,7 @@ def test_a_claim_that_names_no_address_claims_none() -> None:
 
 
 def test_an_address_that_is_found_twice_is_bound_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where two lines of /etc/hosts name localhost; the second socket would find the port taken by the first."""
+    """As if two lines of /etc/hosts name localhost; the second socket would find the port taken by the first."""
     found = socket.getaddrinfo("127.0.0.1", 0, type=socket.SOCK_STREAM) * 2
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
     with bound_at("localhost", 0) as ours, claimed_ports(ours):

@@ -121,7 +121,7 @@ def test_a_second_process_is_refused_and_a_smaller_cap_is_kept_to(directory: Pat
 
 @contextmanager
 def nobody() -> Iterator[None]:
-    """As a user that may write almost nowhere, where the tests run as root."""
+    """Runs as a user that may write almost nowhere, if the tests run as root."""
     root = os.geteuid() == 0
     if root:
         os.seteuid(NOBODY)

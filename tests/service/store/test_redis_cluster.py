@@ -91,7 +91,7 @@ def test_an_outage_takes_its_documents_and_no_other(
 
 @pytest.mark.usefixtures("replaced")
 def test_a_server_that_hangs_is_waited_for_once(redis_cluster: RedisCluster, space: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And who takes its place is found by itself, without a request."""
+    """The store finds the server that takes its place by itself, without a request."""
     monkeypatch.setattr(redis_client, "ANSWER_SECONDS", 2.0)
     store = RedisClusterStore(redis_cluster.url)
     master, _ = master_and_replica(redis_cluster)
@@ -152,7 +152,7 @@ class Load:
             time.sleep(0.005)
 
     def _fits(self, identity: str, found: bytes | None, least: int) -> bool:
-        """Whether what is found was acknowledged, or was tried since."""
+        """Whether the content found was acknowledged, or tried since."""
         return found is not None and least <= int(found.rstrip(b".").split(b":")[1]) <= self.tried.get(identity, 0)
 
     def check(self) -> None:

@@ -13,7 +13,7 @@ class NVMLError(Exception):
 
 
 class Driver(SimpleNamespace):
-    """As NVML's bindings are called; two GPUs, the second of which does not tell."""
+    """Has the functions of NVML's bindings; there are two GPUs, and the second reports nothing."""
 
     NVMLError = NVMLError
 

@@ -79,7 +79,7 @@ def order(answer: dict[str, Any]) -> list[int]:
 
 
 def warned(answer: dict[str, Any]) -> str:
-    """What an answer says of the upstream."""
+    """The warning of an answer about the upstream."""
     assert answer["meta"]["degraded"]
     (warning,) = (one for one in answer["meta"]["warnings"] if one.startswith("upstream: "))
     return str(warning).removeprefix("upstream: ")
@@ -294,7 +294,7 @@ def test_batches_that_came_count_where_a_later_one_fails() -> None:
 
 
 def test_a_refused_batch_costs_its_own_scores_alone() -> None:
-    """As where one passage is too long for the upstream; after three of a request the others are spared."""
+    """As if one passage is too long for the upstream; after three such errors in a request, the other batches are not sent."""
     options = {"upstream_batch": 1, "upstream_concurrency": 1, "upstream_retries": 0}
     texts = [f"A river in Vienna, number {n}." for n in range(6)]
     refused = says('{"error": "too long"}', 422)
