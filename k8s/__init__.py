@@ -1,1 +1,1 @@
-"""What runs the service on Kubernetes; of Python only the monitoring is written here."""
+"""Manifests and components that run the service on Kubernetes; the only Python package here writes the monitoring files."""

@@ -1,12 +1,15 @@
-"""The bundle: one directory that holds all that serving a ranker needs, and refuses to load when anything in it is off.
+"""The bundle: one directory with everything that serving a ranker needs. It does not load if any of its files is wrong.
 
-``bundle.json`` (the manifest), ``tokenizer.json``, ``frequencies.tsv`` and ``model.onnx``, which one that scores by vectors alone
-does without; a ranker that combines states has its
-aggregator in ``aggregator.onnx``, one whose blocks another model chooses has that in ``selector.onnx``, one that compares vectors
-has in ``token_vectors.npz`` what makes them; a variant, the same graphs for another arithmetic, has files like ``model.int8.onnx``.
-A variant may leave weights that it does not change in the bundle's own graph, and says which file it read them in.
-The manifest names every other file with its size and SHA-256.
-Files that it does not name (a README, a licence) are left alone and never read.
+Every bundle has ``bundle.json`` (the manifest), ``tokenizer.json`` and ``frequencies.tsv``. The other files depend on the ranker:
+
+- ``model.onnx``, unless the ranker scores by vectors alone;
+- ``aggregator.onnx``, if the ranker combines states;
+- ``selector.onnx``, if another model chooses its blocks;
+- ``token_vectors.npz``, the encoder of a ranker that compares vectors;
+- files like ``model.int8.onnx`` for a variant: the same graphs for another arithmetic. A variant's graph may read weights that it
+  does not change from the bundle's own graph; its entry names that file.
+
+The manifest names every other file with its size and SHA-256. Files that it does not name (a README, a licence) are never read.
 """
 
 import hashlib
@@ -33,22 +36,22 @@ from keyblock.text.tokenizer import Tokenizer
 
 # 2: aggregator, selector_graph; 3: variants; 4: evidence; 5: encoder, escalation, activation, prompt, grow, nearness;
 # 6: marks, spans, min_score, mass; 7: adaptive, cosine_scale (and then no graph); 8: cascade; 9: promise, int8-static; 10: shares
-# all are read
+# this version reads them all
 FORMAT_VERSION = 10
 MANIFEST_FILE, TOKENIZER_FILE, GRAPH_FILE, FREQUENCIES_FILE = "bundle.json", "tokenizer.json", "model.onnx", "frequencies.tsv"
 AGGREGATOR_FILE, SELECTOR_FILE = "aggregator.onnx", "selector.onnx"
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # no folder, no "..", nothing hidden
 _LONGEST_MANIFEST = 16 << 20
-_PIECE = 4 << 20  # bytes
-_AGAIN = "copy the bundle again, or make it again with keyblock-export"
+_CHUNK = 4 << 20  # bytes
+_REMEDY = "copy the bundle again, or make it again with keyblock-export"
 
 
 class BundleError(ValueError):
-    """A bundle is damaged, incomplete or newer than this version; one line that names the file and says what to do."""
+    """A bundle is damaged, incomplete or newer than this version. Its one line names the file and says what to do."""
 
 
 class FileEntry(BaseModel):
-    """What a file of the bundle must be."""
+    """The size and digest that a file of the bundle must have."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     sha256: str = Field(pattern="^[0-9a-f]{64}$", description="of the file's bytes, lower-case hexadecimal")
@@ -56,18 +59,18 @@ class FileEntry(BaseModel):
 
 
 class SharedFile(BaseModel):
-    """A graph of the bundle whose file holds weights of another graph, too; exactly the one that it was made with."""
+    """The file of one graph that also holds weights of another graph; only the exact file that the export wrote will do."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     file: str = Field(description="its name in the bundle")
-    sha256: str = Field(pattern="^[0-9a-f]{64}$", description="of its bytes: at others the weights would be somewhere else in it")
+    sha256: str = Field(pattern="^[0-9a-f]{64}$", description="of its bytes: in another file the weights would be elsewhere")
 
 
 class GraphEntry(BaseModel):
     """An ONNX graph of an encoder: integer inputs of shape (batch, length), both free, and float outputs.
 
-    The output is logits of shape (batch,); of a ranker whose aggregator combines states, (batch, 1 + hidden): each sequence's logit
-    alone, then its [CLS] state.
+    The output is logits of shape (batch,). If the ranker's aggregator combines states, it has shape (batch, 1 + hidden): the logit
+    of each sequence by itself, then its [CLS] state.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -77,16 +80,16 @@ class GraphEntry(BaseModel):
     inputs: dict[str, str] = Field(description="element type by input name, in the graph's order")
     output: str = Field("logits", description="name of the output")
     marks: bool = Field(
-        False, description="whether a second output, `marks` (batch, length), has the logit of each token that it answers"
+        False, description="whether a second output, `marks` (batch, length), has each token's logit of answering the query"
     )
     max_length: int = Field(512, ge=1, description="tokens of the longest sequence that the position embeddings allow")
     vocabulary_size: int = Field(ge=1, description="rows of the embedding table: token ids must stay below it")
     fused: dict[str, int] = Field({}, description="fused nodes by operator, as counted at export")
-    shares: SharedFile | None = Field(None, description="where the weights are that this file does not repeat")
+    shares: SharedFile | None = Field(None, description="the file with the weights that this file leaves out")
 
 
 class AggregatorEntry(BaseModel):
-    """The ONNX graph of a learned aggregator and the head behind it.
+    """The ONNX graph of a learned aggregator and its head.
 
     Inputs: states (documents, passages, hidden) as float32 and mask (documents, passages) as bool, True for real passages, which
     come first; documents and passages are free. Output: logits of shape (documents,).
@@ -101,38 +104,38 @@ class AggregatorEntry(BaseModel):
 
 
 class Variant(BaseModel):
-    """The same encoders, made for another arithmetic than the one that `Manifest.graph` serves."""
+    """The same encoders for another arithmetic than that of `Manifest.graph`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     graph: GraphEntry
-    selector_graph: GraphEntry | None = Field(None, description="where the manifest has one")
-    quality: dict[str, Any] = Field({}, description="what the arithmetic changes, measured at export")
+    selector_graph: GraphEntry | None = Field(None, description="the selector's graph, if the manifest has one")
+    quality: dict[str, Any] = Field({}, description="how this arithmetic changes the results, measured at export")
 
 
 class Manifest(BaseModel):
     """``bundle.json``.
 
-    `provenance` and `quality` are free in form, for people and reports; nothing computes with them. `keyblock-export` writes into
-    provenance what the run wrote (recipe, collections, versions) and its own versions under ``export``; into quality the run's dev
-    measurements (by collection, budget and measure) and calibration, and under ``export`` the fp32 parity with PyTorch, and how
-    far the served precision moves a logit and nDCG@10.
+    `provenance` and `quality` have no fixed form: they are for people and reports, nothing computes with them. `keyblock-export`
+    fills them. Provenance holds what the run wrote (recipe, collections, versions) and, under ``export``, the exporter's versions.
+    Quality holds the run's dev measurements (by collection, budget and measure), its calibration and, under ``export``, the fp32
+    parity with PyTorch and how far the served precision moves a logit and nDCG@10.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")  # NaN is refused, not written as null
     format_version: int = FORMAT_VERSION
     name: str = Field(min_length=1, max_length=100, description="what the model is called in answers and metrics")
     pipeline: PipelineConfig
-    graph: GraphEntry | None = Field(None, description="the ranker; none where pipeline.cosine_scale scores by vectors alone")
-    aggregator: AggregatorEntry | None = Field(None, description="combines states, where pipeline.aggregator does")
+    graph: GraphEntry | None = Field(None, description="the ranker; none if pipeline.cosine_scale scores by vectors alone")
+    aggregator: AggregatorEntry | None = Field(None, description="combines states, if pipeline.aggregator does")
     selector_graph: GraphEntry | None = Field(
-        None, description="another ranker, of single blocks, that chooses for a learned selector (BinB2); none: the ranker itself"
+        None, description="another ranker that scores single blocks for a learned selector (BinB2); if none, the ranker itself does"
     )
     variants: dict[Literal["int8", "int8-static", "fp16"], Variant] = Field(
         {}, description="graphs for another arithmetic: int8 for plain CPUs, int8-static with VNNI, fp16 (without padding) for CUDA"
     )
     files: dict[str, FileEntry] = Field({}, description="every file but bundle.json, by name")
     provenance: dict[str, Any] = Field({}, description="where the model comes from")
-    quality: dict[str, Any] = Field({}, description="what was measured of it")
+    quality: dict[str, Any] = Field({}, description="measurements of the model")
 
     @field_validator("files")
     @classmethod
@@ -164,18 +167,18 @@ class Manifest(BaseModel):
 
     @property
     def encoders(self) -> list[GraphEntry]:
-        """The graphs that read token ids, variants included: rankers, and selectors where these have graphs of their own."""
+        """The graphs that read token ids, variants included: rankers, and selectors that have their own graph."""
         kinds: list[Manifest | Variant] = [self, *self.variants.values()]
         return [entry for kind in kinds for entry in (kind.graph, kind.selector_graph) if entry is not None]
 
     def graphs_for(self, precision: str) -> "Manifest | Variant":
-        """Whose graphs compute in this precision: a variant that is made for it; where there is none, the bundle's own do."""
-        made_for_it = (variant for name, variant in self.variants.items() if name == precision)
-        return next(made_for_it, self)
+        """The variant made for this precision; if there is none, the manifest itself, whose graphs then compute in it."""
+        variants = (variant for name, variant in self.variants.items() if name == precision)
+        return next(variants, self)
 
     @property
     def needed(self) -> list[str]:
-        """The files without which the bundle is none."""
+        """The files that this bundle must have."""
         graphs = [entry.file for entry in (*self.encoders, self.aggregator) if entry is not None]
         return [*self.built_from, *graphs]
 
@@ -187,11 +190,11 @@ class Manifest(BaseModel):
 
 
 class GraphFiles(NamedTuple):
-    """What a session reads of a graph.
+    """The files that a session reads for a graph.
 
     Attributes:
         graph: the ONNX file.
-        shared: another, in which weights of it are; None for a graph that has all of its own.
+        shared: another graph's file that holds some of its weights; None if its own file holds them all.
     """
 
     graph: Path
@@ -200,7 +203,7 @@ class GraphFiles(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bundle:
-    """A loaded bundle; everything in it was checked and built once."""
+    """A loaded bundle. Loading checked and built everything in it."""
 
     path: Path
     manifest: Manifest
@@ -224,10 +227,10 @@ class Bundle:
         return self.path / self.manifest.aggregator.file if self.manifest.aggregator else None
 
     def encoder_files(self, precision: str) -> tuple[GraphFiles, GraphFiles | None]:
-        """The files of the ranker and of the model that chooses blocks (None: none does, or the ranker itself).
+        """The files of the ranker and of the model that chooses blocks (None if no model does, or the ranker itself).
 
         Args:
-            precision: what they are to be computed in; where no variant is made for it, the bundle's own graphs are meant.
+            precision: the precision to compute in; without a variant for it, the bundle's own graphs are taken.
 
         Raises BundleError for a bundle that scores by vectors alone.
         """
@@ -243,7 +246,7 @@ class Bundle:
         return kind.graph
 
     def check_files(self) -> None:
-        """Raise BundleError unless every file still is what the manifest says: what was read since was of this bundle."""
+        """Raise BundleError unless every file is still as the manifest says; then all that was read so far was of this bundle."""
         _verify_all(self.path, self.manifest.files)
 
 
@@ -260,12 +263,12 @@ def load_bundle(path: str | Path) -> Bundle:
     manifest = _read_manifest(path / MANIFEST_FILE)
     for name in manifest.needed:
         if name not in manifest.files:
-            raise BundleError(f"{path / MANIFEST_FILE}: 'files' does not list {name}, which this bundle needs; {_AGAIN}")
+            raise BundleError(f"{path / MANIFEST_FILE}: 'files' does not list {name}, which this bundle needs; {_REMEDY}")
     _check_shared(path, manifest)
     read_here = {name: entry for name, entry in manifest.files.items() if name in manifest.built_from}
     others = {name: entry for name, entry in manifest.files.items() if name not in read_here}
-    with ThreadPoolExecutor(1) as aside:  # the graphs, mostly: a session reads them later
-        verified = aside.submit(_verify_all, path, others)
+    with ThreadPoolExecutor(1) as executor:  # verifies the rest, mostly graphs, which sessions read later
+        verified = executor.submit(_verify_all, path, others)
         _verify_all(path, read_here)
         bundle = _build(path, manifest)
         verified.result()
@@ -275,28 +278,28 @@ def load_bundle(path: str | Path) -> Bundle:
 def _read_manifest(file: Path) -> Manifest:
     try:
         if file.stat().st_size > _LONGEST_MANIFEST:
-            raise BundleError(f"{file}: larger than {_LONGEST_MANIFEST >> 20} MiB, so not a manifest; {_AGAIN}")
+            raise BundleError(f"{file}: larger than {_LONGEST_MANIFEST >> 20} MiB, so not a manifest; {_REMEDY}")
         content = from_json(file.read_bytes(), allow_inf_nan=False)
     except OSError as error:
         raise _unreadable(file, error) from None
     except ValueError as error:
         if isinstance(error, BundleError):
             raise
-        raise BundleError(f"{file}: not JSON ({_line(error)}); {_AGAIN}") from None
+        raise BundleError(f"{file}: not JSON ({_line(error)}); {_REMEDY}") from None
     if not isinstance(content, dict):
-        raise BundleError(f"{file}: must hold a JSON object, not {type(content).__name__}; {_AGAIN}")
+        raise BundleError(f"{file}: must hold a JSON object, not {type(content).__name__}; {_REMEDY}")
     _check_version(file, content.get("format_version"))
     try:
         manifest = Manifest.model_validate(content)
     except ValidationError as error:
-        raise BundleError(f"{file}: {_problems(error)}; {_AGAIN}") from None
+        raise BundleError(f"{file}: {_problems(error)}; {_REMEDY}") from None
     _check_lengths(file, manifest)
     return manifest
 
 
 def _check_version(file: Path, version: object) -> None:
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise BundleError(f"{file}: format_version must be a whole number from 1, not {version!r}; {_AGAIN}")
+        raise BundleError(f"{file}: format_version must be a whole number from 1, not {version!r}; {_REMEDY}")
     if version > FORMAT_VERSION:
         raise BundleError(
             f"{file}: format {version} is newer than this KeyBlock reads ({FORMAT_VERSION}); update KeyBlock, or export again"
@@ -307,7 +310,7 @@ def _check_lengths(file: Path, manifest: Manifest) -> None:
     longest = manifest.pipeline.packing.budget_range[1]
     positions = min((entry.max_length for entry in manifest.encoders), default=longest)
     if longest > positions:
-        raise BundleError(f"{file}: budget_range ends at {longest} tokens, but the graph takes {positions} at most; {_AGAIN}")
+        raise BundleError(f"{file}: budget_range ends at {longest} tokens, but the graph takes {positions} at most; {_REMEDY}")
 
 
 def _check_shared(path: Path, manifest: Manifest) -> None:
@@ -317,7 +320,7 @@ def _check_shared(path: Path, manifest: Manifest) -> None:
         if shared and (found is None or found.sha256 != shared.sha256):
             is_here = f"here it is {found.sha256[:12]}..." if found else "which is not in this bundle"
             raise BundleError(
-                f"{path / entry.file}: reads weights in {shared.file} of sha256 {shared.sha256[:12]}..., {is_here}; {_AGAIN}"
+                f"{path / entry.file}: reads weights in {shared.file} of sha256 {shared.sha256[:12]}..., {is_here}; {_REMEDY}"
             )
 
 
@@ -331,19 +334,19 @@ def _verify(file: Path, entry: FileEntry) -> None:
         with file.open("rb") as stream:
             size = os.fstat(stream.fileno()).st_size
             if size != entry.bytes:
-                raise BundleError(f"{file}: has {size} bytes where bundle.json says {entry.bytes}; {_AGAIN}")
+                raise BundleError(f"{file}: has {size} bytes where bundle.json says {entry.bytes}; {_REMEDY}")
             found = _sha256(stream)
     except OSError as error:
         raise _unreadable(file, error) from None
     if found != entry.sha256:
-        raise BundleError(f"{file}: was altered: its sha256 is {found[:12]}..., bundle.json says {entry.sha256[:12]}...; {_AGAIN}")
+        raise BundleError(f"{file}: was altered: its sha256 is {found[:12]}..., bundle.json says {entry.sha256[:12]}...; {_REMEDY}")
 
 
 def _sha256(stream: BinaryIO) -> str:
-    """The digest of what is left of a stream; in pieces so large that a thread seldom waits for the interpreter lock."""
+    """The digest of the rest of a stream, read in chunks so large that the thread seldom waits for the interpreter lock."""
     digest = hashlib.sha256()
-    while piece := stream.read(_PIECE):
-        digest.update(piece)
+    while chunk := stream.read(_CHUNK):
+        digest.update(chunk)
     return digest.hexdigest()
 
 
@@ -351,17 +354,17 @@ def _build(path: Path, manifest: Manifest) -> Bundle:
     try:
         tokenizer = Tokenizer(path / TOKENIZER_FILE, manifest.pipeline.prompt)
     except ValueError as error:
-        raise BundleError(f"{path / TOKENIZER_FILE}: cannot be read ({_line(error)}); {_AGAIN}") from None
+        raise BundleError(f"{path / TOKENIZER_FILE}: cannot be read ({_line(error)}); {_REMEDY}") from None
     known = min((entry.vocabulary_size for entry in manifest.encoders), default=tokenizer.vocabulary_size)
     if tokenizer.vocabulary_size > known:
         raise BundleError(
             f"{path / TOKENIZER_FILE}: has {tokenizer.vocabulary_size} tokens, but the graph knows {known}: "
-            f"it belongs to another model; {_AGAIN}"
+            f"it belongs to another model; {_REMEDY}"
         )
     try:
         frequencies = DocumentFrequencies.read(path / FREQUENCIES_FILE)
     except ValueError as error:
-        raise BundleError(f"{path / FREQUENCIES_FILE}: cannot be read ({_line(error)}); {_AGAIN}") from None
+        raise BundleError(f"{path / FREQUENCIES_FILE}: cannot be read ({_line(error)}); {_REMEDY}") from None
     encoder = _open_encoder(path, manifest, tokenizer)
     return Bundle(path, manifest, tokenizer, frequencies, Pipeline(manifest.pipeline, tokenizer, frequencies, encoder))
 
@@ -370,19 +373,19 @@ def _open_encoder(path: Path, manifest: Manifest, tokenizer: Tokenizer) -> Encod
     try:
         return open_encoder(manifest.pipeline.encoder, path, tokenizer)
     except ValueError as error:
-        raise BundleError(f"{_line(error)}; {_AGAIN}") from None
+        raise BundleError(f"{_line(error)}; {_REMEDY}") from None
 
 
 def write_bundle(path: str | Path, manifest: Manifest, files: Mapping[str, Path], *, overwrite: bool = False) -> Bundle:
-    """Write a bundle beside its place, check it as a reader would, and move it there: a half-written one is never seen.
+    """Write a bundle next to its target, check it as a reader would, and move it there. So nobody sees a partial bundle.
 
     Args:
         path: a new or empty directory; with `overwrite` also an existing bundle, which is replaced.
-        manifest: its `files` are filled in here.
-        files: where to copy each file of the bundle from, by its name in it.
+        manifest: the manifest; this function fills in its `files`.
+        files: the source of each file, by the file's name in the bundle.
 
     Raises:
-        BundleError: the place is taken, or what was to be written would not load.
+        BundleError: the target is taken, or the new bundle does not load.
     """
     path = Path(path).absolute()
     check_target(path, overwrite)
@@ -407,9 +410,9 @@ def write_bundle(path: str | Path, manifest: Manifest, files: Mapping[str, Path]
 
 
 def check_target(path: Path, overwrite: bool) -> None:
-    """Raise BundleError unless a bundle may be written there; asked first where the making of one takes long."""
+    """Raise BundleError unless a bundle may be written to this path; callers check before they make a bundle, which takes long."""
     if not path.exists():
-        above = next(one for one in path.absolute().parents if one.exists())
+        above = next(parent for parent in path.absolute().parents if parent.exists())
         if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
             raise BundleError(
                 f"{path}: cannot be written: {above} is {'not writable' if above.is_dir() else 'a file'}; check the path"
@@ -426,7 +429,7 @@ def check_target(path: Path, overwrite: bool) -> None:
 
 
 def _move(partial: Path, path: Path) -> None:
-    """Put the finished directory in its place; an old bundle steps aside first, since a rename replaces no full directory."""
+    """Move the finished directory to its path; an old bundle is renamed first, since a rename cannot replace a full directory."""
     old = path.with_name(f"{partial.name}.old")
     if path.exists() and any(path.iterdir()):
         path.rename(old)
@@ -449,11 +452,11 @@ def _entry(file: Path) -> FileEntry:
 
 def _unreadable(file: Path, error: OSError) -> BundleError:
     what = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
-    return BundleError(f"{file}: {what}; {_AGAIN}")
+    return BundleError(f"{file}: {what}; {_REMEDY}")
 
 
 def _problems(error: ValidationError) -> str:
-    """The first three problems, each with its place and value; unknown fields are named apart."""
+    """The first three problems, each with its place and value; unknown fields have a message of their own."""
     described = [
         f"{'.'.join(map(str, e['loc']))}: {_message(e['type'], e['msg'])} ({_line(repr(e['input']))[:80]})"
         if e["loc"]

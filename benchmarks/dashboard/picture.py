@@ -10,12 +10,12 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from benchmarks.dashboard.prometheus import Line, Prometheus
 from k8s.monitoring.grafana import COLUMNS, places
-from k8s.monitoring.panels import MEANT, Board, Kind, Panel, Query, Unit
+from k8s.monitoring.panels import NAME_COLOURS, Board, Kind, Panel, Query, Unit
 
 WIDTH, UNIT_HEIGHT, DPI = 20.0, 0.36, 75  # inches, inches a grid unit
 LINES = ("#5794f2", "#73bf69", "#ff9830", "#f2495c", "#b877d9", "#fade2a", "#8ab8ff", "#96d98d")
 COLOURS = ("#37872d", "#e0752d", "#c4162a")
-MEANT_COLOURS = {"green": "#73bf69", "red": "#f2495c", "orange": "#ff9830", "blue": "#5794f2", "purple": "#b877d9"}
+LINE_COLOURS = {"green": "#73bf69", "red": "#f2495c", "orange": "#ff9830", "blue": "#5794f2", "purple": "#b877d9"}
 INK, PALE = "#24292e", "#d8dade"
 Answers = list[tuple[Query, list[Line]]]
 
@@ -88,7 +88,7 @@ def _stat(frame: Axes, panel: Panel, answers: Answers) -> None:
 
 
 def _colour(name: str, number: int) -> str:
-    return MEANT_COLOURS[MEANT[name]] if name in MEANT else LINES[number % len(LINES)]
+    return LINE_COLOURS[NAME_COLOURS[name]] if name in NAME_COLOURS else LINES[number % len(LINES)]
 
 
 def _times(line: Line, answers: Answers) -> list[float]:

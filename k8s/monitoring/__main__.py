@@ -1,4 +1,4 @@
-"""Write what is made from the table of metrics: docs/metrics.md, the dashboards and the rules.
+"""Write the files that are made from the table of metrics: docs/metrics.md, the dashboards and the rules.
 
 python -m k8s.monitoring [--runbooks URL]
 """
@@ -16,14 +16,14 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def written(runbooks: str = RUNBOOKS) -> Mapping[Path, str]:
-    """Each file and what is in it."""
+    """The content of each generated file, by path."""
     here = ROOT / "k8s" / "monitoring"
     boards = {here / "dashboards" / f"{board.name}.json": dashboard_json(board) for board in BOARDS}
     return {ROOT / "docs" / "metrics.md": metrics_page(), here / "rules.yaml": rules_yaml(runbooks), **boards}
 
 
 def main() -> None:
-    """Write them."""
+    """Write the files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--runbooks", default=RUNBOOKS, metavar="URL", help="where docs/runbooks can be read at three in the morning"

@@ -1,21 +1,21 @@
 """The dashboards: the service at a glance, and the model with its batches in detail."""
 
 from k8s.monitoring.panels import Board, Kind, Panel, Query, Row, Unit
-from k8s.monitoring.promql import WINDOW, over, quantile, rate, shown
+from k8s.monitoring.promql import WINDOW, aggregated, quantile, rate, scoped
 from service.telemetry.metrics import STAGES
 
-COUNTED = "!~invalid|cancelled"  # requests that the service has to answer for
+COUNTED = "!~invalid|cancelled"  # the requests that count for the service's objective
 BAD = "=~failed|refused"
 ALL_REQUESTS = rate("requests", outcome=COUNTED)
 DEADLINES = rate("deadlines")
 ANSWERED = rate("latency", suffix="_count")
 POD = '{namespace=~"$namespace", pod=~"$pod"}'
-OURS = f"and on (namespace, pod) {shown('build')}"  # metrics of any process, of ours
+OF_KEYBLOCK = f"and on (namespace, pod) {scoped('build')}"  # restricts metrics that any process has to KeyBlock's pods
 BUSY = f"clamp_max({rate('batch_seconds', ['pod'], suffix='_sum')}, 1)"
 
 
 def share(part: str, whole: str) -> str:
-    """0 to 1, and no number where there is no whole. Prometheus extrapolates each rate by itself, so a part may seem the larger."""
+    """A share, 0 to 1; no number if the whole is 0. Prometheus extrapolates rates separately, so a part may exceed the whole."""
     return f"clamp_max({part} / {whole}, 1)"
 
 
@@ -24,16 +24,16 @@ GLANCE = Row(
     [
         Panel(
             "Replicas ready",
-            "Pods whose model is warmed up and whose model thread lives. Fewer than were asked for: see `/health/ready` of the "
-            "others.",
+            "Pods whose model is warmed up and whose model thread lives. If some are missing, see `/health/ready` of the other "
+            "pods.",
             Kind.STAT,
             Unit.NUMBER,
-            [Query(over("sum", shown("ready")))],
+            [Query(aggregated("sum", scoped("ready")))],
             4,
         ),
         Panel(
             "Requests",
-            "Rerank requests of all outcomes, a second.",
+            "Rerank requests per second, of all outcomes.",
             Kind.STAT,
             Unit.REQUESTS,
             [Query(rate("requests"))],
@@ -41,8 +41,8 @@ GLANCE = Row(
         ),
         Panel(
             "Not served",
-            "Share of requests that failed (5xx) or were refused for want of room (429, 503). What clients got wrong, and what "
-            "they gave up, is left out. The objective is 0.1%.",
+            "Share of requests that failed (5xx) or were refused for want of room (429, 503). Requests that were invalid or that "
+            "clients cancelled do not count. The objective is 0.1%.",
             Kind.STAT,
             Unit.SHARE,
             [Query(share(rate("requests", outcome=BAD), ALL_REQUESTS))],
@@ -51,7 +51,7 @@ GLANCE = Row(
         ),
         Panel(
             "Latency, p99",
-            "99 of 100 requests are answered within this time, from their last byte on. The objective is 2.5 s.",
+            "99 of 100 requests are answered within this time after their last byte. The objective is 2.5 s.",
             Kind.STAT,
             Unit.SECONDS,
             [Query(quantile("latency", 0.99))],
@@ -60,16 +60,16 @@ GLANCE = Row(
         ),
         Panel(
             "Queue, oldest",
-            "How long the oldest request with sequences waiting for the model has waited, in the pod where that is longest.",
+            "How long the oldest request in the queue has waited for the model, in the pod with the longest wait.",
             Kind.STAT,
             Unit.SECONDS,
-            [Query(over("max", shown("queue_age")))],
+            [Query(aggregated("max", scoped("queue_age")))],
             4,
             (2, 5),
         ),
         Panel(
             "Deadlines that cost quality",
-            "Of the requests with a deadline, the share that was answered with less than the usual ranking: fewer tokens, or "
+            "Share of the requests with a deadline whose ranking was reduced: fewer tokens, or "
             "documents that the model did not score.",
             Kind.STAT,
             Unit.SHARE,
@@ -84,7 +84,7 @@ GOLDEN = Row(
     [
         Panel(
             "Requests by outcome",
-            "ok; invalid (4xx: the client's mistake); refused (429, or 503 while warming up); cancelled (the client went); "
+            "ok; invalid (4xx: the client's mistake); refused (429, or 503 while warming up); cancelled (the client left); "
             "failed (5xx).",
             Kind.STACKED,
             Unit.REQUESTS,
@@ -92,7 +92,7 @@ GOLDEN = Row(
         ),
         Panel(
             "Not served, as a share",
-            "What eats the error budget, apart: failures are faults, refusals are want of capacity.",
+            "The two parts of the error budget that is spent: failures are faults, refusals mean too little capacity.",
             Kind.LINES,
             Unit.SHARE,
             [Query(share(rate("requests", outcome=f"={kind}"), ALL_REQUESTS), kind) for kind in ("failed", "refused")],
@@ -100,14 +100,14 @@ GOLDEN = Row(
         ),
         Panel(
             "Requests by dialect",
-            "Which API the clients speak: the native one (Jina's, Cohere's, vLLM's and Infinity's too) or TEI's.",
+            "The API that clients use: the native one (also Jina's, Cohere's, vLLM's and Infinity's) or TEI's.",
             Kind.STACKED,
             Unit.REQUESTS,
             [Query(rate("requests", ["dialect"]), "{{dialect}}")],
         ),
         Panel(
             "Latency",
-            "From a request's last byte to its answer. Points are single requests whose trace was sampled.",
+            "Time from a request's last byte to its answer. Points are single requests whose trace was sampled.",
             Kind.LINES,
             Unit.SECONDS,
             [Query(quantile("latency", q), f"p{q * 100:g}") for q in (0.5, 0.95, 0.99)],
@@ -116,7 +116,7 @@ GOLDEN = Row(
         ),
         Panel(
             "Latency, all requests",
-            "How many requests took how long. Two bands are two kinds of requests: small and large, or by text and by id.",
+            "How many requests took how long. Two bands mean two kinds of requests: small and large, or by text and by id.",
             Kind.HEATMAP,
             Unit.SECONDS,
             [Query(rate("latency", ["le"], suffix="_bucket"), "{{le}}")],
@@ -129,9 +129,8 @@ TIME = Row(
     [
         Panel(
             "Mean request, by stage",
-            f"The stages of a mean request, one on the other: {', '.join(STAGES)}. Queue grows with load; prepare with the "
-            "length of "
-            "documents that are not in the cache; model with what the replica computes on.",
+            f"The stages of a mean request, stacked: {', '.join(STAGES)}. Queue grows with load, prepare with the "
+            "length of documents that are not in the cache. Model depends on the replica's hardware.",
             Kind.STACKED,
             Unit.SECONDS,
             [Query(f"{rate('stages', suffix='_sum', stage=f'={stage}')} / {ANSWERED}", stage) for stage in STAGES],
@@ -139,7 +138,7 @@ TIME = Row(
         ),
         Panel(
             "Slowest hundredth, by stage",
-            "The 99th percentile of each stage by itself: which one makes the tail.",
+            "The 99th percentile of each stage by itself. It shows which stage makes the tail.",
             Kind.LINES,
             Unit.SECONDS,
             [Query(quantile("stages", 0.99, ["stage"]), "{{stage}}")],
@@ -154,7 +153,7 @@ SATURATION = Row(
         Panel(
             "Model thread, busy",
             "Share of the time in which a replica's model thread computes. At 1 it is saturated: requests wait, then are refused. "
-            "The autoscaler should act long before.",
+            "The autoscaler should act long before that.",
             Kind.LINES,
             Unit.SHARE,
             [Query(BUSY, "{{pod}}")],
@@ -162,46 +161,45 @@ SATURATION = Row(
         ),
         Panel(
             "Queue, oldest",
-            "How long the oldest request with sequences waiting has waited. It saws while the queue drains; a floor that rises "
-            "does not.",
+            "How long the oldest request in the queue has waited. A sawtooth means that the queue drains; a rising floor means "
+            "that it does not.",
             Kind.LINES,
             Unit.SECONDS,
-            [Query(over("max", shown("queue_age"), ["pod"]), "{{pod}}")],
+            [Query(aggregated("max", scoped("queue_age"), ["pod"]), "{{pod}}")],
             steps=(2, 5),
         ),
         Panel(
             "Waiting work",
-            "Seconds until all that waits is done, at the measured pace. Beyond `max_backlog_ms` (60 s) requests are refused; "
-            "a single "
-            "one is where it would wait for others more than `max_wait_ms` (10 s).",
+            "Seconds until all waiting work is done, at the measured pace. Beyond `max_backlog_ms` (60 s) requests are refused. "
+            "A single request is refused if it would wait for others longer than `max_wait_ms` (10 s).",
             Kind.LINES,
             Unit.SECONDS,
-            [Query(over("max", shown("wait"), ["pod"]), "{{pod}}")],
+            [Query(aggregated("max", scoped("wait"), ["pod"]), "{{pod}}")],
         ),
         Panel(
             "Requests in flight, and waiting",
-            "In flight: let in, and the answer not yet written. Waiting: with sequences that the model has not taken yet.",
+            "In flight: admitted, but the answer is not written yet. Waiting: the model has not taken all of its sequences yet.",
             Kind.LINES,
             Unit.NUMBER,
             [
-                Query(over("sum", shown("in_flight")), "in flight"),
-                Query(over("sum", shown("queued_requests")), "waiting for the model"),
+                Query(aggregated("sum", scoped("in_flight")), "in flight"),
+                Query(aggregated("sum", scoped("queued_requests")), "waiting for the model"),
             ],
         ),
         Panel(
             "Processors",
-            "Processor seconds a second, a pod. At its limit the container is throttled: preparation and the model slow down "
-            "alike.",
+            "Processor seconds per second, by pod. At its limit the container is throttled: both preparation and the model slow "
+            "down.",
             Kind.LINES,
             Unit.NUMBER,
-            [Query(over("sum", f"rate(process_cpu_seconds_total{POD}[{WINDOW}]) {OURS}", ["pod"]), "{{pod}}")],
+            [Query(aggregated("sum", f"rate(process_cpu_seconds_total{POD}[{WINDOW}]) {OF_KEYBLOCK}", ["pod"]), "{{pod}}")],
         ),
         Panel(
             "Memory",
             "Resident memory of the process. It settles after the first minutes; steady growth beyond that is a leak.",
             Kind.LINES,
             Unit.BYTES,
-            [Query(over("sum", f"process_resident_memory_bytes{POD} {OURS}", ["pod"]), "{{pod}}")],
+            [Query(aggregated("sum", f"process_resident_memory_bytes{POD} {OF_KEYBLOCK}", ["pod"]), "{{pod}}")],
         ),
     ],
 )
@@ -210,9 +208,8 @@ LESS = Row(
     [
         Panel(
             "Refused and denied",
-            "unready (warming up); wait (it would wait too long for others, or too much waits); requests, bytes, documents (a "
-            "limit on "
-            "what is in flight). Denied: without a key (401), or without the scope (403).",
+            "Reasons for refusing: unready (warming up); wait (the request would wait too long, or too much work waits); requests, "
+            "bytes, documents (a limit on all requests in flight). Denied: without a key (401), or without the scope (403).",
             Kind.STACKED,
             Unit.REQUESTS,
             [Query(rate("refused", ["why"]), "{{why}}"), Query(rate("denied", ["why"]), "denied: {{why}}")],
@@ -220,8 +217,9 @@ LESS = Row(
         ),
         Panel(
             "What deadlines cost",
-            "escalation (the model not asked in doubt); tokens (fewer a document: cheap); blocks (a learned selector had no time "
-            "for some); selector (documents ordered by their blocks alone); order (documents not read: dear).",
+            "escalation (the model did not choose blocks in doubt); tokens (fewer per document: costs little); blocks (a learned "
+            "selector had no time for some); selector (documents ordered by their blocks alone); order (documents not read: "
+            "costs much).",
             Kind.LINES,
             Unit.REQUESTS,
             [Query(rate("degraded", ["how"]), "{{how}}")],
@@ -229,8 +227,8 @@ LESS = Row(
         ),
         Panel(
             "What chose the blocks that are read",
-            "evidence (the selector's scores); model (asked about single blocks); position: nothing in the document "
-            "stood out for the query: its first blocks were read, or such as were hardly nearer to it.",
+            "evidence (the selector's scores); model (it scored single blocks); position (nothing in the document stood out for "
+            "the query, so its first blocks were read, or blocks that were hardly nearer to the query).",
             Kind.STACKED,
             Unit.DOCUMENTS_A_SECOND,
             [Query(rate("selected", ["by"]), "{{by}}")],
@@ -238,7 +236,7 @@ LESS = Row(
         ),
         Panel(
             "Deadlines",
-            "met; late by no more than is promised (50 ms or a batch); missed: more than that, which should not happen.",
+            "met; late (by no more than promised: 50 ms or a batch); missed (by more than that, which should not happen).",
             Kind.STACKED,
             Unit.REQUESTS,
             [Query(rate("deadlines", ["outcome"]), "{{outcome}}")],
@@ -251,7 +249,7 @@ ANSWERS = Row(
     [
         Panel(
             "Spans, and results below min_score",
-            "Spans that answers name (relevant_spans), and results that they leave out for their score.",
+            "Spans that answers name (relevant_spans), and results that answers leave out because their score is too low.",
             Kind.LINES,
             Unit.NUMBER,
             [Query(rate("spans"), "spans a second"), Query(rate("below"), "left out a second")],
@@ -259,7 +257,7 @@ ANSWERS = Row(
         ),
         Panel(
             "Tokens of pruned answers",
-            "contexts: what is passed on; documents: what the same results' documents have.",
+            "contexts: tokens that are passed on; documents: tokens of the same results' whole documents.",
             Kind.LINES,
             Unit.TOKENS_A_SECOND,
             [Query(rate("context_tokens", ["of"]), "{{of}}")],
@@ -272,16 +270,16 @@ CONNECTIONS = Row(
     [
         Panel(
             "Open connections",
-            "At `max_connections` (4,096) a new one ends the one that has been idle longest.",
+            "At `max_connections` (4,096) a new connection closes the one that has been idle longest.",
             Kind.LINES,
             Unit.NUMBER,
-            [Query(over("sum", shown("connections"), ["pod", "port"]), "{{pod}}, {{port}}")],
+            [Query(aggregated("sum", scoped("connections"), ["pod", "port"]), "{{pod}}, {{port}}")],
             12,
         ),
         Panel(
             "Connections that the service ended",
-            "large_head, late_head, malformed: what no well-behaved client sends. unread: an answer that was not read within "
-            "`answer_seconds`. crowded: to make room for others.",
+            "large_head, late_head, malformed: requests that no well-behaved client sends. unread: the client did not read an "
+            "answer within `answer_seconds`. crowded: closed to make room for other connections.",
             Kind.STACKED,
             Unit.CONNECTIONS_A_SECOND,
             [Query(rate("closed", ["why"]), "{{why}}")],
@@ -294,17 +292,17 @@ DOCUMENTS = Row(
     [
         Panel(
             "Documents ranked",
-            "Documents of answered requests, a second; of these those without anything to score, and those that promise too little "
-            "for the model to read.",
+            "Documents of answered requests per second. Without a block: nothing in them can be scored. Spared: they promise too "
+            "little for the model to read them.",
             Kind.LINES,
             Unit.DOCUMENTS_A_SECOND,
             [Query(rate("documents"), "ranked"), Query(rate("unscored"), "without a block"), Query(rate("spared"), "spared")],
         ),
         Panel(
             "Found, not prepared",
-            "Share of documents found prepared: in the cache, of those sent with their text; in the store, of those sent as an "
-            "id. Stale "
-            "ones are prepared again. And of sequences (a document's chosen blocks with the query) whose scores were in the cache.",
+            "Share of documents that were prepared already: of documents sent as text, in the cache; of documents sent as ids, in "
+            "the store (stale ones are prepared again). Scores: share of sequences (a document's chosen blocks with the query) "
+            "whose scores were in the cache.",
             Kind.LINES,
             Unit.SHARE,
             [
@@ -315,7 +313,7 @@ DOCUMENTS = Row(
         ),
         Panel(
             "Store of documents",
-            "Requests to /documents by outcome, and what the store could not do. Requests with texts do not need it.",
+            "Requests to /documents by outcome, and errors of the store. Requests with texts do not need the store.",
             Kind.LINES,
             Unit.REQUESTS,
             [
@@ -325,34 +323,35 @@ DOCUMENTS = Row(
         ),
         Panel(
             "Documents in the store",
-            "What it holds, in the replica that reports most (each reports a shared store), and what it forgot for want of room: "
-            "growth of the latter means that the store is too small. What servers that are away hold is not counted.",
+            "Documents that the store holds, as the replica with the highest number reports (each reports a shared store), and "
+            "documents that it deleted for want of room: if that number grows, the store is too small. Documents on servers that "
+            "are away are not counted.",
             Kind.LINES,
             Unit.NUMBER,
             [
-                Query(over("max", shown("store_documents")), "kept"),
-                Query(over("max", shown("store_evicted")), "forgotten"),
-                Query(over("max", shown("store_away")), "servers away"),
+                Query(aggregated("max", scoped("store_documents")), "kept"),
+                Query(aggregated("max", scoped("store_evicted")), "forgotten"),
+                Query(aggregated("max", scoped("store_away")), "servers away"),
             ],
         ),
         Panel(
             "Documents put",
-            "Documents stored a second, and acknowledged.",
+            "Documents stored and acknowledged per second.",
             Kind.LINES,
             Unit.DOCUMENTS_A_SECOND,
             [Query(rate("stored"), "stored")],
         ),
         Panel(
             "Cache and store, size",
-            "Bytes of prepared documents: in the cache of each replica, whose limit is `cache_bytes`, and in the store "
-            "(`store_bytes`); of scores in the cache of each replica (`score_cache_bytes`). "
-            "Replicas without a store, or whose store does not answer, are left out.",
+            "Bytes of prepared documents in the cache of each replica (limit: `cache_bytes`) and in the store (`store_bytes`), and "
+            "of scores in the cache of each replica (`score_cache_bytes`). The store's size leaves out replicas whose store does "
+            "not answer.",
             Kind.LINES,
             Unit.BYTES,
             [
-                Query(over("max", shown("cache_bytes"), ["pod"]), "cache of {{pod}}"),
-                Query(over("max", shown("score_cache_bytes"), ["pod"]), "scores of {{pod}}"),
-                Query(over("max", f"{shown('store_bytes')} and on (namespace, pod) {shown('store_up')} == 1"), "store"),
+                Query(aggregated("max", scoped("cache_bytes"), ["pod"]), "cache of {{pod}}"),
+                Query(aggregated("max", scoped("score_cache_bytes"), ["pod"]), "scores of {{pod}}"),
+                Query(aggregated("max", f"{scoped('store_bytes')} and on (namespace, pod) {scoped('store_up')} == 1"), "store"),
             ],
         ),
     ],
@@ -360,7 +359,7 @@ DOCUMENTS = Row(
 OVERVIEW = Board(
     "keyblock-overview",
     "KeyBlock / Service",
-    "How the rerank service does: traffic, errors, latency, saturation, and what it gives up to be in time.",
+    "State of the rerank service: traffic, errors, latency, saturation, and what it gives up to meet deadlines.",
     [GLANCE, GOLDEN, TIME, SATURATION, LESS, ANSWERS, CONNECTIONS, DOCUMENTS],
 )
 
@@ -369,12 +368,13 @@ SERVED = Row(
     [
         Panel(
             "Models",
-            "Each model and the replicas that serve it: arithmetic, provider and version. Two versions are a rollout in progress.",
+            "Each model and the number of replicas that serve it, with arithmetic, provider and version. Two versions mean a "
+            "rollout in progress.",
             Kind.STAT,
             Unit.NUMBER,
             [
                 Query(
-                    over("count", shown("build"), ["model", "precision", "provider", "version"]),
+                    aggregated("count", scoped("build"), ["model", "precision", "provider", "version"]),
                     "{{model}}, {{precision}} on {{provider}}, {{version}}",
                 )
             ],
@@ -382,38 +382,38 @@ SERVED = Row(
         ),
         Panel(
             "Fallen back",
-            "Replicas whose image could use a GPU and which compute on the CPU, since none is shown to them.",
+            "Replicas whose image could use a GPU but which compute on the CPU, since they see no GPU.",
             Kind.STAT,
             Unit.NUMBER,
-            [Query(over("sum", shown("fell_back")))],
+            [Query(aggregated("sum", scoped("fell_back")))],
             3,
             (1,),
         ),
         Panel(
             "Reloads",
-            "Times in the last hour that the bundles were read again, by outcome. failed: a bundle cannot be served, and the "
-            "old ones are.",
+            "Reloads of the bundles in the last hour, by outcome. failed: a bundle cannot be served, so the old bundles still are.",
             Kind.STAT,
             Unit.NUMBER,
-            [Query(over("sum", f"increase({shown('reloads')}[1h])", ["outcome"]), "{{outcome}}")],
+            [Query(aggregated("sum", f"increase({scoped('reloads')}[1h])", ["outcome"]), "{{outcome}}")],
             4,
         ),
         Panel(
             "Processes started again",
-            "Times in the last hour, of services with several processes: those that speak HTTP, and the model's. The label `why` "
-            "of the metric, and the log, say what had become of the one before.",
+            "Restarts in the last hour, in services with several processes: those that handle HTTP, and the model's. The metric's "
+            "label `why` and the log say how the process before ended.",
             Kind.STAT,
             Unit.NUMBER,
-            [Query(over("sum", f"increase({shown('restarts')}[1h])", ["process"]), "{{process}}")],
+            [Query(aggregated("sum", f"increase({scoped('restarts')}[1h])", ["process"]), "{{process}}")],
             4,
             (1,),
         ),
         Panel(
             "Until ready",
-            "What the slowest replica took to load its bundle, and to run every batch shape once. A new replica helps no sooner.",
+            "Time in which the slowest replica loads its bundle and runs every batch shape once. A new replica needs that long "
+            "before it helps.",
             Kind.STAT,
             Unit.SECONDS,
-            [Query(over("max", shown("load"), ["phase"]), "{{phase}}")],
+            [Query(aggregated("max", scoped("load"), ["phase"]), "{{phase}}")],
             5,
         ),
     ],
@@ -423,14 +423,14 @@ MODELS = Row(
     [
         Panel(
             "Answered",
-            "Requests answered by each model, a second.",
+            "Requests per second that each model answers.",
             Kind.STACKED,
             Unit.REQUESTS,
             [Query(rate("latency", ["model"], suffix="_count"), "{{model}}")],
         ),
         Panel(
             "Latency, p99",
-            "Of the requests that each model answered.",
+            "99th percentile of the latency of each model's requests.",
             Kind.LINES,
             Unit.SECONDS,
             [Query(quantile("latency", 0.99, ["model"]), "{{model}}")],
@@ -438,10 +438,10 @@ MODELS = Row(
         ),
         Panel(
             "Sequences waiting",
-            "For each model, to select or to score.",
+            "Sequences that wait for each model, to select or to score.",
             Kind.STACKED,
             Unit.NUMBER,
-            [Query(over("sum", shown("queued"), ["model"]), "{{model}}")],
+            [Query(aggregated("sum", scoped("queued"), ["model"]), "{{model}}")],
         ),
     ],
 )
@@ -451,7 +451,7 @@ BATCHES = Row(
     [
         Panel(
             "Tokens fed",
-            "Tokens that the model reads, a second: to rank and to select, to choose blocks of documents in doubt, and padding.",
+            "Tokens per second that the model reads: to rank and to select, to choose blocks of documents in doubt, and padding.",
             Kind.STACKED,
             Unit.TOKENS_A_SECOND,
             [
@@ -462,39 +462,37 @@ BATCHES = Row(
         ),
         Panel(
             "Padding",
-            "Share of what is computed that is padding. High where lengths are mixed, or where few requests share a batch.",
+            "Share of the computed tokens that is padding. It is high if lengths are mixed, or if few requests share a batch.",
             Kind.LINES,
             Unit.SHARE,
             [Query(share(rate("padding"), FED), "padding")],
         ),
         Panel(
             "Batches by outcome",
-            "failed: its requests were answered with 500. split: it did not fit the memory, or one sequence was at fault, and "
-            "it was "
-            "run again in halves.",
+            "failed: its requests were answered with 500. split: it did not fit into memory, or one sequence was at fault, so it "
+            "was run again in halves.",
             Kind.STACKED,
             Unit.BATCHES_A_SECOND,
             [Query(rate("batches", ["outcome"]), "{{outcome}}")],
         ),
         Panel(
             "Time of a batch",
-            "A newcomer waits for the batch in hand: at most `batch_ms` (50), which the warm-up measured on an idle machine.",
+            "A new request waits for the running batch: at most `batch_ms` (50), as the warm-up measured it on an idle machine.",
             Kind.LINES,
             Unit.SECONDS,
             [Query(quantile("batch_seconds", q), f"p{q * 100:g}") for q in (0.5, 0.99)],
         ),
         Panel(
             "Time of a batch, all batches",
-            "Bands are the shapes of batches. A band that moves up is a machine that slows down.",
+            "Bands are the shapes of batches. If a band moves up, the machine is slowing down.",
             Kind.HEATMAP,
             Unit.SECONDS,
             [Query(rate("batch_seconds", ["le"], suffix="_bucket"), "{{le}}")],
         ),
         Panel(
             "Fill of a batch",
-            "Sequences in a batch, of those that one of its length may have: how many batches are how full. Low fill under "
-            "load means "
-            "that requests are small and few; low fill without load is as it should be.",
+            "How many batches are how full: their sequences, as a share of the most that a batch of that length may have. Low fill "
+            "under load means that requests are small and few; low fill without load is normal.",
             Kind.HEATMAP,
             Unit.SHARE,
             [Query(rate("batch_fill", ["le"], suffix="_bucket"), "{{le}}")],
@@ -506,21 +504,21 @@ SELECTION = Row(
     [
         Panel(
             "Blocks of a document",
-            "considered: that a mean document has; scored: that the model read to rank it; asked: that it read to select.",
+            "considered: blocks of a mean document; scored: blocks read to rank it; asked: blocks that the model read to select.",
             Kind.LINES,
             Unit.NUMBER,
             [Query(f"{rate('blocks', ['step'])} / on () group_left () {rate('documents')}", "{{step}}")],
         ),
         Panel(
             "Blocks read by the ranker",
-            "Share of all blocks. The smaller, the longer the documents, and the more rests on the selection.",
+            "Share of all blocks. The smaller it is, the longer the documents are, and the more depends on the selection.",
             Kind.LINES,
             Unit.SHARE,
             [Query(share(rate("blocks", step="=scored"), rate("blocks", step="=considered")), "scored")],
         ),
         Panel(
             "Tokens of a document",
-            "Tokens fed for a mean document. Deadlines, and `max_tokens_per_doc`, lower it.",
+            "Tokens that the model reads for a mean document. Deadlines and `max_tokens_per_doc` lower the number.",
             Kind.LINES,
             Unit.NUMBER,
             [Query(f"{rate('tokens')} / ({rate('documents')} > 0)", "tokens")],
@@ -532,8 +530,8 @@ UPSTREAM = Row(
     [
         Panel(
             "Requests to the upstream",
-            "By outcome. late: the deadline passed. nonsense: the answer was no answer. spared: not sent, since the upstream "
-            "was away. All but ok and retried cost their documents the upstream's scores.",
+            "By outcome. late: the deadline passed. nonsense: the answer was not valid. spared: not sent, since the upstream "
+            "was away. After every outcome but ok and retried, the documents lack the upstream's scores.",
             Kind.STACKED,
             Unit.REQUESTS,
             [Query(rate("upstream_requests", ["outcome"]), "{{outcome}}")],
@@ -542,7 +540,7 @@ UPSTREAM = Row(
         ),
         Panel(
             "Time of the upstream",
-            "Until it has answered, retries included.",
+            "Time until the upstream has answered, retries included.",
             Kind.LINES,
             Unit.SECONDS,
             [Query(quantile("upstream_seconds", q), f"p{q * 100:g}") for q in (0.5, 0.99)],
@@ -564,22 +562,21 @@ DEVICE = Row(
         ),
         Panel(
             "GPU utilisation",
-            "Share of the last second in which the GPU ran anything, as the driver reports. Low while the model thread is busy: "
-            "batches are "
-            "too small to fill it.",
+            "Share of the last second in which the GPU ran anything, as the driver reports. If it is low while the model thread is "
+            "busy, batches are too small to fill the GPU.",
             Kind.LINES,
             Unit.SHARE,
-            [Query(over("max", shown("gpu_utilization"), ["pod", "gpu"]), "{{pod}} GPU {{gpu}}")],
+            [Query(aggregated("max", scoped("gpu_utilization"), ["pod", "gpu"]), "{{pod}} GPU {{gpu}}")],
             needs="GPU",
         ),
         Panel(
             "GPU memory",
-            "In use, by whatever process, of what the GPU has.",
+            "Memory in use by all processes, and the GPU's total.",
             Kind.LINES,
             Unit.BYTES,
             [
-                Query(over("max", shown("gpu_memory"), ["pod", "gpu"]), "{{pod}} GPU {{gpu}}"),
-                Query(over("max", shown("gpu_memory_total"), ["pod", "gpu"]), "{{pod}} GPU {{gpu}}, all of it"),
+                Query(aggregated("max", scoped("gpu_memory"), ["pod", "gpu"]), "{{pod}} GPU {{gpu}}"),
+                Query(aggregated("max", scoped("gpu_memory_total"), ["pod", "gpu"]), "{{pod}} GPU {{gpu}}, all of it"),
             ],
             needs="GPU",
         ),
@@ -588,7 +585,7 @@ DEVICE = Row(
 MODEL_BOARD = Board(
     "keyblock-model",
     "KeyBlock / Model and batches",
-    "What is served and how the model is fed: batches, padding, blocks, and the device it runs on.",
+    "The served models and their work: batches, padding, blocks, and the device.",
     [SERVED, MODELS, BATCHES, SELECTION, UPSTREAM, DEVICE],
 )
 BOARDS = (OVERVIEW, MODEL_BOARD)

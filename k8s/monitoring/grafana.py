@@ -1,4 +1,4 @@
-"""Dashboards as Grafana reads them, through Grafana's own Foundation SDK: what it does not know cannot be written."""
+"""Dashboards as Grafana reads them, written with Grafana's own Foundation SDK, which cannot write what Grafana does not know."""
 
 import json
 from collections.abc import Callable
@@ -11,14 +11,14 @@ from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models import heatmap as heatmap_models
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from k8s.monitoring.panels import MEANT, Board, Kind, Panel, Query, Unit
+from k8s.monitoring.panels import NAME_COLOURS, Board, Kind, Panel, Query, Unit
 from service.telemetry.metrics import TABLE
 
 SOURCE = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
 STAT_HEIGHT, HEIGHT, COLUMNS = 4, 8, 24
 COLOURS = ("green", "orange", "red")
 BUILD = TABLE["build"].name
-VARIABLES = {  # name: how its values are found, given those before it
+VARIABLES = {  # name: the query for its values, which uses the variables before it
     "namespace": f"label_values({BUILD}, namespace)",
     "pod": f'label_values({BUILD}{{namespace=~"$namespace"}}, pod)',
     "model": f'label_values({BUILD}{{namespace=~"$namespace", pod=~"$pod"}}, model)',
@@ -27,7 +27,7 @@ Builder = stat.Panel | timeseries.Panel | heatmap.Panel
 
 
 def dashboard_json(board: Board) -> str:
-    """The dashboard, to be imported as it is or mounted by a sidecar."""
+    """The dashboard as JSON, ready to import or to be mounted by a sidecar."""
     made = (
         dashboard.Dashboard(board.title)
         .uid(board.name)
@@ -54,16 +54,16 @@ def dashboard_json(board: Board) -> str:
 
 
 def places(panels: list[Panel], top: int) -> list[models.GridPos]:
-    """Where panels stand, from left to right and line by line."""
-    found: list[models.GridPos] = []
+    """The position of each panel, from left to right and line by line."""
+    positions: list[models.GridPos] = []
     left = 0
     for panel in panels:
         height = STAT_HEIGHT if panel.kind is Kind.STAT else HEIGHT
         if left + panel.width > COLUMNS:
-            left, top = 0, found[-1].y + found[-1].h
-        found.append(models.GridPos(h=height, w=panel.width, x=left, y=top))
+            left, top = 0, positions[-1].y + positions[-1].h
+        positions.append(models.GridPos(h=height, w=panel.width, x=left, y=top))
         left += panel.width
-    return found
+    return positions
 
 
 def _variable(name: str, query: str) -> dashboard.QueryVariable:
@@ -110,11 +110,11 @@ def _stat(panel: Panel) -> stat.Panel:
     )
 
 
-def _meant(panel: Panel) -> dict[str, str]:
-    """The colours of the names that its lines may have."""
+def _line_colours(panel: Panel) -> dict[str, str]:
+    """The colours of a panel's lines, by the names that its lines may have."""
     legends = [query.legend for query in panel.queries]
     by_label = any("{{outcome}}" in legend or "{{how}}" in legend for legend in legends)
-    return {name: colour for name, colour in MEANT.items() if by_label or name in legends}
+    return {name: colour for name, colour in NAME_COLOURS.items() if by_label or name in legends}
 
 
 def _lines(panel: Panel) -> timeseries.Panel:
@@ -127,7 +127,7 @@ def _lines(panel: Panel) -> timeseries.Panel:
         .legend(common.VizLegendOptions().show_legend(True).placement(shapes.LegendPlacement.BOTTOM))
         .tooltip(common.VizTooltipOptions().mode(shapes.TooltipDisplayMode.MULTI).sort(shapes.SortOrder.DESCENDING))
     )
-    for name, colour in _meant(panel).items():
+    for name, colour in _line_colours(panel).items():
         made = made.override_by_name(
             name, [models.DynamicConfigValue(id_val="color", value={"mode": "fixed", "fixedColor": colour})]
         )
@@ -164,7 +164,7 @@ _KINDS: dict[Kind, Callable[[Panel], Builder]] = {
 
 
 def _thresholds(panel: Panel) -> dashboard.ThresholdsConfig:
-    """Green up to the first step."""
+    """Thresholds at the panel's steps: green below the first step, red above the last."""
     values = (None, *panel.steps)
     colours = COLOURS if len(values) > 2 else (COLOURS[0], COLOURS[-1])
     steps = [models.Threshold(value=value, color=colour) for value, colour in zip(values, colours, strict=False)]

@@ -1,4 +1,4 @@
-"""docs/metrics.md: the table of metrics as a page."""
+"""The page docs/metrics.md, made from the table of metrics."""
 
 from service.telemetry.metrics import BUCKETS, MODEL, TABLE, Metric
 
@@ -27,7 +27,7 @@ services (`process_*`, `python_*`).
 
 
 def metrics_page() -> str:
-    """The page."""
+    """The text of the page."""
     return HEAD + "".join(f"| `{row.name}` | {row.kind} | {_labels(row)} | {row.help} |\n" for row in TABLE.values())
 
 

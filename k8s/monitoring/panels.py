@@ -1,4 +1,4 @@
-"""What a panel is: a question, the expressions that answer it, and how the answer is shown."""
+"""Panels of dashboards: a title, the expressions to draw, and how to draw them."""
 
 from enum import StrEnum
 from typing import NamedTuple
@@ -14,7 +14,7 @@ class Kind(StrEnum):
 
 
 class Unit(StrEnum):
-    """What the numbers are, in Grafana's words."""
+    """The unit of a panel's numbers, as Grafana calls it."""
 
     REQUESTS = "reqps"
     SECONDS = "s"
@@ -27,7 +27,7 @@ class Unit(StrEnum):
     CONNECTIONS_A_SECOND = "suffix: connections/s"
 
 
-MEANT = {  # what is good is green wherever it stands, and what is bad red
+NAME_COLOURS = {  # in every panel, good outcomes are green and bad outcomes red
     **dict.fromkeys(("ok", "met"), "green"),
     **dict.fromkeys(("failed", "missed", "order"), "red"),
     **dict.fromkeys(("refused", "late", "split", "selector"), "orange"),
@@ -39,7 +39,7 @@ MEANT = {  # what is good is green wherever it stands, and what is bad red
 
 
 class Query(NamedTuple):
-    """An expression, and what its lines are called: Grafana fills in {{label}}."""
+    """An expression and the name of its lines, in which Grafana fills in {{label}}."""
 
     expression: str
     legend: str = ""
@@ -49,14 +49,14 @@ class Panel(NamedTuple):
     """A panel.
 
     Attributes:
-        title: what it shows.
-        description: what it says and what to make of it, in a sentence or two.
-        unit: of the numbers; of a heat map, of its buckets.
-        queries: at least one.
-        width: of the 24 columns of a row.
-        steps: from which value on it is orange, then red; none for no colours.
-        needs: what it is empty without, such as "GPU"; empty itself where it always has data.
-        exemplars: whether trace ids are shown.
+        title: the panel's title.
+        description: what the panel shows and how to read it, in a sentence or two.
+        unit: the unit of the numbers or, for a heat map, of its buckets.
+        queries: at least one query.
+        width: how many of a row's 24 columns the panel takes.
+        steps: the values from which the panel is orange, then red; none for no colours.
+        needs: what the service must have for the panel to have data, such as "GPU"; empty if it always has data.
+        exemplars: whether the panel shows trace ids.
     """
 
     title: str
@@ -81,7 +81,7 @@ class Board(NamedTuple):
     """A dashboard.
 
     Attributes:
-        name: of its file, and in its address.
+        name: the name of its file and in its address.
     """
 
     name: str
@@ -91,5 +91,5 @@ class Board(NamedTuple):
 
     @property
     def panels(self) -> list[Panel]:
-        """Of all rows."""
+        """The panels of all rows."""
         return [panel for row in self.rows for panel in row.panels]

@@ -1,34 +1,34 @@
-"""Recording rules and alerts. An alert says what is wrong for clients or is going to be; each has a runbook of its name.
+"""Recording rules and alerts. An alert says what is wrong for clients, or soon will be; its `runbook` says what to do.
 
-The two objectives are watched by how fast their budgets burn, over a long and a short window at once (Site Reliability Workbook,
-chapter 5): the long one makes sure that it matters, the short one that it is still so.
+The alerts of the two objectives watch how fast an error budget burns, over a long and a short window (Site Reliability Workbook,
+chapter 5). The long window shows that the problem matters, the short one that it still lasts.
 """
 
 from typing import Any, NamedTuple
 
 import yaml
 
-from k8s.monitoring.promql import over, rate, series
+from k8s.monitoring.promql import aggregated, rate, series
 
-RUNBOOKS = "https://git.example.com/keyblock/blob/main/docs/runbooks"  # yours: python -m k8s.monitoring --runbooks URL
+RUNBOOKS = "https://git.example.com/keyblock/blob/main/docs/runbooks"  # change it with: python -m k8s.monitoring --runbooks URL
 POD = ("namespace", "pod")
-COUNTED = "!~invalid|cancelled"  # requests that the service has to answer for
+COUNTED = "!~invalid|cancelled"  # the requests that count for the service's objective
 BAD = "=~failed|refused"
 
 SCRAPED = 'up{job=~"(.+/)?keyblock"}'  # a PodMonitor's job is NAMESPACE/NAME
-# of processes of ours
+# starts of KeyBlock's processes
 STARTS = f"changes(process_start_time_seconds[15m]) and on (namespace, pod) last_over_time({series('build')}[15m])"
 RESTARTS = f"increase({series('restarts')}[15m])"
 STORE_ERRORS = f"increase({series('store_errors', why='=unavailable')}[5m])"
 
 
 class Objective(NamedTuple):
-    """What is promised to clients.
+    """A promise to clients.
 
     Attributes:
-        name: of what is recorded.
-        target: the share that has to be good, over 30 days.
-        promise: what is promised, in words.
+        name: part of the name of the recorded share.
+        target: the share of requests that must be good, over 30 days.
+        promise: the promise in words.
     """
 
     name: str
@@ -39,11 +39,11 @@ class Objective(NamedTuple):
 SLOW = "2.5"  # seconds; one of the buckets
 SERVED = Objective("not_served", 0.999, "99.9% of requests are served: neither failed nor refused")
 IN_TIME = Objective("slow", 0.99, f"99% of answers take at most {SLOW} s")
-BURNS = (  # of 30 days' budget: how many times too fast, in which windows; 2% of it in an hour, 5% in six, 10% in a day or three
+BURNS = (  # times too fast, and both windows; an hour takes 2% of 30 days' budget, six hours 5%, one or three days 10%
     ("page", ((14.4, "1h", "5m"), (6, "6h", "30m"))),
     ("ticket", ((3, "1d", "2h"), (1, "3d", "6h"))),
 )
-FEW = 9  # so many bad requests in six hours wake nobody, whatever share of a quiet night's they are
+FEW = 9  # up to this many bad requests in six hours wake nobody, even if they are a large share of a quiet night's
 WINDOWS = ("5m", "30m", "1h", "2h", "6h", "1d", "3d")
 
 
@@ -51,12 +51,12 @@ class Alert(NamedTuple):
     """An alert.
 
     Attributes:
-        name: in the list of alerts.
+        name: the alert's name.
         runbook: the page in docs/runbooks.
-        expression: fires where it has a value.
-        lasting: for so long.
-        severity: page (wake somebody), ticket (within a day).
-        summary: in a line.
+        expression: the alert fires if this has a value.
+        lasting: how long it must have a value before the alert fires.
+        severity: page (wake somebody) or ticket (within a day).
+        summary: the problem in one line.
         description: what was measured.
     """
 
@@ -70,7 +70,7 @@ class Alert(NamedTuple):
 
 
 def bad_share(objective: Objective, window: str) -> str:
-    """The share of requests in a window that were not as promised."""
+    """The expression for the share of requests in a window that were not as promised."""
     by = ["namespace"]
     if objective is SERVED:
         return f"{rate('requests', by, window, outcome=BAD)} / {rate('requests', by, window, outcome=COUNTED)}"
@@ -79,10 +79,10 @@ def bad_share(objective: Objective, window: str) -> str:
 
 
 def bad_count(objective: Objective, window: str) -> str:
-    """How many requests in a window were not as promised."""
+    """The expression for the number of requests in a window that were not as promised."""
 
     def counted(selected: str) -> str:
-        return over("sum", f"increase({selected}[{window}])", ["namespace"])
+        return aggregated("sum", f"increase({selected}[{window}])", ["namespace"])
 
     if objective is SERVED:
         return counted(series("requests", outcome=BAD))
@@ -90,12 +90,12 @@ def bad_count(objective: Objective, window: str) -> str:
 
 
 def recorded(objective: Objective, window: str) -> str:
-    """What the share is recorded as."""
+    """The name under which the share is recorded."""
     return f"namespace:keyblock_{objective.name}:ratio_rate{window}"
 
 
 def burn_alert(objective: Objective, severity: str, name: str, runbook: str) -> Alert:
-    """Fires while the budget burns so fast."""
+    """An alert that fires while the objective's budget burns at the pace of this severity."""
     budget = 1 - objective.target
     pairs = next(pairs for known, pairs in BURNS if known == severity)
     expression = " or ".join(
@@ -125,12 +125,12 @@ ALERTS = (
     Alert(
         "KeyBlockQueueOld",
         "queue-old",
-        over("max", f"min_over_time({series('queue_age')}[5m])", [*POD, "model"]) + " > 5",
+        aggregated("max", f"min_over_time({series('queue_age')}[5m])", [*POD, "model"]) + " > 5",
         "1m",
         "ticket",
         "Requests wait for the model, and the queue does not drain",
-        "For five minutes the oldest request of {{ $labels.pod }} has waited for the model {{ $labels.model }} never less than "
-        "{{ $value | humanizeDuration }}.",
+        "For five minutes, the oldest request of {{ $labels.pod }} has always waited at least {{ $value | humanizeDuration }} for "
+        "the model {{ $labels.model }}.",
     ),
     Alert(
         "KeyBlockRefuses",
@@ -144,16 +144,16 @@ ALERTS = (
     Alert(
         "KeyBlockProviderFellBack",
         "provider-fell-back",
-        f"{over('max', series('fell_back'), [*POD, 'model'])} == 1",
+        f"{aggregated('max', series('fell_back'), [*POD, 'model'])} == 1",
         "5m",
         "ticket",
         "A replica that could use a GPU computes on the CPU",
-        "{{ $labels.pod }} was built for a GPU and sees none, so {{ $labels.model }} runs far more slowly.",
+        "{{ $labels.pod }} was built for a GPU but sees none, so {{ $labels.model }} runs far more slowly.",
     ),
     Alert(
         "KeyBlockReadinessFlaps",
         "readiness-flaps",
-        over("max", f"changes({series('ready')}[15m])", POD) + " > 3",
+        aggregated("max", f"changes({series('ready')}[15m])", POD) + " > 3",
         "0m",
         "ticket",
         "A replica keeps becoming ready and unready",
@@ -162,16 +162,16 @@ ALERTS = (
     Alert(
         "KeyBlockRestarts",
         "readiness-flaps",
-        over("max", STARTS, POD) + " > 2",
+        aggregated("max", STARTS, POD) + " > 2",
         "0m",
         "ticket",
         "A replica is restarted again and again",
-        "{{ $labels.pod }} has been started anew {{ $value }} times in 15 minutes.",
+        "{{ $labels.pod }} has been restarted {{ $value }} times in 15 minutes.",
     ),
     Alert(
         "KeyBlockProcessRestarts",
         "readiness-flaps",
-        f"{over('sum', RESTARTS, [*POD, 'process'])} > 2.5",  # of whole ones, which a rate between scrapes makes a little more of
+        f"{aggregated('sum', RESTARTS, [*POD, 'process'])} > 2.5",  # extrapolated: 2 may read a little more
         "0m",
         "ticket",
         "A process of a replica is started again and again",
@@ -181,11 +181,11 @@ ALERTS = (
     Alert(
         "KeyBlockNotReady",
         "not-ready",
-        f"{over('max', series('ready'), POD)} == 0",
+        f"{aggregated('max', series('ready'), POD)} == 0",
         "10m",
         "page",
         "A replica runs but cannot serve",
-        "{{ $labels.pod }} answers /metrics, but has not been ready for ten minutes: it warms up for too long, or its model "
+        "{{ $labels.pod }} answers /metrics, but has not been ready for ten minutes: its warm-up takes too long, or its model "
         "thread is dead.",
     ),
     Alert(
@@ -200,11 +200,11 @@ ALERTS = (
     Alert(
         "KeyBlockSilent",
         "gone",
-        over("max", SCRAPED, POD) + " == 0",
+        aggregated("max", SCRAPED, POD) + " == 0",
         "10m",
         "page",
-        "A replica does not tell its metrics",
-        "Prometheus knows {{ $labels.pod }} and has not reached it for ten minutes: it ends at its start each time, hangs, or "
+        "A replica does not report its metrics",
+        "Prometheus knows {{ $labels.pod }} but has not reached it for ten minutes: it ends at each start, hangs, or "
         "cannot be scraped.",
     ),
     Alert(
@@ -214,8 +214,8 @@ ALERTS = (
         "15m",
         "ticket",
         "Deadlines cost quality",
-        "{{ $value | humanizePercentage }} of the requests with a deadline that {{ $labels.pod }} answers get less than the usual "
-        "ranking: it has too little time for them.",
+        "{{ $labels.pod }} answers {{ $value | humanizePercentage }} of the requests with a deadline with a reduced ranking: it "
+        "has too little time for them.",
     ),
     Alert(
         "KeyBlockDeadlinesMissed",
@@ -225,13 +225,12 @@ ALERTS = (
         "page",
         "Answers come after their deadline",
         "{{ $labels.pod }} answers {{ $value | humanizePercentage }} of the requests with a deadline later than promised: more "
-        "than "
-        "50 ms, or a batch, after it.",
+        "than 50 ms, or a batch, after it.",
     ),
     Alert(
         "KeyBlockBatchesFail",
         "batches-fail",
-        over("sum", f"increase({series('batches', outcome='=failed')}[10m])", [*POD, "model"]) + " > 0",
+        aggregated("sum", f"increase({series('batches', outcome='=failed')}[10m])", [*POD, "model"]) + " > 0",
         "5m",
         "ticket",
         "Batches fail in the model",
@@ -241,27 +240,27 @@ ALERTS = (
     Alert(
         "KeyBlockStoreAway",
         "store-away",
-        f"{over('max', series('store_up'), POD)} == 0 and {over('sum', STORE_ERRORS, POD)} > 0",
+        f"{aggregated('max', series('store_up'), POD)} == 0 and {aggregated('sum', STORE_ERRORS, POD)} > 0",
         "2m",
         "page",
         "The store of documents does not answer",
-        "{{ $labels.pod }} cannot reach its store: requests with ids are answered with 503, those with texts as usual.",
+        "{{ $labels.pod }} cannot reach its store: it answers requests with ids with 503, requests with texts as usual.",
     ),
     Alert(
         "KeyBlockStoreShardAway",
         "store-shard-away",
-        f"{over('max', series('store_away'), POD)} > 0",
+        f"{aggregated('max', series('store_away'), POD)} > 0",
         "2m",
         "page",
         "A part of the store of documents does not answer",
-        "{{ $labels.pod }} cannot reach {{ $value }} servers of the store's cluster: their documents are ranked last, or with "
-        "`strict` answered with 503.",
+        "{{ $labels.pod }} cannot reach {{ $value }} servers of the store's cluster: their documents are ranked last or, with "
+        "`strict`, the request is answered with 503.",
     ),
 )
 
 
 def groups(runbooks: str = RUNBOOKS) -> list[dict[str, Any]]:
-    """The groups of rules, as promtool reads them."""
+    """The groups of rules, in the format of promtool."""
     records = [
         {"record": recorded(objective, window), "expr": bad_share(objective, window)}
         for objective in (SERVED, IN_TIME)
@@ -288,7 +287,7 @@ def _rule(alert: Alert, runbooks: str) -> dict[str, Any]:
 
 
 def rules_yaml(runbooks: str = RUNBOOKS) -> str:
-    """The PrometheusRule that the operator reads."""
+    """The PrometheusRule for the Prometheus operator."""
     resource = {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PrometheusRule",

@@ -1,14 +1,15 @@
-r"""Reading texts by `keyblock_native`: the same as `keyblock.text.reading`, without the interpreter's lock.
+r"""Reads texts with `keyblock_native`: the same results as `keyblock.text.reading`, without the interpreter's lock.
 
-In "5€ a_b e\u0301te", to BERT's tokenizer and Python's analyzer:
+The terms, with the text "5€ a_b e\u0301te" as BERT's tokenizer and Python's analyzer read it:
 
-word     what the tokenizer reads by itself: 5€, a, _, b, and e\u0301te, which is odd; other tokenizers have `keyblock.text.units`
-run      what the analyzer makes a term of: 5, a_b, and e\u0301te, for all its terms; in scripts without spaces a pair of neighbours
-odd      between two spaces, with a character that may change its neighbours, as \u0301 does (`keyblock.text.characters`)
+word     what the tokenizer reads on its own: 5€, a, _, b, and e\u0301te, which is odd; other tokenizers have `keyblock.text.units`
+run      what the analyzer makes a term of: 5, a_b, and e\u0301te with all its terms; in scripts without spaces a pair of neighbours
+odd      text between two spaces with a character that may change its neighbours, as \u0301 does (`keyblock.text.characters`)
 stretch  any of these
 
-The compiled part knows no Unicode. What is said of each code point is asked of Python and of the tokenizer here, once. The
-tokenizer and the analyzer themselves read odd stretches (`keyblock.text.fallback`). What has at most 64 characters is remembered.
+The compiled part knows no Unicode: `keyblock.text.compiled_characters` asks Python and the tokenizer about each code point, once.
+The tokenizer and the analyzer themselves read odd stretches (`keyblock.text.fallback`). Stretches of up to 64 characters are
+remembered.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -32,11 +33,11 @@ from keyblock.text.reading import ByStructure, CutText, Ints, Rule, Terms, conca
 from keyblock.text.tokenizer import Tokenizer
 from keyblock.text.units import borders_of
 
-LONG_SHARE = 0.5  # a text with more of its characters in stretches that are asked, and not remembered, is left to the tokenizer
+LONG_SHARE = 0.5  # if a larger share of a text is in stretches too long to be remembered, the tokenizer reads the whole text
 
 
 def compiled_reader(tokenizer: Tokenizer, analyzer: Analyzer) -> "CompiledReader | None":
-    """The compiled reader; None where it is not installed, or knows nothing of such a tokenizer."""
+    """The compiled reader; None if it is not installed or does not support the tokenizer."""
     if native.core is None:
         return None
     kinds = character_kinds(tokenizer.backend)
@@ -54,7 +55,7 @@ def compiled_reader(tokenizer: Tokenizer, analyzer: Analyzer) -> "CompiledReader
 
 
 def _word_reader(tokenizer: Tokenizer, analyzer: Analyzer, characters: Any) -> Any:
-    """What reads words of BERT's: their tokens, and their terms where the analyzer is the English one."""
+    """The reader of BERT's words: finds their tokens and, with the English analyzer, their terms."""
     model, config = tokenizer.backend.model, analyzer.config
     return native.core.WordReader(
         characters,
@@ -71,10 +72,10 @@ class CompiledReader:
     """Reads texts as the tokenizer and the analyzer do. Safe to use from several threads, which do not wait for each other.
 
     Args:
-        reader: of `keyblock_native`: finds tokens and runs.
+        reader: the reader in `keyblock_native`, which finds tokens and runs.
         analyzer: finds the terms of blocks that cut a run.
-        characters: what is said of each code point.
-        answer: answers what the reader asks about stretches that it does not read.
+        characters: the properties of each code point.
+        answer: answers the reader's questions about stretches that it does not read.
     """
 
     def __init__(self, reader: Any, analyzer: Analyzer, characters: Any, answer: Callable[[Collection[Question]], Answers]) -> None:
@@ -84,14 +85,16 @@ class CompiledReader:
         self._structure = native.core.Structure(self._sentences)
 
     def read(self, texts: Sequence[str]) -> list[CompiledReading | None]:
-        """A reading of each text; None for one that is left to the tokenizer."""
-        found = self._answered(texts, self._reader.read)
-        return [None if one is None else _reading(text, self._analyzer, *one) for text, one in zip(texts, found, strict=True)]
+        """A reading of each text; None for a text that the tokenizer must read."""
+        results = self._answered(texts, self._reader.read)
+        return [
+            None if result is None else _reading(text, self._analyzer, *result) for text, result in zip(texts, results, strict=True)
+        ]
 
     def sentence_ends(self, text: str) -> Ints:
         """See `keyblock.text.sentences`."""
-        found: Ints = self._sentences.ends(text)
-        return found
+        ends: Ints = self._sentences.ends(text)
+        return ends
 
     def cuts(self, text: str) -> tuple[Ints, NDArray[np.int8]]:
         """See `keyblock.text.structure`."""
@@ -100,40 +103,48 @@ class CompiledReader:
 
     def clauses(self, text: str) -> Ints:
         """See `keyblock.text.structure`."""
-        found: Ints = self._structure.clauses(text)
-        return found
+        clauses: Ints = self._structure.clauses(text)
+        return clauses
 
     def cut(self, texts: Sequence[str], rule: Rule) -> list[CutText | None]:
-        """Each text in blocks; None for one that is left to the tokenizer."""
+        """Each text in blocks; None for a text that the tokenizer must read."""
         segmenter = self._segmenter(rule)
-        found = self._answered(texts, lambda batch, *answers: self._reader.cut(batch, segmenter, *answers))
-        return [None if one is None else self._cut_text(text, *one) for text, one in zip(texts, found, strict=True)]
+        results = self._answered(texts, lambda batch, *answers: self._reader.cut(batch, segmenter, *answers))
+        return [None if result is None else self._cut_text(text, *result) for text, result in zip(texts, results, strict=True)]
 
     def _segmenter(self, rule: Rule) -> Any:
-        """What cuts by such a rule."""
+        """The compiled segmenter that cuts by this rule."""
         if isinstance(rule, ByStructure):
             return native.core.ByStructure(self._structure, rule.block_tokens)
         return native.core.WholeSentences(self._sentences, rule.clauses.view(np.uint8), rule.block_tokens)
 
     def _answered(self, texts: Sequence[str], work: Callable[..., list[Any]]) -> list[tuple[Any, ...] | None]:
-        """What the compiled `work` makes of texts, its questions answered; None for a text that is mostly questions."""
-        found, asked = work(list(texts), *self._answer(())), set[Question]()
-        while begun := {i: one for i, one in enumerate(found) if isinstance(one, native.core.Unfinished)}:
-            open_questions = {i: _spelled(texts[i], one.missing) for i, one in begun.items()}
+        """The results of the compiled `work` for texts, with its questions answered; None for a text of mostly long stretches."""
+        results, asked = work(list(texts), *self._answer(())), set[Question]()
+        while unfinished := {i: result for i, result in enumerate(results) if isinstance(result, native.core.Unfinished)}:
+            open_questions = {i: _questions(texts[i], result.missing) for i, result in unfinished.items()}
             again = [i for i, questions in open_questions.items() if not _mostly_long(texts[i], questions)]
             asked.update(question for i in again for question in open_questions[i])
-            known = dict(zip(again, work([begun[i] for i in again], *self._answer(asked)), strict=True))
-            found = [known.get(i) if i in begun else one for i, one in enumerate(found)]
-        return found
+            answered = dict(zip(again, work([unfinished[i] for i in again], *self._answer(asked)), strict=True))
+            results = [answered.get(i) if i in unfinished else result for i, result in enumerate(results)]
+        return results
 
     def _cut_text(
-        self, text: str, ids: Ints, bounds: Ints, starts: Ints, ends: Ints, keys: NDArray[np.int64], key_bounds: Ints, asked: Ints
+        self,
+        text: str,
+        ids: Ints,
+        bounds: Ints,
+        starts: Ints,
+        ends: Ints,
+        keys: NDArray[np.int64],
+        key_bounds: Ints,
+        by_analyzer: Ints,
     ) -> CutText:
-        """With the terms of blocks that only the analyzer can find."""
+        """The cut text; the analyzer finds the terms of the blocks in `by_analyzer`, since the compiled part cannot."""
         terms = Terms(keys, key_bounds)
-        if len(asked):
+        if len(by_analyzer):
             blocks: list[Any] = [keys[start:end] for start, end in pairwise(key_bounds.tolist())]
-            for i in asked.tolist():
+            for i in by_analyzer.tolist():
                 blocks[i] = self._analyzer.keys(text[starts[i] : ends[i]])
             terms = concatenated(blocks)
         return CutText(ids, bounds, starts, ends, terms)
@@ -143,10 +154,10 @@ def _reading(text: str, analyzer: Analyzer, ids: Ints, heads: Ints, tails: Ints,
     return CompiledReading(text, analyzer, ids, heads, tails, Runs(*runs))
 
 
-def _spelled(text: str, asked: Ints) -> list[Question]:
-    return [(question, text[start:end]) for start, end, question in asked.tolist()]
+def _questions(text: str, missing: Ints) -> list[Question]:
+    return [(question, text[start:end]) for start, end, question in missing.tolist()]
 
 
 def _mostly_long(text: str, questions: Iterable[Question]) -> bool:
-    """Whether a text is left to the tokenizer: more than LONG_SHARE of it are stretches that are asked each time."""
+    """Whether the tokenizer must read a text: more than LONG_SHARE of it are stretches too long to be remembered."""
     return sum(len(stretch) for _, stretch in questions if len(stretch) > LONGEST) > LONG_SHARE * len(text)

@@ -1,8 +1,8 @@
-"""Runs and their terms found by `keyblock_native`, however tokens are found.
+"""Finds runs and their terms with `keyblock_native`, for any tokenizer.
 
-`keyblock.text.compiled` says what a run is. Pairs of neighbours overlap; what is odd is one run, with all its terms.
+`keyblock.text.compiled` says what a run is. Pairs of neighbours overlap; an odd stretch is one run, with all its terms.
 
-The English analyzer and the universal one are compiled. Those of other languages are asked of each distinct run, once.
+The English and the universal analyzer are compiled. The analyzers of other languages read each distinct run once.
 """
 
 import re
@@ -21,8 +21,8 @@ from keyblock.text.compiled_units import combining_classes
 from keyblock.text.normalization import VANISHING, caseless, folded
 from keyblock.text.scripts import ASSIGNED, IGNORABLE, UNSPACED, joining, spaced_letters
 
-MOST = 1 << 18  # runs that are remembered where they are pairs; else half as many
-SYLLABLES = range(0xAC00, 0xD7A4)  # of Korean: composed of letters, and all alike
+MOST = 1 << 18  # most runs that are remembered if runs may be pairs; half as many otherwise
+SYLLABLES = range(0xAC00, 0xD7A4)  # Korean syllables: composed of letters, and all treated alike
 PAIRED: tuple[range, ...] = (  # Kana, Bopomofo and Han
     *(range(0x3005, 0x3008), range(0x3041, 0x3097), range(0x30A1, 0x30FB), range(0x30FC, 0x30FF), range(0x3105, 0x312E)),
     *(range(0x3400, 0x4DB6), range(0x4E00, 0x9FA6)),
@@ -31,11 +31,11 @@ Codes = NDArray[np.uint32]
 
 
 def run_reader(analyzer: Analyzer, characters: Any) -> Any:
-    """What finds the runs of texts, and their terms where the analyzer is compiled.
+    """The compiled reader that finds the runs of texts and, if the analyzer is compiled, their terms.
 
     Args:
-        analyzer: any.
-        characters: what is said of each code point, for the English one.
+        analyzer: any analyzer.
+        characters: the properties of each code point, for the English analyzer.
     """
     config = analyzer.config
     if config.name == "universal":
@@ -49,8 +49,8 @@ def run_reader(analyzer: Analyzer, characters: Any) -> Any:
     return native.core.RunReader(flags, english, MOST // 2)
 
 
-def _flagged(some: NDArray[np.bool_], name: str) -> Codes:
-    return np.where(some, np.uint32(native.core.RUNS[name]), np.uint32(0))
+def _flagged(flagged: NDArray[np.bool_], name: str) -> Codes:
+    return np.where(flagged, np.uint32(native.core.RUNS[name]), np.uint32(0))
 
 
 def _ends() -> Codes:
@@ -59,7 +59,7 @@ def _ends() -> Codes:
 
 @cache
 def paired_characters() -> NDArray[np.bool_]:
-    """Whether each code point stands for itself in pairs, whatever its neighbours are, shape (CODES,)."""
+    """Whether each code point stays itself in a pair, with any neighbours, shape (CODES,)."""
     found = np.zeros(CODES, np.bool_)
     found[SYLLABLES.start : SYLLABLES.stop] = True
     found[[code for codes in PAIRED for code in codes if folded(caseless(chr(code))) == chr(code)]] = True
@@ -69,13 +69,13 @@ def paired_characters() -> NDArray[np.bool_]:
 
 @cache
 def run_kinds() -> NDArray[np.uint8]:
-    """What each code point is to analyzers, shape (CODES,): SPACE, ODD, or LETTER for what does not change its neighbours."""
+    """How analyzers read each code point, shape (CODES,): SPACE, ODD, or LETTER if it does not change its neighbours."""
     kinds = spaced_kinds().copy()
     within = re.compile(f"[{UNSPACED}{IGNORABLE}]")
     for code in range(ASSIGNED.stop):
         character = chr(code)
         if within.match(character):
-            kinds[code] = Kind.ODD  # as Hangzhou's numerals, which stand in pairs with Han
+            kinds[code] = Kind.ODD  # for example Hangzhou's numerals, which form pairs with Han
         elif unicodedata.category(character)[0] in "PSZ" and kinds[code] == Kind.ODD:
             kinds[code] = Kind.LETTER
     kinds.setflags(write=False)  # it is shared
@@ -83,12 +83,12 @@ def run_kinds() -> NDArray[np.uint8]:
 
 
 class Folds(NamedTuple):
-    """What characters are to the universal analyzer.
+    """How the universal analyzer reads characters.
 
     Attributes:
-        flags: RUNS of `keyblock_native`, and a Kind, ODD where what a character becomes depends on its neighbours, shape (CODES,).
-        steps: to the code point that it becomes, shape (CODES,), or SEVERAL and the number of one of the strings.
-        several: these.
+        flags: RUNS of `keyblock_native` and a Kind, which is ODD if folding depends on a character's neighbours, shape (CODES,).
+        steps: the distance to the folded code point, or SEVERAL plus an index in `several`, shape (CODES,).
+        several: the strings of characters that do not fold to a single one.
     """
 
     flags: Codes
@@ -98,7 +98,7 @@ class Folds(NamedTuple):
 
 @cache
 def _folds() -> Folds:
-    """Words and pairs are told by their characters alone: what stands between them is read apart from them, whatever it is."""
+    """The folds of all characters. Only its characters make a text a word or a pair, so text between those is read separately."""
     every = "".join(map(chr, ASSIGNED))
     words, pairs = (_within(characters, every) for characters in (spaced_letters(), UNSPACED))
     kinds = np.full(CODES, Kind.LETTER, np.uint32)
@@ -126,7 +126,7 @@ def _folds() -> Folds:
 
 
 def _within(characters: str, every: str) -> NDArray[np.bool_]:
-    """Whether each character of a text is one of a regular expression's set."""
+    """Whether each character of a text is in a regular expression's set."""
     found = np.zeros(len(every), np.bool_)
     found[[match.start() for match in re.finditer(f"[{characters}]", every)]] = True
     return found

@@ -1,7 +1,7 @@
-"""Units read by `keyblock_native`: tokens of SentencePiece and of byte-level BPE, from the tokenizer's own description.
+"""Reads units with `keyblock_native`: tokens of SentencePiece and of byte-level BPE, by the tokenizer's own description.
 
-`keyblock.text.units` says where units end. A unit of plain characters, which the normalizer reads as it would alone, is cut into
-tokens in compiled code; every other unit is asked of the tokenizer, once, and remembered.
+`keyblock.text.units` says where units end. Compiled code cuts a unit of plain characters into tokens; a character is plain if the
+normalizer treats it alike alone and in a text. The tokenizer reads every other unit once, and the answer is remembered.
 """
 
 import json
@@ -20,14 +20,14 @@ from keyblock.text.scripts import joining
 from keyblock.text.units import GPT_2, MARK, SOLID, SPACE, SPACES, WITH_NEWLINES, Borders, character_sorts, steps_of
 
 METASPACE = "\u2581"
-AM = (0xE33, 0xEB3)  # letters of Thai and Lao that no unit ends or starts with, since they become a mark and a letter
-LONG_S = 0x17F  # is an s where case is ignored, as in "'s"
+AM = (0xE33, 0xEB3)  # letters of Thai and Lao that cannot end or start a unit, since they become a mark and a letter
+LONG_S = 0x17F  # equals an s when case is ignored, as in "'s"
 Steps = list[dict[str, Any]]
 Codes = NDArray[np.uint32]
 
 
 def unit_reader(tokenizer: Tokenizer, borders: Borders) -> Any:
-    """What finds the tokens of such a tokenizer's units."""
+    """The compiled reader that finds the tokens of this tokenizer's units."""
     normalizer, pre_tokenizer = steps_of(tokenizer.normalizer), steps_of(tokenizer.pre_tokenizer)
     in_bytes = pre_tokenizer[-1]["type"] == "ByteLevel"
     split = _byte_rules(pre_tokenizer) if in_bytes else _sentencepiece_rules(pre_tokenizer)
@@ -48,7 +48,7 @@ def unit_reader(tokenizer: Tokenizer, borders: Borders) -> Any:
 
 
 def _byte_rules(pre_tokenizer: Steps) -> dict[str, Any] | None:
-    """How words of bytes are split; None where that is not known here."""
+    """How a byte-level tokenizer splits words; None if this module does not know its rules."""
     *first, last = pre_tokenizer
     if first and last["add_prefix_space"]:  # of each word
         return None
@@ -62,7 +62,7 @@ def _byte_rules(pre_tokenizer: Steps) -> dict[str, Any] | None:
 
 
 def _sentencepiece_rules(pre_tokenizer: Steps) -> dict[str, Any] | None:
-    """How words of SentencePiece are split; None where that is not known here."""
+    """How a SentencePiece tokenizer splits words; None if this module does not know its rules."""
     *first, last = pre_tokenizer
     kind = first[0]["type"] if first else ""
     if kind == "Punctuation" and first[0]["behavior"] != "Isolated":
@@ -76,7 +76,7 @@ def _sentencepiece_rules(pre_tokenizer: Steps) -> dict[str, Any] | None:
 
 
 def _added(tokenizer: Tokenizer) -> Iterator[str]:
-    """How tokens are spelled that were added to the vocabulary, and are found before all others."""
+    """The spellings of tokens that were added to the vocabulary, which are found before all others."""
     for token in tokenizer.get_added_tokens_decoder().values():
         if not token.special and token.content:
             yield token.content
@@ -85,7 +85,7 @@ def _added(tokenizer: Tokenizer) -> Iterator[str]:
 
 
 def _model(model: models.Model) -> Any:
-    """The compiled model; None for one that has none: the tokenizer then reads each unit once."""
+    """The compiled model; None if there is none for this kind: then the tokenizer reads each unit once."""
     described = json.loads(model.__getstate__())
     if isinstance(model, models.Unigram):
         if described.get("byte_fallback"):
@@ -103,14 +103,14 @@ def _model(model: models.Model) -> Any:
 
 @cache
 def _byte_symbols() -> str:
-    """The characters that stand for bytes, in the order of these."""
+    """The characters that stand for bytes, in the order of the bytes."""
     shown = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = iter(range(0x100, 0x200))
     return "".join(chr(byte if byte in shown else next(others)) for byte in range(0x100))
 
 
 def _marked(sorts: Codes, borders: Borders, added: list[str]) -> Codes:
-    """With what is said of these borders and tokens."""
+    """The sorts, adapted to the borders and the added tokens of a tokenizer."""
     sorts = sorts.copy()
     sorts[[ord(space) for space in SPACES if space not in borders.spaces]] &= ~np.uint32(SPACE)
     sorts[[ord(token[0]) for token in added]] |= native.core.SORTS["BEGINS_ADDED"]
@@ -119,9 +119,9 @@ def _marked(sorts: Codes, borders: Borders, added: list[str]) -> Codes:
 
 @lru_cache(maxsize=4)
 def _normal(description: str, *, in_bytes: bool) -> tuple[Codes, Codes, list[str]]:
-    """What each code point is, shape (CODES,), and what a so described normalizer makes of the PLAIN ones.
+    """The sort of each code point, shape (CODES,), and what the described normalizer makes of the PLAIN ones.
 
-    That are steps to another code point, shape (CODES,), or SEVERAL and the number of one of the strings.
+    The latter are steps to another code point, shape (CODES,), or SEVERAL plus an index in the list of strings.
     """
     normalizer = _sequence(json.loads(description))
     sorts, steps, several = _sorts().copy(), np.zeros(CODES, np.uint32), list[str]()
@@ -146,7 +146,7 @@ def _normal(description: str, *, in_bytes: bool) -> tuple[Codes, Codes, list[str
 
 
 def _sequence(steps: Steps) -> normalizers.Normalizer | None:
-    """The normalizer that is so described; none where it has no step."""
+    """The normalizer with these steps; None if there are none."""
     if not steps:
         return None
     bare = Tokenizer(models.BPE())
@@ -156,14 +156,14 @@ def _sequence(steps: Steps) -> normalizers.Normalizer | None:
 
 
 def combining_classes(spelling: str) -> int:
-    """Those of the first and the last part of what a character becomes, as flags of `keyblock_native`; 0 and 0 for nothing."""
+    """The combining classes of a spelling's first and last part, as flags of `keyblock_native`; 0 for both if it is empty."""
     parts = unicodedata.normalize("NFD", spelling)
     ends = (parts[:1], parts[-1:])
     return sum(unicodedata.combining(end) << shift for end, shift in zip(ends, native.core.CLASS_SHIFTS, strict=True) if end)
 
 
 def _stands_alone(spelling: str, known: NDArray[np.bool_]) -> bool:
-    """Whether what a character becomes is read as such, whatever stands before it."""
+    """Whether a spelling is read in the same way after any character."""
     return bool(spelling) and METASPACE not in spelling and all(known[ord(c)] and c not in joining() for c in spelling)
 
 
@@ -172,9 +172,9 @@ def _sorts() -> Codes:
     """The sort of each code point, with the classes of regular expressions, shape (CODES,)."""
     flag, sorts = native.core.SORTS, character_sorts().astype(np.uint32)
     bits = {"L": flag["LETTER_CLASS"], "N": flag["NUMBER_CLASS"], "M": flag["MARK_CLASS"], "P": flag["PUNCTUATION"], "S": 0}
-    sorts[list(AM)] |= flag["LETTER_CLASS"] | flag["MARK_CLASS"]  # of one cluster with the letter in front
+    sorts[list(AM)] |= flag["LETTER_CLASS"] | flag["MARK_CLASS"]  # in one cluster with the letter before
     for code in np.flatnonzero(sorts & (SOLID | MARK)).tolist():
         sorts[code] |= bits[unicodedata.category(chr(code))[0]]
-    sorts[[ord(mark) for mark in "$+<=>^`|~"]] |= flag["PUNCTUATION"]  # symbols to Unicode
+    sorts[[ord(mark) for mark in "$+<=>^`|~"]] |= flag["PUNCTUATION"]  # Unicode calls these symbols
     sorts.setflags(write=False)  # it is shared
     return sorts

@@ -1,6 +1,6 @@
-"""In how many documents of the training collection each term occurs: the table that travels with a model.
+"""Document frequencies: in how many documents of the training collection each term occurs. A bundle holds this table.
 
-A serving request has no collection, and its candidates all match the query, so document frequencies cannot be counted there.
+A request has no collection to count in, and its candidates all match the query, so the frequencies cannot be counted when serving.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from keyblock.text.analyzer import Analyzer, term_key
 
 
 class DocumentFrequencies:
-    """Document frequencies by term; a term not in the table has frequency 0.
+    """Document frequencies by term; a term that is not in the table has frequency 0.
 
     File format: UTF-8 lines, the first ``documents<TAB>N``, then ``term<TAB>df``, most frequent first.
     """
@@ -28,7 +28,7 @@ class DocumentFrequencies:
 
     @classmethod
     def count(cls, texts: Iterable[str], analyzer: Analyzer, at_least: int = 2) -> "DocumentFrequencies":
-        """Count over documents; terms in fewer than `at_least` of them are pruned (they cost space and say little)."""
+        """Count over documents; terms in fewer than `at_least` documents are left out (they cost space and say little)."""
         counts: Counter[str] = Counter()
         n_documents = 0
         for text in texts:
@@ -55,7 +55,7 @@ class DocumentFrequencies:
 
     @classmethod
     def read(cls, path: Path) -> "DocumentFrequencies":
-        """Read a table. Raises ValueError, naming the line, when it is not one."""
+        """Read a table. Raises ValueError, which names the line, if the file is not a table."""
         try:
             head, *lines = path.read_text(encoding="utf-8").rstrip("\n").split("\n")
         except UnicodeDecodeError as error:
@@ -65,7 +65,7 @@ class DocumentFrequencies:
             raise ValueError(f"{path}: line 1 must be 'documents<TAB>N', not {head[:40]!r}")
         rows = [line.rpartition("\t") for line in lines]
         frequencies = {term: int(df) for term, _, df in rows if term and df.isdecimal()}
-        if len(frequencies) < len(rows):  # else all are
+        if len(frequencies) < len(rows):  # else every line is a row
             for number, (term, _, df) in enumerate(rows, 2):
                 if not term or not df.isdecimal():
                     raise ValueError(f"{path}: line {number} must be 'term<TAB>df', not {lines[number - 2][:40]!r}")

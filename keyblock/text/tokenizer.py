@@ -26,7 +26,7 @@ class PairTemplate:
 
     @property
     def overhead(self) -> int:
-        """How many special tokens a pair costs (3 for BERT: the 3 of the KeyB paper's budget equation)."""
+        """The number of special tokens of a pair (3 for BERT: the 3 of the KeyB paper's budget equation)."""
         return len(self.before) + len(self.between) + len(self.after)
 
 
@@ -34,10 +34,10 @@ class Tokenizer:
     """A Hugging Face `tokenizers` tokenizer without truncation or padding. Safe to use from several threads.
 
     Args:
-        path: its file.
-        prompt: what stands around a query and a document, where the model does not read them as a pair.
+        path: the tokenizer's file.
+        prompt: the text around a query and a document, if the model does not read them as a pair.
 
-    Raises ValueError when the file is no tokenizer, or one that marks no pairs and has no prompt.
+    Raises ValueError if the file is not a tokenizer, or if it does not mark pairs and there is no prompt.
     """
 
     def __init__(self, path: str | Path, prompt: Prompt | None = None) -> None:
@@ -47,7 +47,7 @@ class Tokenizer:
             raise ValueError(f"{path}: not a tokenizer file ({error})") from None
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
-        self._tokenizer.encode_special_tokens = True  # "[SEP]" in a text is three words, not its end
+        self._tokenizer.encode_special_tokens = True  # "[SEP]" in a text is three words, not the special token
         self.prompt = prompt
         self.template = PairTemplate((), (), prompt.tail(self._tokenizer), 0) if prompt else self._pair_template()
 
@@ -63,7 +63,7 @@ class Tokenizer:
 
     @property
     def backend(self) -> _Tokenizer:
-        """The tokenizer itself; not to be changed."""
+        """The `tokenizers` object; callers must not change it."""
         return self._tokenizer
 
     @functools.cached_property
@@ -73,19 +73,19 @@ class Tokenizer:
 
     @property
     def pad_id(self) -> int:
-        """The id that fills a batch; masked, so any id would do where the vocabulary names none."""
+        """The id that pads a batch. Padding is masked, so if the vocabulary has no padding token any id will do."""
         for token in ("[PAD]", "<pad>"):
             if (found := self._tokenizer.token_to_id(token)) is not None:
                 return found
         return 0
 
     def beginning(self, text: str, n_tokens: int) -> str:
-        """As much of the text as its first tokens stand for; all of it where there are no more."""
+        """The text of the first `n_tokens` tokens; all of the text if it has no more."""
         (encoding,) = self.encode([text])
         return text if len(encoding.ids) <= n_tokens else text[: encoding.offsets[n_tokens - 1][1]]
 
     def token_ids(self, surface: str) -> list[int]:
-        """Every id whose token reads `surface`, with or without a mark for a word's start."""
+        """The ids of all tokens that spell `surface`, with or without a mark for the start of a word."""
         found = (self._tokenizer.token_to_id(mark + surface) for mark in _WORD_START_MARKS)
         return [token for token in found if token is not None]
 
@@ -96,7 +96,7 @@ class Tokenizer:
     def encode(self, texts: Sequence[str]) -> list[Encoding]:
         """Encodings without special tokens; offsets count Unicode code points of the text as given.
 
-        Lone surrogates, which no tokenizer takes, are read as U+FFFD: one code point each, so offsets still hold.
+        No tokenizer accepts lone surrogates, so each is read as U+FFFD: also one code point, so offsets still hold.
         """
         return self._tokenizer.encode_batch([_without_surrogates(text) for text in texts], add_special_tokens=False)
 

@@ -1,4 +1,4 @@
-// Machine code for several kinds of processors, chosen while the module runs: by the processor's instructions, not its maker.
+// Machine code for several kinds of processors. The module chooses at run time, by the processor's instructions, not its maker.
 #pragma once
 
 // Inlined into its caller, and compiled for the same processor.
@@ -23,10 +23,10 @@ enum class Processor { PLAIN, AVX2, AVX512 };
 
 #if defined(WITH_AVX2)
 
-// The instructions that this processor has and the system supports. Read from the processor itself: not every compiler's
+// The best instructions that both this processor and the system support. Read from the processor itself: not every compiler's
 // __builtin_cpu_supports works (zig's does not).
 inline Processor detected() {
-    constexpr unsigned WIDE = 0x6, WIDEST = 0xe6;  // registers that the system saves, as XGETBV reports
+    constexpr unsigned WIDE = 0x6, WIDEST = 0xe6;  // bits of the registers that the system saves, as XGETBV reports them
     constexpr unsigned AVX512 = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL;
     unsigned a, b, c, d;
     if (!__get_cpuid(1, &a, &b, &c, &d) || (c & bit_OSXSAVE) == 0 || (c & bit_AVX) == 0) return Processor::PLAIN;
@@ -51,7 +51,7 @@ FOR_AVX512 auto with_avx512(Work work) {
     return work();
 }
 
-// Runs the work in code for this processor; it must be a lambda that captures by value, with INLINED_BODY.
+// Runs `work` in code for this processor. `work` must be a lambda that captures by value and has INLINED_BODY.
 template <typename Work>
 INLINED auto for_this_processor(Work work) {
     switch (processor()) {

@@ -1,4 +1,4 @@
-"""From paths to bundles whose graphs are open: what a start and a reload have in common."""
+"""Finds bundles, loads them and opens their graphs, at a start and at a reload."""
 
 import logging
 import time
@@ -18,18 +18,18 @@ from service.telemetry.metrics import Metrics
 from service.upstream.passages import UNNAMED, in_front_of_upstream
 
 log = logging.getLogger(__name__)
-DEFAULT = "default"  # the directory whose bundle is the first of a directory of bundles
+DEFAULT = "default"  # in a directory of bundles, the bundle of this name comes first
 
 
 class Opened(NamedTuple):
-    """A bundle that is ready to be run.
+    """A bundle that is ready to run.
 
     Attributes:
-        bundle: checked and built.
-        graphs: open; None for a bundle that scores by vectors alone, and for one whose graphs run elsewhere.
-        choice: where and in which arithmetic they compute, and why; None where there are none.
-        seconds: that it took to open them.
-        elsewhere: makes what asks the process that runs them, where it is not this one.
+        bundle: the bundle, checked and built.
+        graphs: its open graphs; None if it scores by vectors alone, or if another process runs its graphs.
+        choice: where and in which arithmetic the graphs compute, and why; None without graphs.
+        seconds: seconds that it took to open the graphs.
+        elsewhere: if another process runs the graphs, makes the scorer that sends batches to that process.
     """
 
     bundle: Bundle
@@ -44,9 +44,9 @@ Open = Callable[[Bundle, Settings], Opened]
 
 
 def find_bundles(paths: Sequence[Path]) -> list[Path]:
-    """The directories of the bundles. Each path is a bundle or a directory of bundles; there, `default` comes first.
+    """The directories of the bundles. Each path is a bundle or a directory of bundles, in which `default` comes first.
 
-    A path that is neither is left as it is: to load it tells what is wrong with it.
+    A path that is neither is returned unchanged: the error that loading it raises says what is wrong.
     """
     return [bundle for path in paths for bundle in _bundles_in(path)]
 
@@ -54,29 +54,29 @@ def find_bundles(paths: Sequence[Path]) -> list[Path]:
 def _bundles_in(path: Path) -> list[Path]:
     if (path / MANIFEST_FILE).exists() or not path.is_dir():
         return [path]
-    folders = sorted(one for one in path.iterdir() if one.is_dir() and not one.name.startswith("."))  # no half-written bundle
-    found = sorted((one for one in folders if (one / MANIFEST_FILE).exists()), key=lambda one: one.name != DEFAULT)
-    for folder in folders if found else ():
-        if folder not in found:
+    folders = sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))  # no partial bundles
+    bundles = sorted((entry for entry in folders if (entry / MANIFEST_FILE).exists()), key=lambda entry: entry.name != DEFAULT)
+    for folder in folders if bundles else ():
+        if folder not in bundles:
             log.warning("%s: holds no %s, so it is not served", folder, MANIFEST_FILE)
-    return found or [path]
+    return bundles or [path]
 
 
 def served_bundles(settings: Settings) -> list[Bundle]:
-    """Those that are served, see `Settings.serves_bundles`; raises as `read_bundles` does, and for the upstream's name."""
+    """The bundles to serve, see `Settings.serves_bundles`. Raises as `read_bundles` does, and if one has the upstream's name."""
     bundles = read_bundles(settings) if settings.serves_bundles else []
-    if settings.upstream and (name := settings.upstream_model or UNNAMED) in [one.manifest.name for one in bundles]:
+    if settings.upstream and (name := settings.upstream_model or UNNAMED) in [bundle.manifest.name for bundle in bundles]:
         raise BundleError(f"the upstream's model and a bundle's are both called {name!r}; change upstream_model or 'name'")
     return bundles
 
 
 def upstream_bundle(settings: Settings) -> Bundle | None:
-    """What prepares documents for the upstream; None where there is none. Raises BundleError."""
+    """The bundle that prepares documents for the upstream; None without an upstream. Raises BundleError."""
     return in_front_of_upstream(load_bundle(find_bundles(settings.bundle)[0]), settings) if settings.upstream else None
 
 
 def read_bundles(settings: Settings) -> list[Bundle]:
-    """Every bundle that the settings name, checked. Raises BundleError: one cannot be read, or two have one name."""
+    """Every bundle that the settings name, checked. Raises BundleError if one cannot be read or two have the same name."""
     try:
         return _read_all(find_bundles(settings.bundle))
     except OSError as error:
@@ -99,12 +99,12 @@ def _read_all(paths: Sequence[Path]) -> list[Bundle]:
 
 
 def open_bundle(bundle: Bundle, settings: Settings) -> Opened:
-    """Open its graphs, where it has some. Raises ProviderError and SessionError."""
+    """Open a bundle's graphs, if it has any. Raises ProviderError and SessionError."""
     if bundle.manifest.graph is None:
         return Opened(bundle, None, None)
     started = time.perf_counter()
     model = GraphModel.open(bundle, settings.provider, settings.n_threads, settings.precision)
     combine = None if model.aggregator is None else model.combine
     graphs = Graphs(model.session, model.selector, combine, ahead=int(model.session.choice.provider in GPU))
-    give_back()  # a runtime frees several copies of the weights on its way: a hundred megabytes of a small model
+    give_back()  # while it opens a graph, the runtime frees several copies of the weights: a hundred megabytes for a small model
     return Opened(bundle, graphs, model.session.choice, time.perf_counter() - started)

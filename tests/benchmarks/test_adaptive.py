@@ -100,7 +100,7 @@ def test_the_copy_has_the_rule_and_nothing_else_changed(tmp_path: Path) -> None:
     assert copy.files == bundle.manifest.files
 
 
-def test_seconds_are_told_by_ratio(flood: Collection, options: argparse.Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seconds_are_reported_as_a_ratio(flood: Collection, options: argparse.Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
     """The service with the rule takes half of the time and three quarters of the tokens; which comes first, changes in turns."""
     asked = []
 

@@ -23,7 +23,7 @@ def trees(place: Path) -> list[str]:
     return [line for line in listed.splitlines() if line.startswith(str(place))]
 
 
-def test_both_are_asked_in_turns(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_both_trees_are_measured_in_turns(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(against, "KINDS", {"3 documents": Kind(3), "3, again": Kind(3, 3, again=True)})
     against.main(["HEAD", "--rounds", "2", "--threads", "1", "--words", "40"])
     rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]

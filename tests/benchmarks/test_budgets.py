@@ -41,7 +41,7 @@ def test_what_was_measured_otherwise_is_due_again(options: argparse.Namespace) -
         assert ("qmsum", 256) in budgets.missing("256", other)
 
 
-def test_a_run_of_another_number_of_steps_is_not_taken_for_what_is_asked(options: argparse.Namespace) -> None:
+def test_a_run_with_another_number_of_steps_is_an_error(options: argparse.Namespace) -> None:
     run = options.runs / "budget-256"
     run.mkdir(parents=True)
     (run / "log.jsonl").write_text('{"step": 1, "loss": 0.5, "seconds": 1.0}\n')

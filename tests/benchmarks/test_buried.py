@@ -45,7 +45,7 @@ def test_paragraphs_that_are_too_long_are_left_out() -> None:
     assert filler_of(["word " * 401 + "\nshort one"]).sources == [["short one"]]
 
 
-def test_too_little_filler_is_said() -> None:
+def test_too_little_filler_is_an_error() -> None:
     with pytest.raises(ValueError, match="the filler has 100 words, and 101 are needed"):
         numbered(2).paragraphs(101, generator("seed"))
 

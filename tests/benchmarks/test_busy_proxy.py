@@ -6,7 +6,7 @@ from benchmarks.busy_proxy import BusyProxy
 from benchmarks.event_loop import free_port
 
 
-def test_it_is_busy_as_often_as_it_is_told_and_then_passes_requests_on() -> None:
+def test_the_proxy_is_busy_as_often_as_configured_and_then_passes_requests_on() -> None:
     nobody = f"http://127.0.0.1:{free_port()}/rerank"
     with BusyProxy(nobody) as behind, BusyProxy(behind.url) as proxy:
         proxy.busy = 2

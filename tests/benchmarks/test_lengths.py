@@ -9,7 +9,7 @@ from benchmarks.lengths import KINDS, pipelines, seconds, text
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_texts_are_as_long_as_asked_and_have_no_space(kind: str) -> None:
+def test_texts_have_the_requested_length_and_no_space(kind: str) -> None:
     made = text(kind, 20_000)
     assert 20_000 <= len(made.encode()) <= 20_200
     assert not re.search(r"\s", made)

@@ -54,7 +54,7 @@ def test_tenths_are_even_and_ordered(overlaps: list[float]) -> None:
     assert all(overlaps[a] <= overlaps[b] for a in range(len(overlaps)) for b in range(len(overlaps)) if places[a] < places[b])
 
 
-def test_a_sample_has_so_many_of_each_tenth() -> None:
+def test_a_sample_has_equally_many_of_each_tenth() -> None:
     everything = made_questions(100)
     places = tenths(everything)
     chosen = sample(everything, places, 3)

@@ -85,7 +85,7 @@ def test_an_answer_is_held_to_the_idle_services() -> None:
     assert str(wrong(answer(502), KNOWN)).startswith("502")
 
 
-def test_a_run_in_which_nothing_was_asked_twice_has_shown_nothing() -> None:
+def test_a_run_without_repeated_requests_shows_nothing() -> None:
     said: list[str] = []
     seen = Seen()
     seen.right(0.1)

@@ -102,7 +102,7 @@ def test_a_busy_moment_puts_going_down_off() -> None:
     assert scaler.decide(501, 4, [[0.1] * 4]) == 3
 
 
-def test_of_two_metrics_the_one_that_wants_most_is_followed() -> None:
+def test_the_metric_that_wants_the_most_replicas_decides() -> None:
     assert Autoscaler([CPU, QUEUE], 2).decide(15, 2, [[0.1, 0.1], [1.0, 1.0]]) == 4
     assert Autoscaler([CPU, QUEUE], 2).decide(15, 2, [[1.0, 1.0], [0.0, 0.0]]) == 3
 
@@ -163,7 +163,7 @@ def test_one_pod_by_hand() -> None:
     assert (result.worked, result.until, result.refused) == (7, 10, 0)
 
 
-def test_who_would_wait_too_long_is_refused_and_costs_nothing() -> None:
+def test_a_request_that_would_wait_too_long_is_refused_and_costs_nothing() -> None:
     result = simulate(given_requests([0, 1, 2, 6], [5, 5, 5, 1]), Cluster(1), refuse=4.5)
     assert result.waits[[0, 1, 3]].tolist() == [0, 4, 4]
     assert math.isnan(result.waits[2])

@@ -41,7 +41,7 @@ def test_a_refusal_says_when_to_come_back() -> None:
     assert tally.wrong == ["malformed: 429 without Retry-After"]
 
 
-def test_the_malformed_are_told() -> None:
+def test_malformed_requests_must_get_an_error() -> None:
     tally = Tally()
     for status in (400, 422):
         check_malformed(response(status=status), tally)

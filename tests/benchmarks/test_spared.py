@@ -88,7 +88,7 @@ def test_the_copies_differ_in_the_cascade_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("by_id", [False, True])
-def test_seconds_are_told_by_ratio(monkeypatch: pytest.MonkeyPatch, by_id: bool) -> None:
+def test_seconds_are_reported_as_a_ratio(monkeypatch: pytest.MonkeyPatch, by_id: bool) -> None:
     """The services with a cascade take a quarter of the time; which comes first, changes in turns."""
     asked, stored = [], []
 

@@ -45,7 +45,7 @@ def test_the_model_stops_where_no_unread_document_can_be_a_result(monkeypatch: p
     assert stopping.at_once(in_order, 3)(one).tolist() == [True] * 5 + [False]
 
 
-def test_the_slack_is_such_that_few_requests_miss_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_the_slack_few_requests_miss_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nine requests of two documents. The best comes last; before it, the bound leads by 1 to 9."""
     monkeypatch.setattr(stopping, "BATCH", 1)
     requests = [request([lead, 10.0], promise=[0.0, 0.0]) for lead in range(1, 10)]

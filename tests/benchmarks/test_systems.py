@@ -187,7 +187,7 @@ def test_gold_passages_of_other_records_have_a_place_of_their_own(
 @pytest.mark.parametrize(
     ("arguments", "problem"), [(["--publish-gold", "{}"], "no record has gold_rank"), ([], "--data is needed")]
 )
-def test_what_a_person_can_mend_is_one_line(
+def test_errors_that_a_person_can_mend_are_one_line(
     arguments: list[str], problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.argv", ["systems.py", *(argument.format(tmp_path) for argument in arguments)])
@@ -196,7 +196,7 @@ def test_what_a_person_can_mend_is_one_line(
     assert problem in f"{error.value.code}{capsys.readouterr().err}"
 
 
-def test_without_passages_there_is_no_such_table_and_a_system_is_measured_again(
+def test_without_passages_their_table_is_left_out_and_a_system_is_measured_again(
     systems: ModuleType, options: argparse.Namespace
 ) -> None:
     systems.publish(options)

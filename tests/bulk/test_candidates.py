@@ -81,7 +81,7 @@ def test_a_query_without_a_name_is_its_own(tmp_path: Path) -> None:
         ([PAIRS[0] | {"score": True}], "a score must be a finite number, not True"),
     ],
 )
-def test_what_is_no_list_is_said_in_a_line_that_names_the_place(tmp_path: Path, rows: list[Any], said: str) -> None:
+def test_an_invalid_list_is_one_line_that_names_the_place(tmp_path: Path, rows: list[Any], said: str) -> None:
     path = write_lines(tmp_path / "lists.jsonl", rows)
     with pytest.raises(BulkError) as error:
         list(read_lists([path]))
@@ -106,7 +106,7 @@ def test_a_run_is_ranked_by_its_scores(tmp_path: Path) -> None:
         ("q1 Q0 a 1 2 t\nq2 Q0 a 1 2 t\nq1 Q0 b 2 1 t\n", "line 3: query 'q1' was there before"),
     ],
 )
-def test_what_is_no_run_is_said(tmp_path: Path, text: str, said: str) -> None:
+def test_an_invalid_run_is_an_error(tmp_path: Path, text: str, said: str) -> None:
     run = tmp_path / "run.trec"
     run.write_text(text, encoding="utf-8")
     with pytest.raises(BulkError, match=said):

@@ -78,7 +78,7 @@ def test_documents_are_cut_into_shards_by_number_and_by_length(tmp_path: Path, m
         ([], "names no candidate list"),
     ],
 )
-def test_a_text_that_is_nowhere_is_said(tmp_path: Path, rows: list[Any], said: str) -> None:
+def test_a_missing_text_is_an_error(tmp_path: Path, rows: list[Any], said: str) -> None:
     where = layout(tmp_path)
     with pytest.raises(BulkError, match=said):
         take_in(options(tmp_path, rows), where)
@@ -89,7 +89,7 @@ def test_a_text_that_is_nowhere_is_said(tmp_path: Path, rows: list[Any], said: s
     assert Intake.read(where.work) is None
 
 
-def test_what_is_taken_in_is_told(tmp_path: Path) -> None:
+def test_the_intake_is_reported(tmp_path: Path) -> None:
     told: list[int] = []
     take_in(options(tmp_path, [{"query": q, "documents": ["x", "y"]} for q in "ab"]), layout(tmp_path), told.append)
     assert told == [2, 2]

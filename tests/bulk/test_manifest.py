@@ -24,7 +24,7 @@ def about(options: Options, **changed: Any) -> dict[str, Any]:
     return describe(Options(**options.model_dump() | changed), load_bundle(options.bundle))
 
 
-def test_who_computes_plays_no_part_and_what_is_asked_does(options: Options, tmp_path: Path) -> None:
+def test_the_fingerprint_depends_on_the_task_and_not_on_the_engine(options: Options, tmp_path: Path) -> None:
     own = fingerprint(about(options))
     assert fingerprint(about(options, workers=7, engine="ray", attempts=9, out=tmp_path)) == own
     moved = options.lists[0].rename(tmp_path / "moved.jsonl")

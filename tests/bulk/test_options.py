@@ -33,7 +33,7 @@ def test_flags_become_options() -> None:
         (["--address", "auto"], "--address is of a Ray cluster: add --engine ray"),
     ],
 )
-def test_what_cannot_be_meant_is_one_line(more: list[str], said: str) -> None:
+def test_invalid_options_are_one_line(more: list[str], said: str) -> None:
     with pytest.raises(BulkError, match=said):
         parse([*LEAST, *more])
 

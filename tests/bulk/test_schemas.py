@@ -6,7 +6,7 @@ from bulk.schemas import LISTS, STORED_LISTS, rankings_schema
 
 
 @pytest.mark.parametrize(("blocks", "spans"), [(False, False), (True, False), (False, True), (True, True)])
-def test_places_are_written_where_they_are_asked_for(blocks: bool, spans: bool) -> None:
+def test_places_are_written_if_requested(blocks: bool, spans: bool) -> None:
     names = rankings_schema(blocks=blocks, spans=spans).names
     assert names == ["qid", "docid", "rank", "score", "scored_by", "fused_score", *["blocks"] * blocks, *["spans"] * spans]
 

@@ -46,7 +46,7 @@ def test_each_query_finds_the_document_that_answers_and_where() -> None:
 
 
 @pytest.mark.parametrize("fusion", [None, "linear"])
-def test_many_lists_at_once_are_ranked_as_each_by_itself(fusion: str | None) -> None:
+def test_many_lists_at_once_are_ranked_as_each_list_alone(fusion: str | None) -> None:
     lists = river_lists()
     lists[1] = lists[1] | {
         "documents": [
@@ -78,7 +78,7 @@ def test_many_lists_at_once_are_ranked_as_each_by_itself(fusion: str | None) -> 
         assert [(b["start"], b["end"]) for b in row["blocks"]] == [(b.start, b.end) for b in result.blocks]
 
 
-def test_top_n_cuts_each_list_and_columns_are_those_asked_for() -> None:
+def test_top_n_cuts_each_list_and_the_columns_are_those_requested() -> None:
     found = scored(river_lists(2), top_n=1)
     assert [(row["qid"], row["docid"], row["rank"]) for row in found] == [("q0", "vienna", 1), ("q1", "london", 1)]
     assert list(found[0]) == ["qid", "docid", "rank", "score", "scored_by", "fused_score"]

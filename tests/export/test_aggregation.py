@@ -51,6 +51,6 @@ def test_the_model_stays_as_it_was(tmp_path: Path, tiny: Tiny) -> None:
     assert not any(module.training for module in model.modules())
 
 
-def test_a_model_without_one(tmp_path: Path, tiny: Tiny) -> None:
+def test_a_model_without_an_aggregator(tmp_path: Path, tiny: Tiny) -> None:
     with pytest.raises(ValueError, match="this model has no aggregator"):
         export_aggregator(tiny(), tmp_path / "aggregator.onnx")

@@ -59,11 +59,11 @@ def test_long_pairs_are_read_few_at_once(lengths: list[int], expected: list[tupl
 
 
 @pytest.mark.parametrize("source", ["/no/such/directory", "./none", "a/b/c"])
-def test_no_such_directory(source: str) -> None:
+def test_a_missing_directory(source: str) -> None:
     assert "no such directory" in refused(source)
 
 
-def test_no_such_model_and_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_model_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     said = refused("nobody/no-such-model")
     assert "no such directory here, and the hub does not give it" in said
@@ -107,7 +107,7 @@ def test_no_tokenizer(copied: Path) -> None:
     assert "has no tokenizer; put the checkpoint's tokenizer.json beside its weights" in refused(copied)
 
 
-def test_remote_code_runs_only_when_asked_for(copied: Path) -> None:
+def test_remote_code_runs_only_when_requested(copied: Path) -> None:
     (copied / "mine.py").write_text("raise SystemExit('this ran')", encoding="utf-8")
     change(copied, model_type="mine", auto_map={"AutoConfig": "mine.MineConfig"})
     assert "it runs code of its own, which is not trusted; read that code, then add --trust-remote-code" in refused(copied)

@@ -35,7 +35,7 @@ def test_a_run_is_exported_and_summed_up(run: Path, tmp_path: Path, capsys: pyte
         (["{run}", "--out", "{tmp}/bundle", "--collection", "{tmp}"], "has no splits/dev.txt"),
     ],
 )
-def test_what_a_person_can_mend_is_one_line(
+def test_errors_that_a_person_can_mend_are_one_line(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], expected: str
 ) -> None:
     assert export(*(argument.format(tmp=tmp_path, run=run) for argument in arguments)) == 2

@@ -11,7 +11,7 @@ from keyblock.ranker import Ranker
 EMBEDDED = Path(__file__).resolve().parent.parent.parent / "models" / "default"
 
 
-def test_a_bundle_is_copied_with_the_selector_asked_for(backbone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bundle_is_copied_with_the_requested_selector(backbone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = [str(backbone), "--bundle", str(EMBEDDED), "--out", str(tmp_path / "out"), "--selector", "vectors"]
     assert main(asked) == 0
     said = capsys.readouterr()

@@ -98,7 +98,7 @@ def test_a_long_document_has_the_score_of_its_best_passage(
         assert len(read.tokenizer(passage)["input_ids"]) <= longest
 
 
-def test_the_certificate_is_told(client: TestClient) -> None:
+def test_the_service_reports_the_certificate(client: TestClient) -> None:
     told = {model["model"]: model for model in client.get("/info").json()["models"]}
     assert set(told) == set(ALL)
     for name, model in told.items():

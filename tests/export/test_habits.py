@@ -32,7 +32,7 @@ def test_a_sequence_is_a_passage_of_the_models_habit(
     assert packing.query_tokens == 64
 
 
-def test_a_long_window_is_used_where_it_is_asked_for(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_long_window_is_used_if_requested(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
     usual = packing_of(checkpoint("modernbert-cls"), tmp_path, ImportOptions())
     long = packing_of(checkpoint("modernbert-cls"), tmp_path, ImportOptions(passage_tokens=4096))
     assert (usual.budget, usual.budget_range[1], long.budget, long.budget_range[1]) == (256, 512, 4096, 4096)

@@ -33,7 +33,7 @@ def test_an_import_is_summed_up(checkpoint: Callable[[str], Path], tmp_path: Pat
         (["{bert}", "--scale", "nan"], "--scale nan: must be a number above 0"),
     ],
 )
-def test_what_a_person_can_mend_is_one_line_and_leaves_nothing(
+def test_errors_that_a_person_can_mend_are_one_line_and_leave_nothing(
     checkpoint: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], expected: str
 ) -> None:
     out, given = tmp_path / "out", [argument.format(tmp=tmp_path, bert=checkpoint("bert")) for argument in arguments]

@@ -86,7 +86,7 @@ def test_an_encoder_of_another_architecture_is_refused(tmp_path: Path, encoder: 
         export_tokens(model, tmp_path / "model.onnx")
 
 
-def test_padding_cannot_be_removed_from_such_a_graph(tmp_path: Path, save_run: Callable[..., Path], encoder: Path) -> None:
+def test_padding_cannot_be_removed_from_this_graph(tmp_path: Path, save_run: Callable[..., Path], encoder: Path) -> None:
     run = save_run(tmp_path / "run", a_model(encoder, "neural_model1"), **PARTS)
     options = Options(provider=Provider.CPU, queries=1, depth=1, variants=[VariantKind.FP16])
     with pytest.raises(ExportError, match="padding cannot be removed"):

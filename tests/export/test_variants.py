@@ -27,7 +27,7 @@ SMALL: dict[str, Any] = {"segmenter": {"name": "cogltx", "block_tokens": 30}, "p
 FEW: dict[str, Any] = {"queries": 3, "depth": 3, "provider": Provider.CPU}
 
 
-def test_a_variant_is_served_where_it_is_asked_for(tmp_path: Path, save_run: SaveRun, tiny: Tiny) -> None:
+def test_a_variant_is_served_if_requested(tmp_path: Path, save_run: SaveRun, tiny: Tiny) -> None:
     """Of a system of three graphs: both encoders are quantised, the aggregator is shared."""
     parts = SMALL | {"selector": {"name": "learned"}, "aggregator": {"name": "states", "passages": 2}}
     run = save_run(tmp_path / "run", tiny(aggregator={"name": "attention"}), chooser=tiny(), **parts)
@@ -52,7 +52,7 @@ def test_a_bundle_without_the_variant_says_how_to_get_it(run: Path, tmp_path: Pa
 
 
 @pytest.mark.skipif(cuda_devices() > 0, reason="CUDA is here, so that it is measured")
-def test_what_cannot_be_measured_here_is_told(run: Path, tmp_path: Path) -> None:
+def test_a_variant_that_cannot_be_measured_here_is_reported(run: Path, tmp_path: Path) -> None:
     bundle = export_run(run, tmp_path / "bundle", Options(variants=[VariantKind.FP16], **FEW))
     variant = bundle.manifest.variants["fp16"]
     assert variant.quality["unmeasured"].startswith("provider cuda was asked for, but ")

@@ -116,12 +116,12 @@ def test_logit_differences() -> None:
     assert found == {"mean": pytest.approx(0.41), "p99": pytest.approx(1.01), "max": 2, "pairs": 100}
 
 
-def of(fp32: float, served: float) -> dict[str, dict[str, float]]:
+def measures(fp32: float, served: float) -> dict[str, dict[str, float]]:
     return {"fp32": {"nDCG@10": fp32}, "served": {"nDCG@10": served}}
 
 
 def test_a_ranking_may_lose_two_thousandths_on_average() -> None:
-    assert check_ranking({"a": of(0.9, 0.897), "b": of(0.5, 0.5)}, "cpu in int8") == pytest.approx(0.0015)
-    assert check_ranking({"a": of(0.9, 0.91)}, "cpu in int8") == pytest.approx(-0.01)
+    assert check_ranking({"a": measures(0.9, 0.897), "b": measures(0.5, 0.5)}, "cpu in int8") == pytest.approx(0.0015)
+    assert check_ranking({"a": measures(0.9, 0.91)}, "cpu in int8") == pytest.approx(-0.01)
     with pytest.raises(ExportError, match=r"loses 0\.0030 on cpu in int8 \(a \+0\.0060, b \+0\.0000; 0\.002 is allowed\)"):
-        check_ranking({"a": of(0.9, 0.894), "b": of(0.5, 0.5)}, "cpu in int8")
+        check_ranking({"a": measures(0.9, 0.894), "b": measures(0.5, 0.5)}, "cpu in int8")

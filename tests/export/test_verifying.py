@@ -17,8 +17,8 @@ from keyblock.scoring import score_documents
 FEW = ImportOptions(pairs=24)
 
 
-def asked(bundle_path: Path, more: float = 0.0) -> Callable[[str, Sequence[str], int], list[float]]:
-    """A service in the process."""
+def scorer_of(bundle_path: Path, more: float = 0.0) -> Callable[[str, Sequence[str], int], list[float]]:
+    """A function that scores texts as a service does, in this process."""
     bundle = load_bundle(bundle_path)
     model, pipeline = GraphModel.open(bundle, Provider.CPU, 1), bundle.pipeline
 
@@ -30,14 +30,14 @@ def asked(bundle_path: Path, more: float = 0.0) -> Callable[[str, Sequence[str],
 
 
 def test_a_service_that_is_the_models(imported: Callable[[str], Path], checkpoint: Callable[[str], Path]) -> None:
-    found = verify(imported("bert"), str(checkpoint("bert")), asked(imported("bert")), FEW)
+    found = verify(imported("bert"), str(checkpoint("bert")), scorer_of(imported("bert")), FEW)
     assert found["pairs"] == 24
     assert found["max"] <= 1e-3
 
 
 def test_a_service_of_another_model(imported: Callable[[str], Path], checkpoint: Callable[[str], Path]) -> None:
     with pytest.raises(ExportError, match=r"by up to 0\.5 over 24 pairs .* serves another model"):
-        verify(imported("bert"), str(checkpoint("bert")), asked(imported("bert"), more=0.5), FEW)
+        verify(imported("bert"), str(checkpoint("bert")), scorer_of(imported("bert"), more=0.5), FEW)
 
 
 def test_a_calibrated_bundle_proves_nothing_of_the_model(
@@ -49,10 +49,10 @@ def test_a_calibrated_bundle_proves_nothing_of_the_model(
     manifest["pipeline"]["fusion"]["best_block"] = 0.5
     (tmp_path / "bundle.json").write_text(json.dumps(manifest), encoding="utf-8")
     with pytest.raises(ExportError, match="was calibrated, so its raw scores are not the model's alone"):
-        verify(tmp_path, str(checkpoint("bert")), asked(tmp_path), FEW)
+        verify(tmp_path, str(checkpoint("bert")), scorer_of(tmp_path), FEW)
 
 
-def test_a_service_that_is_not_there_is_told_of_before_the_checkpoint_is_read(imported: Callable[[str], Path]) -> None:
+def test_a_missing_service_is_reported_before_the_checkpoint_is_read(imported: Callable[[str], Path]) -> None:
     def away(query: str, texts: Sequence[str], longest: int) -> list[float]:
         raise ConnectionError("nobody")
 
@@ -65,12 +65,12 @@ def test_a_checkpoint_that_cannot_read_what_the_bundle_reads(
 ) -> None:
     """Its tokens are of fewer letters, so that it has more of them than its window."""
     with pytest.raises(ExportError, match=r"cannot read what the bundle reads .*: the bundle was made of another"):
-        verify(imported("bert"), str(checkpoint("roberta")), asked(imported("bert")), FEW)
+        verify(imported("bert"), str(checkpoint("roberta")), scorer_of(imported("bert")), FEW)
 
 
-def test_texts_are_asked_about_so_many_at_once(imported: Callable[[str], Path], checkpoint: Callable[[str], Path]) -> None:
+def test_texts_are_sent_in_batches(imported: Callable[[str], Path], checkpoint: Callable[[str], Path]) -> None:
     sizes: list[int] = []
-    ask = asked(imported("bert"))
+    ask = scorer_of(imported("bert"))
 
     def counted(query: str, texts: Sequence[str], longest: int) -> list[float]:
         sizes.append(len(texts))

@@ -24,8 +24,8 @@ def single(tokenizer: Tokenizer, frequencies: DocumentFrequencies) -> Pipeline:
 
 
 @pytest.fixture(scope="session")
-def others(tokenizer: Tokenizer, frequencies: DocumentFrequencies) -> list[Pipeline]:
-    """Segmenters of small blocks: windows that overlap or stand side by side, sentences, some of drawn lengths, whole ones."""
+def small_block_pipelines(tokenizer: Tokenizer, frequencies: DocumentFrequencies) -> list[Pipeline]:
+    """Pipelines with small blocks: overlapping or adjacent windows, sentences, sentences of drawn lengths, whole sentences."""
     segmenters: list[dict[str, Any]] = [
         {"name": "window", "block_tokens": 5, "stride": 2},
         {"name": "window", "block_tokens": 5, "stride": 5},
@@ -37,8 +37,8 @@ def others(tokenizer: Tokenizer, frequencies: DocumentFrequencies) -> list[Pipel
 
 
 @pytest.fixture(scope="session")
-def windows(others: list[Pipeline]) -> Pipeline:
-    return others[0]
+def windows(small_block_pipelines: list[Pipeline]) -> Pipeline:
+    return small_block_pipelines[0]
 
 
 @pytest.fixture(scope="session")

@@ -52,7 +52,7 @@ def test_what_is_below_the_score_takes_no_place_among_the_results(pipeline: Pipe
     assert complete(pipeline, candidates, [2, -2, NOT, NOT, NOT], min_score="auto", top_n=2).ranking.order == [0, 1]
 
 
-def test_a_bound_of_contexts_that_nobody_asked_for_is_told(pipeline: Pipeline, candidates: list[Candidate]) -> None:
+def test_a_bound_of_contexts_that_were_not_requested_gets_a_warning(pipeline: Pipeline, candidates: list[Candidate]) -> None:
     (warning,) = complete(pipeline, candidates, [2, -2, -3, NOT, NOT], tokens=5).warnings
     assert warning.startswith("max_context_tokens: ")
     assert complete(pipeline, candidates, [2, -2, -3, NOT, NOT], tokens=5, prune=True).warnings == []

@@ -368,7 +368,7 @@ def test_a_manifest_that_does_not_fit(bundle: Path, edit: Edit, problem: str) ->
     assert problem in refusal(bundle)
 
 
-def test_many_problems_are_told_in_short(bundle: Path) -> None:
+def test_many_problems_are_shortened(bundle: Path) -> None:
     edit_manifest(bundle, lambda m: m.update({f"field{i}": "x" * 1000 for i in range(50)}))
     message = refusal(bundle)
     assert "and 47 more" in message
@@ -442,7 +442,7 @@ def test_a_file_entry_needs_a_whole_hash() -> None:
 
 
 def test_a_bundle_that_scores_by_vectors_has_no_graph(tmp_path: Path, files: dict[str, Path]) -> None:
-    """And one that does not has one: each is refused in a line."""
+    """Every other bundle has one; each mismatch is refused in a line."""
     parts: dict[str, Any] = {"aggregator": {"name": "max"}, "packing": {"title_tokens": 0}, "cosine_scale": 20}
     by_vectors = PipelineConfig.model_validate(VECTORS.model_dump() | parts)
     kept = {name: path for name, path in with_table(files).items() if name != "model.onnx"}

@@ -88,7 +88,7 @@ def test_a_promise_is_a_weighted_sum() -> None:
 
 
 def test_the_embedded_rule() -> None:
-    """What docs/cascade.md says: a quarter, 20 at least, two for each result; the share is the default."""
+    """As docs/cascade.md says: a quarter, at least 20, two for each result; the share is the default."""
     rule = load_bundle(ROOT / "models" / "default").manifest.pipeline.cascade
     assert rule is not None
     assert (rule.share, rule.per_result, rule.least) == (Cascade().share, Cascade().per_result, Cascade().least)
@@ -120,7 +120,7 @@ def test_what_a_cascade_does_not_fit(parts: dict[str, Any], why: str) -> None:
         PipelineConfig.model_validate({"cascade": {}} | parts)
 
 
-def test_a_description_without_one_has_none() -> None:
+def test_a_description_without_a_cascade_has_none() -> None:
     assert PipelineConfig().cascade is None
     described = PipelineConfig(cascade=Cascade(share=0.25)).model_dump()
     assert described["cascade"] == {"share": 0.25, "per_result": 2.0, "least": 20, "margin": 0.0, "promise": None}

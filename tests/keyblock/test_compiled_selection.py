@@ -158,7 +158,7 @@ def test_what_it_does_not_know_is_left_to_the_pipeline(tokenizer: Tokenizer, par
     assert Pipeline(PipelineConfig.model_validate(parts), tokenizer, TABLE)._compiled is None
 
 
-def test_without_it_nothing_else_is_said(
+def test_without_the_compiled_part_results_are_the_same(
     tokenizer: Tokenizer, pipelines: dict[str, Pipeline], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiled = pipelines["bm25"]
@@ -170,7 +170,7 @@ def test_without_it_nothing_else_is_said(
     assert [contents(one) for one in plain.select_each(query, prepared)] == expected
 
 
-def test_what_cannot_be_selected_is_said_in_words(pipelines: dict[str, Pipeline]) -> None:
+def test_the_error_says_what_cannot_be_selected(pipelines: dict[str, Pipeline]) -> None:
     hybrid, bm25 = pipelines["default"], pipelines["bm25"]
     document, bare = bm25.prepare_document("word1"), bm25.prepare_query("word1")
     with pytest.raises(ValueError, match="a budget of 4 tokens has no room"):

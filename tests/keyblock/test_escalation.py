@@ -101,7 +101,9 @@ def test_the_model_finds_what_the_words_do_not(tokenizer: Tokenizer, frequencies
     assert selections[1].packed.ids.tolist() == plain[1].packed.ids.tolist()
 
 
-def test_what_was_asked_in_doubt_may_be_read_at_more_tokens(tokenizer: Tokenizer, frequencies: DocumentFrequencies) -> None:
+def test_blocks_that_were_scored_in_doubt_may_be_read_at_more_tokens(
+    tokenizer: Tokenizer, frequencies: DocumentFrequencies
+) -> None:
     pipeline = escalating(tokenizer, frequencies, below=0.5, tokens=100_000, budget=256)
     documents = pipeline.prepare_documents([QUIET * 60])
     query = pipeline.prepare_query("river")

@@ -123,7 +123,7 @@ def test_parameters_that_a_call_leaves_out_are_the_bundles() -> None:
     assert asked.evidence(fusion, 3).tolist() == scores_of_order(3).tolist() == [3, 2, 1]
 
 
-def test_the_order_is_read_where_it_is_asked_for_though_scores_are_there() -> None:
+def test_a_requested_order_is_read_even_if_there_are_scores() -> None:
     sent = FirstStage.read([1, 5], {"name": "linear", "first_stage": "order"}, 2)
     fusion = sent.fusion(None)
     assert fusion is not None
@@ -149,7 +149,7 @@ def test_the_order_is_read_where_it_is_asked_for_though_scores_are_there() -> No
         ([1, 2, 3], {"name": "mapfuse", "k": 3}, "its parameters are: first_stage, first_stage_map, model_map"),
     ],
 )
-def test_what_a_call_cannot_mean_is_said_in_one_line(scores: Any, fusion: Any, said: str) -> None:
+def test_an_invalid_call_is_one_line(scores: Any, fusion: Any, said: str) -> None:
     with pytest.raises(FirstStageError) as caught:
         FirstStage.read(scores, fusion, 3)
     assert said in str(caught.value)

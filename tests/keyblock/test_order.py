@@ -145,7 +145,7 @@ def test_candidate_keeps_blocks_best_first(pipeline: Pipeline) -> None:
     assert len(kept.blocks) == len(selection.packed.taken)
 
 
-def test_blocks_that_a_learned_selector_was_not_asked_about_come_last_with_finite_scores(pipeline: Pipeline) -> None:
+def test_blocks_that_a_learned_selector_did_not_score_come_last_with_finite_scores(pipeline: Pipeline) -> None:
     document = pipeline.prepare_document("The river flooded the bridge. " * 40)
     sequence = Packed(np.arange(10, dtype=np.int32), 3, np.zeros(1, np.intp))
     scores = np.asarray([-np.inf, 2.5, -np.inf, -1.5])
@@ -160,7 +160,7 @@ def test_blocks_that_a_learned_selector_was_not_asked_about_come_last_with_finit
     assert ranking.n_tokens == 30
 
 
-def test_a_block_that_was_asked_about_is_never_below_one_that_was_not() -> None:
+def test_a_block_that_was_scored_is_never_below_one_that_was_not() -> None:
     selection = Selection([], np.asarray([0, 1, 2]), np.asarray([3.0, -400.0, -np.inf]), np.zeros(5), single_reach(np.arange(3)))
     assert block_scores(selection).tolist() == [3.0, -400.0, -400.0]
 
@@ -258,7 +258,7 @@ def test_the_first_stage_moves_what_the_model_has_scored_and_nothing_else() -> N
     assert with_first_stage(alone, FirstStage.read([1, 9, 2, 3], None, 4), None) is alone
 
 
-def test_where_the_model_has_no_say_the_first_stage_fuses_nothing() -> None:
+def test_if_the_model_scores_nothing_the_first_stage_is_not_fused() -> None:
     alone = of_scripts(*[NOTHING] * 4)
     ranking = with_first_stage(alone, FirstStage.read([1, 2, 3, 4], "linear", 4), None)
     assert (ranking.order, ranking.fused) == ([0, 1, 2, 3], {})

@@ -124,7 +124,7 @@ def test_a_cascade_that_keeps_all_is_binb(fine: Pipeline, text: str) -> None:
     np.testing.assert_array_equal(one.scores, other.scores)
 
 
-def test_a_block_is_asked_about_as_if_the_document_were_that_block(pipeline: Pipeline) -> None:
+def test_the_model_reads_a_single_block_as_if_it_were_the_document(pipeline: Pipeline) -> None:
     """BinB's pairs: the query, the title, and one block."""
     binb = make(pipeline.tokenizer, pipeline.frequencies, segmenter=SMALL, selector={"name": "learned"})
     text = "".join(SENTENCES * 2)[:-60]
@@ -137,7 +137,7 @@ def test_a_block_is_asked_about_as_if_the_document_were_that_block(pipeline: Pip
         assert packed.split == alone.split
 
 
-def test_learned_selectors_are_asked_in_two_rounds(pipeline: Pipeline) -> None:
+def test_learned_selectors_work_in_two_rounds(pipeline: Pipeline) -> None:
     binb = make(pipeline.tokenizer, pipeline.frequencies, selector={"name": "learned"})
     query, document = pipeline.prepare_query("river"), pipeline.prepare_document("A river.")
     assert not pipeline.asks_model
@@ -221,8 +221,8 @@ def test_a_joint_selection_has_one_sequence_always(pipeline: Pipeline) -> None:
 
 
 @given(TEXT, TEXT)
-def test_learned_selection_and_passages_on_any_text(others: list[Pipeline], query: str, text: str) -> None:
-    for each in others:
+def test_learned_selection_and_passages_on_any_text(small_block_pipelines: list[Pipeline], query: str, text: str) -> None:
+    for each in small_block_pipelines:
         parts = {"segmenter": each.config.segmenter, "selector": {"name": "learned", "keep": 3}, "aggregator": {"name": "max"}}
         pipeline = make(each.tokenizer, each.frequencies, **parts)
         prepared, document = pipeline.prepare_query(query), pipeline.prepare_document(text, text)

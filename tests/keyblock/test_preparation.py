@@ -60,17 +60,17 @@ def test_a_character_cut_in_two_leaves_no_block_empty(pipeline: Pipeline) -> Non
 
 
 @given(PROSE)
-def test_nothing_is_lost(pipeline: Pipeline, others: list[Pipeline], prose: list[tuple[str, str]]) -> None:
+def test_nothing_is_lost(pipeline: Pipeline, small_block_pipelines: list[Pipeline], prose: list[tuple[str, str]]) -> None:
     """The blocks' slices are the text but for what stands between them, and that is white space."""
     text = " ".join(word + mark for word, mark in prose)
-    for each in (pipeline, *others[1:]):
+    for each in (pipeline, *small_block_pipelines[1:]):
         slices = slices_of(text, each.prepare_document(text))
         assert "".join("".join(slices).split()) == "".join(text.split())
 
 
 @given(TEXT)
-def test_offsets_of_other_segmenters_hold_for_any_text(others: list[Pipeline], text: str) -> None:
-    for each in others[1:]:
+def test_offsets_of_other_segmenters_hold_for_any_text(small_block_pipelines: list[Pipeline], text: str) -> None:
+    for each in small_block_pipelines[1:]:
         assert_sound(text, each.prepare_document(text), 5)
 
 
@@ -98,9 +98,11 @@ def test_windows_by_hand(windows: Pipeline) -> None:
 
 
 @given(PLAIN_PROSE)
-def test_segments_end_where_sentences_do_unless_one_is_too_long(others: list[Pipeline], prose: list[tuple[str, str]]) -> None:
+def test_segments_end_where_sentences_do_unless_one_is_too_long(
+    small_block_pipelines: list[Pipeline], prose: list[tuple[str, str]]
+) -> None:
     text = " ".join(word + mark for word, mark in prose)
-    for each in others[2:4]:
+    for each in small_block_pipelines[2:4]:
         for piece in slices_of(text, each.prepare_document(text)):
             assert piece[-1] in ".?!" or text.endswith(piece) or not any(mark in piece for mark in ".?!")
 
@@ -199,7 +201,7 @@ def test_a_pipeline_is_given_the_encoder_that_it_describes(tokenizer: Tokenizer,
         Pipeline(PipelineConfig(), tokenizer, frequencies, concept_table(tokenizer))
 
 
-def test_documents_of_another_pipeline_are_told(pipeline: Pipeline, hybrid: Pipeline) -> None:
+def test_documents_of_another_pipeline_are_an_error(pipeline: Pipeline, hybrid: Pipeline) -> None:
     ours, plain = (one.prepare_document("The river. " * 40, "T") for one in (hybrid, pipeline))
     hybrid.check(ours)
     pipeline.check(plain)

@@ -27,7 +27,7 @@ def three(fine: Pipeline) -> PreparedDocument:
     return document
 
 
-def test_blocks_that_the_model_was_not_asked_about_have_no_score() -> None:
+def test_blocks_that_the_model_did_not_read_have_no_score() -> None:
     shortlist = Shortlist(BlockScores(numbers(3, 2, 1, 0), numbers(3, 2, 1, 0)), np.asarray([1, 3]), [packed(7), packed(9)])
     assert shortlist.n_tokens == 16
     assert shortlist.scored(np.asarray([-0.5, 4.0])).tolist() == [-INF, -0.5, -INF, 4.0]

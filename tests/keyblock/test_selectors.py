@@ -372,7 +372,7 @@ def test_selectors_that_compare_vectors_say_so() -> None:
     assert not any(SELECTORS.create(name).lexical for name in ("hybrid", "vectors"))
 
 
-def test_blocks_that_are_equally_near_are_not_told_apart() -> None:
+def test_blocks_that_are_equally_near_are_not_distinguished() -> None:
     """Each holds the query's only word, which is a stop word: no block is the better for it."""
     document = with_given_vectors(document_of([["river"], ["citi"]]), [0.1, 0.9], [0.9, 0.1])
     query = replace(query_of(), vector=np.asarray([1, 0], np.float32), similar=GivenSimilar([[1.0], [1.0]]))

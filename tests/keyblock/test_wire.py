@@ -48,7 +48,7 @@ def test_a_line_expires_in_the_future(seconds: float) -> None:
         DocumentLine(id="a", text="", expires_in=seconds)
 
 
-def test_an_answer_leaves_out_what_was_not_asked_for_and_may_say_more_than_is_known() -> None:
+def test_an_answer_leaves_out_unrequested_fields_and_may_have_unknown_ones() -> None:
     result = TypeAdapter(Result).validate_python({"index": 0, "relevance_score": 0.5, "new": 1})
     assert result == {"index": 0, "relevance_score": 0.5}
     with pytest.raises(ValidationError):

@@ -83,7 +83,7 @@ class Page:
         return self.driver.find_elements("css selector", selector)
 
     def texts(self, selector: str) -> list[str]:
-        """What is written in elements, shown or not."""
+        """The texts of elements, shown or not."""
         return [str(element.get_property("textContent")) for element in self.all(selector)]
 
     def run(self, script: str, *arguments: Any) -> Any:

@@ -64,7 +64,7 @@ def embedded(settings: Settings) -> Iterator[TestClient]:
 
 @pytest.fixture(scope="session")
 def ranker(client: TestClient) -> Ranker:
-    """What the client's application serves."""
+    """The ranker that the client's application serves."""
     app: Any = client.app
     served: Ranker = app.state.ranker
     return served

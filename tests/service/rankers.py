@@ -15,7 +15,7 @@ from service.store.base import DocumentStore
 
 
 def serving(settings: Settings, graphs: Graphs, store: DocumentStore | None = None, machine: Machine = ASYNCIO) -> Ranker:
-    """What serves these graphs with all else that is in the settings' one bundle."""
+    """A ranker that serves these graphs with everything else in the settings' one bundle."""
     (path,) = settings.bundle
     return Ranker(
         settings,

@@ -195,7 +195,7 @@ def test_documents_with_nothing_to_score_rank_last_with_a_warning(client: TestCl
 QUIET = "The winter garden was quiet that morning. " * 60
 
 
-def test_blocks_that_were_chosen_without_evidence_are_told_and_counted(client: TestClient, ranker: Ranker) -> None:
+def test_blocks_that_were_chosen_without_evidence_are_reported_and_counted(client: TestClient, ranker: Ranker) -> None:
     """The first names the river at its end, the second nowhere, the third is read whole, the fourth has nothing to read."""
     labels = [{"by": by, "model": "tiny"} for by in ("evidence", "position", "model")]
 

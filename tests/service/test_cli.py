@@ -140,7 +140,7 @@ def reloads(metrics: bytes) -> float:
 
 
 def budget(port: int, model: str | None = None) -> int:
-    """What tells the bundles of these tests apart."""
+    """The value that distinguishes the bundles of these tests."""
     status, answer = post(port, json.dumps(json.loads(GOOD) | {"model": model}).encode())
     assert status == 200
     return int(answer["meta"]["tokens_per_document"])

@@ -54,7 +54,7 @@ def test_everything_declared_is_named(name: str) -> None:
     assert name in PAGE
 
 
-def test_options_said_to_be_ignored_are_those() -> None:
+def test_the_docs_name_the_options_that_are_ignored() -> None:
     (row,) = (line for line in PAGE.splitlines() if "accepted and ignored" in line)
     assert row.split("|")[1].strip().replace("`", "").split(", ") == Options.not_honoured()
 

@@ -33,7 +33,7 @@ def order(answer: dict[str, Any]) -> list[int]:
     return [result["index"] for result in answer["results"]]
 
 
-def test_of_two_copies_of_the_answer_the_one_that_the_first_stage_prefers_comes_first(embedded: TestClient) -> None:
+def test_the_first_stage_orders_two_copies_of_the_answer(embedded: TestClient) -> None:
     """By hand: .3 / 3 + .6 / 1 for the first, .3 / 1 + .6 / 3 for the Thames, .3 / 2 + .6 / 1 for the last."""
     alone = post(embedded)
     assert order(alone) == [0, 2, 1], "equals are in the order given"
@@ -48,7 +48,7 @@ def test_of_two_copies_of_the_answer_the_one_that_the_first_stage_prefers_comes_
 
 
 @pytest.mark.parametrize("name", ["linear", "mapfuse", "reciprocal_rank"])
-def test_each_fusion_is_asked_for_by_its_name(embedded: TestClient, name: str) -> None:
+def test_a_request_names_its_fusion(embedded: TestClient, name: str) -> None:
     assert order(post(embedded, first_stage_scores=[1, 0, 2], fusion=name)) == [2, 0, 1]
 
 
@@ -60,7 +60,7 @@ def test_the_order_given_is_a_first_stage_too(embedded: TestClient) -> None:
     assert [result["fused_score"] for result in answer["results"]] == pytest.approx([1.5, 1.333333, 1.333333])
 
 
-def test_what_else_is_asked_for_is_of_the_fused_order(embedded: TestClient) -> None:
+def test_other_options_follow_the_fused_order(embedded: TestClient) -> None:
     """`min_score` goes by the model's probability, so the first stage brings no wrong document past it."""
     fused = {"first_stage_scores": SECOND_COPY, "fusion": {"name": "linear", "weight": 1}}
     assert order(post(embedded, **fused)) == [1, 2, 0], "the first stage alone"
@@ -77,7 +77,7 @@ def test_documents_without_text_stay_behind(embedded: TestClient) -> None:
     assert "fused_score" not in answer["results"][2]
 
 
-def test_where_the_model_has_no_say_a_warning_tells_that_nothing_is_fused(
+def test_a_warning_says_that_nothing_is_fused_if_the_model_scores_nothing(
     embedded: TestClient,
 ) -> None:
     texts = ["多瑙河流经维也纳和布达佩斯。", "泰晤士河流经伦敦。"]
@@ -107,7 +107,7 @@ def test_scores_alone_change_nothing_where_the_bundle_names_no_fusion(client: Te
         ({"fusion": [MAPS], "first_stage_scores": [1, 2, 3]}, "fusion", "should be a valid"),
     ],
 )
-def test_what_cannot_be_meant_is_one_clear_error(client: TestClient, fields: dict[str, Any], where: str, said: str) -> None:
+def test_an_invalid_first_stage_is_one_clear_error(client: TestClient, fields: dict[str, Any], where: str, said: str) -> None:
     response = client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS} | fields)
     assert (response.status_code, response.json()["error"]["param"]) == (422, where)
     assert said in response.json()["message"]

@@ -80,7 +80,7 @@ def opened(path: Path) -> tuple[Bundle, GraphModel]:
 
 
 class Reference:
-    """What the answer must be, by the plain composition of the bundle's parts."""
+    """The expected answer, from the plain composition of the bundle's parts."""
 
     def __init__(self, path: Path, documents: list[dict[str, str]], budget: int | None = None, query: str = QUERY) -> None:
         bundle, model = opened(path)
@@ -159,7 +159,7 @@ def test_the_same_again_is_answered_without_the_model(served: tuple[TestClient, 
     assert said() == first
 
 
-def test_kinds_differ_in_what_they_say(served: tuple[TestClient, Ranker]) -> None:
+def test_kinds_differ_in_what_they_report(served: tuple[TestClient, Ranker]) -> None:
     """The comparison above would be worth little if all documents scored alike."""
     client, ranker = served
     scores = Reference(ranker.models.default.bundle.path, DOCUMENTS).scored.logits
@@ -292,7 +292,7 @@ def test_a_failure_in_any_round_fails_that_request_and_no_other(settings: Settin
         assert client.get("/health/ready").status_code == 200
 
 
-def test_blocks_that_a_deadline_left_unscored_are_told(settings: Settings, parts: Parts) -> None:
+def test_blocks_that_a_deadline_left_unscored_are_reported(settings: Settings, parts: Parts) -> None:
     """The selector hangs: the cheap one's order is all there is."""
     with TestClient(create_app(settings, parts.ranker)) as client:
         wait_for(lambda: parts.ranker.engine.ready)
@@ -437,7 +437,9 @@ def test_rounds_of_many_requests_do_not_wait_for_each_other(
     assert scores == pytest.approx(dict(enumerate(reference.fused)), abs=CLOSE)
 
 
-def test_documents_in_doubt_are_asked_about_and_what_it_took_is_told(settings: Settings, bundle_of: Callable[[str], Path]) -> None:
+def test_the_model_reads_documents_in_doubt_and_the_answer_says_what_that_took(
+    settings: Settings, bundle_of: Callable[[str], Path]
+) -> None:
     path = bundle_of("escalating")
     reference = Reference(path, DOCUMENTS)
     asked = [one for one in reference.questions if one is not None]

@@ -77,7 +77,7 @@ def test_a_few_documents_in_another_script_are_counted_and_the_model_orders_all(
     assert warning.endswith("their scores mean little")
 
 
-def test_another_language_in_a_learned_script_is_told(client: TestClient) -> None:
+def test_another_language_in_a_learned_script_gets_a_warning(client: TestClient) -> None:
     """The fourth document alone says when; nothing but the words of its own language says so."""
     about = "Die Stadt liegt am Fluss, und ihre Brücken wurden im Laufe der Jahrhunderte mehrmals erneuert und erweitert. "
     answer = "Die steinerne Brücke wurde nach dem Hochwasser von 1732 abgerissen und durch eine hölzerne Brücke ersetzt. "

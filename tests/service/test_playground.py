@@ -35,7 +35,7 @@ def test_each_file_is_served_as_what_it_is(client: TestClient, path: str) -> Non
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_browser_asks_again_and_is_told_that_nothing_changed(client: TestClient, path: str) -> None:
+def test_a_browser_that_asks_again_gets_not_modified(client: TestClient, path: str) -> None:
     etag = client.get(path).headers["etag"]
     assert client.get(path).headers["cache-control"] == "no-cache"
     for known in (etag, f"W/{etag}", f'"other", {etag}', "*"):

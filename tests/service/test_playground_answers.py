@@ -118,7 +118,7 @@ def test_spans_of_the_embedded_model_are_shown(page: Page) -> None:
     assert page.answer()["model"] == UNDECLARED
 
 
-def test_what_was_read_and_what_answers_are_told_apart(page: Page) -> None:
+def test_blocks_that_were_read_and_spans_that_answer_look_different(page: Page) -> None:
     """A span over two blocks and the gap after them; the label stands where it begins."""
     blocks = [{"start": 4, "end": 6, "score": 1.5}, {"start": 2, "end": 4, "score": 0.5}]
     spans = [{"start": 3, "end": 7, "score": 0.9}]
@@ -168,7 +168,7 @@ def test_without_a_threshold_there_is_no_line(page: Page) -> None:
         assert page.all(".threshold, .nothing, .below") == []
 
 
-def test_that_nothing_answers_is_said_above_the_cards(page: Page, threshold: float) -> None:
+def test_the_page_says_above_the_cards_that_nothing_answers(page: Page, threshold: float) -> None:
     page.ask(QUERY, NO_ANSWER)
     assert page.texts(".nothing") == [f"Nothing here answers this. No score reaches {threshold:.3f}."]
     above = """const [nothing, cards] = [".nothing", ".cards"].map((at) => document.querySelector(at).getBoundingClientRect());
@@ -178,7 +178,7 @@ def test_that_nothing_answers_is_said_above_the_cards(page: Page, threshold: flo
     assert page.texts("#status")[0].endswith("Nothing here answers this.")
 
 
-def test_of_what_the_model_has_not_scored_nothing_is_said(page: Page) -> None:
+def test_the_page_says_nothing_about_unscored_documents(page: Page) -> None:
     page.fill("#deadline_ms", "0")
     page.ask(QUERY, NO_ANSWER)
     assert all("scored_by" in result for result in page.answer()["results"])

@@ -63,7 +63,7 @@ def page(driver: Chrome, url: str) -> Iterator[Page]:
 
 
 def post(url: str, request: dict[str, Any]) -> Any:
-    """What the service answers to who does not use the page."""
+    """The service's answer to a client that does not use the page."""
     with urllib.request.urlopen(f"{url}rerank", json.dumps(request).encode(), timeout=PATIENCE) as response:
         return json.loads(response.read())
 
@@ -240,7 +240,7 @@ def curl_copied(page: Page) -> str:
 
 
 def results(answer: Any) -> list[tuple[int, list[Any]]]:
-    """What does not change between two answers to one request: of scores the last digits may."""
+    """The parts that are equal in two answers to one request; the last digits of scores may differ."""
     return [(result["index"], result["blocks"]) for result in answer["results"]]
 
 
@@ -341,7 +341,7 @@ def test_dark_as_the_system_and_as_chosen(page: Page) -> None:
     assert background(page) == dark
 
 
-def test_errors_are_told_in_the_words_of_the_service(page: Page, url: str) -> None:
+def test_errors_are_shown_in_the_words_of_the_service(page: Page, url: str) -> None:
     page.ask("", ["a river"])
     with pytest.raises(urllib.error.HTTPError) as refused:
         post(url, {"query": "", "documents": ["a river"]})
@@ -397,7 +397,7 @@ def test_the_form_survives_a_reload(page: Page) -> None:
     assert page.run(TYPED) == ["", ""], "a new visit begins anew"
 
 
-def test_a_service_that_is_away_is_told_with_what_to_try(driver: Chrome) -> None:
+def test_a_service_that_is_away_is_reported_with_what_to_try(driver: Chrome) -> None:
     with served() as url:
         page = Page(driver, url)
         page.open()
@@ -409,7 +409,7 @@ def test_a_service_that_is_away_is_told_with_what_to_try(driver: Chrome) -> None
     driver.get_log("browser")  # it has complained of that
 
 
-def test_what_cannot_be_sent_is_told(page: Page) -> None:
+def test_the_page_says_what_cannot_be_sent(page: Page) -> None:
     page.fill("#query", "river")
     page.rank()
     assert page.texts("#problem")[0].startswith("422: documents: ")
@@ -423,7 +423,7 @@ def test_what_cannot_be_sent_is_told(page: Page) -> None:
     assert page.texts("#problem") == ["API key: it has a character that a header cannot carry"]
 
 
-def test_a_deadline_that_cost_something_is_told(page: Page) -> None:
+def test_the_page_says_what_a_deadline_cost(page: Page) -> None:
     page.fill("#deadline_ms", "0")
     page.ask("river bridge", ODD)
     answer = page.answer()

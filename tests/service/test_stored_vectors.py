@@ -60,7 +60,7 @@ def test_documents_by_id_rank_as_their_texts(client: TestClient) -> None:
 
 
 def test_a_deadline_costs_no_scores(client: TestClient) -> None:
-    """What is prepared in time is scored: there is no model to wait for, and none to run out of tokens."""
+    """Documents that are prepared in time are scored: there is no model to wait for, and none to run out of tokens."""
     documents = [{"text": text} for text in TEXTS.values()]
     in_time = ask(client, documents, deadline_ms=10_000)
     assert not in_time["meta"]["degraded"]

@@ -70,7 +70,7 @@ def test_two_processes_update_like_one(toy_path: Path, recipe_file: Path, tiny_b
 
 
 @pytest.mark.timeout(300)
-def test_what_goes_wrong_in_several_processes_is_said(toy_path: Path, recipe_file: Path, tmp_path: Path) -> None:
+def test_errors_in_several_processes_are_reported(toy_path: Path, recipe_file: Path, tmp_path: Path) -> None:
     """By each of them: what they compute is the same."""
     broken = "--set optimizer.encoder_lr=1e38 --set optimizer.head_lr=1e38 --set optimizer.warmup=0 --set steps=3"
     for code, said in together([f"{recipe_file} --collection {toy_path} {broken} --out {tmp_path}/run"]):

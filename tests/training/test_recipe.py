@@ -93,7 +93,7 @@ def test_qds_adds_its_attention_to_longp(tokenizer: Tokenizer) -> None:
     assert longp | {"name": ""} == qds | {"name": ""}
 
 
-def test_only_a_family_that_reshapes_its_backbone_is_asked_to(make_recipe: Callable[..., Recipe]) -> None:
+def test_only_a_family_that_reshapes_its_backbone_takes_a_shape(make_recipe: Callable[..., Recipe]) -> None:
     assert make_recipe(reshape={"layers": 1}).reshape == EncoderShape(layers=1)
     with pytest.raises(ValueError, match="a classifier reads its backbone as it is: leave reshape out"):
         make_recipe(model={"name": "classifier"}, reshape={"layers": 1})
@@ -218,7 +218,7 @@ def test_a_recipe_over_another(write: Callable[..., Path]) -> None:
     assert (recipe.name, recipe.negatives.per_query, recipe.negatives.depth) == ("first", 2, 8)
 
 
-def test_bases_that_are_none(write: Callable[..., Path]) -> None:
+def test_invalid_bases(write: Callable[..., Path]) -> None:
     with pytest.raises(RecipeError, match=r"nowhere\.yaml: cannot be read as YAML"):
         load_recipe(write("a", name="a", base="nowhere.yaml"))
     write("one", base="two.yaml")

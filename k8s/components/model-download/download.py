@@ -1,4 +1,4 @@
-"""Download a bundle, BUNDLE_URL, into the directory given, if its hash is BUNDLE_SHA256; else one line on stderr, and 1."""
+"""Download a bundle from BUNDLE_URL into the given directory if its hash is BUNDLE_SHA256; else a line on stderr, exit code 1."""
 
 import hashlib
 import os
@@ -9,12 +9,12 @@ import urllib.request
 import zlib
 from pathlib import Path
 
-SECONDS = 60  # without a byte
+SECONDS = 60  # the longest time without a byte
 CHUNK = 1 << 20
 
 
 def main(target: Path) -> int:
-    """Fetch, check, unpack; the exit code."""
+    """Fetch, check and unpack the bundle; returns the exit code."""
     url, wanted = os.environ["BUNDLE_URL"], os.environ["BUNDLE_SHA256"].lower()
     try:
         with tempfile.NamedTemporaryFile(dir=target) as archive:
@@ -32,7 +32,7 @@ def main(target: Path) -> int:
 
 
 def fetch(url: str, path: Path) -> str:
-    """Write what is there to a file; its SHA-256."""
+    """Download a URL to a file; returns the SHA-256."""
     digest = hashlib.sha256()
     if not url.startswith(("https://", "http://")):
         raise ValueError("BUNDLE_URL is neither https nor http")

@@ -27,7 +27,7 @@ def test_the_first_lists_of_the_run_bring_their_texts(tmp_path: Path) -> None:
     assert pairs_of(lists) == 3
 
 
-def test_the_largest_difference_is_told_and_too_large_a_one_is_an_error() -> None:
+def test_the_largest_difference_is_reported_and_too_large_a_difference_is_an_error() -> None:
     expected = {("q", "a"): 0.5, ("q", "b"): 0.25}
     assert largest_difference(expected, {("q", "b"): 0.25, ("q", "a"): 0.50005}) == pytest.approx(5e-5)
     with pytest.raises(DifferentScoresError, match=r"differs by 0\.25 from the service's, more than 0\.0001"):

@@ -42,7 +42,7 @@ def test_p_values_are_corrected_within_a_setting() -> None:
     assert found["maxp"] < 0.01
 
 
-def test_without_a_reference_nothing_is_said() -> None:
+def test_without_a_reference_there_are_no_marks() -> None:
     assert p_values("firstp", [record("maxp", HIGH)]) == {}
 
 

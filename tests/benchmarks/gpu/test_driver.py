@@ -41,7 +41,7 @@ def test_what_a_gpu_tells() -> None:
     assert driver.clocks == {"SM now": 345, "SM at most": 1980}
 
 
-def test_what_is_not_told_is_none() -> None:
+def test_values_that_the_driver_does_not_report_are_none() -> None:
     driver = Driver(Nothing())
     assert (driver.name, driver.version, driver.memory, driver.used, driver.joules) == (None,) * 5
     assert driver.clocks == {}

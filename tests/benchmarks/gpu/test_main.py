@@ -83,7 +83,7 @@ def test_a_process_that_hangs_is_ended(options: Namespace, monkeypatch: pytest.M
     assert (found["state"], found["why"].split(":")[0]) == (State.FAILED, "its process ended with its time")
 
 
-def test_what_is_missing_is_told_in_a_line(options: Namespace) -> None:
+def test_a_part_with_missing_modules_is_left_out_with_a_line(options: Namespace) -> None:
     lab = Processes(options, SETUP)
     assert lab.missing(Part("x", "X", 1, ("json", "no_such_module"))) == ["no_such_module"]
     lab.leave_out(PART, "it needs no_such_module, not installed there")

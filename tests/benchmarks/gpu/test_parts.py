@@ -100,7 +100,7 @@ def test_bound_buffers_give_the_session_s_logits(bench: Bench) -> None:
         np.testing.assert_allclose(work.answer(), expected, atol=1e-5)
 
 
-def test_pytorch_is_asked_for_its_own_attention(bench: Bench) -> None:
+def test_pytorch_uses_its_own_attention(bench: Bench) -> None:
     model = TINY.peer(torch.bfloat16, torch.device("cpu"))
     assert model.config._attn_implementation == "sdpa"
     assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
@@ -109,7 +109,7 @@ def test_pytorch_is_asked_for_its_own_attention(bench: Bench) -> None:
     assert work.answer().shape == (3,)
 
 
-def test_a_gpu_that_is_not_there_is_said(bench: Bench) -> None:
+def test_a_missing_gpu_is_an_error(bench: Bench) -> None:
     with pytest.raises(ProviderError, match="provider cuda was asked for"):
         choice_of(bench, GPU_WAYS[0])
     assert ways_of(Provider.CUDA) == GPU_WAYS

@@ -56,7 +56,7 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])
 """
 
 
-def test_a_server_that_is_installed_is_asked_and_others_are_named(
+def test_an_installed_server_is_measured_and_the_others_are_named(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tmp_path / Tei.program
@@ -69,7 +69,7 @@ def test_a_server_that_is_installed_is_asked_and_others_are_named(
     assert rows[2]["documents_a_second"] == bench.sizes.documents / rows[2]["seconds"]["median"]
 
 
-def test_a_server_that_ends_is_named_with_what_it_said(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_ends_is_named_with_its_output(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / Vllm.program
     program.write_text(f"#!{sys.executable}\nimport sys; sys.exit('no kernel image')")
     program.chmod(0o755)
@@ -80,7 +80,7 @@ def test_a_server_that_ends_is_named_with_what_it_said(bench: Bench, tmp_path: P
     assert row["refused"] == "its server ended with 1: no kernel image"
 
 
-def test_each_is_asked_in_its_own_dialect(tmp_path: Path) -> None:
+def test_each_server_gets_requests_in_its_own_dialect(tmp_path: Path) -> None:
     request = Request("q", ["a", "b"], 0)
     infinity, vllm, tei = (object.__new__(kind) for kind in (Infinity, Vllm, Tei))  # not started
     commands = [server.command(Path("/x/program"), tmp_path, 80) for server in (infinity, vllm, tei)]

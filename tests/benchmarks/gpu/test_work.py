@@ -40,7 +40,7 @@ def test_time_cuts_it_off_and_its_rows_stay(bench: Bench, tmp_path: Path) -> Non
     assert [row["way"] for row in record["rows"]] == ["a", "b"]
 
 
-def test_an_error_is_told_in_a_line_and_rows_before_it_stay(bench: Bench, tmp_path: Path) -> None:
+def test_an_error_is_one_line_and_the_rows_before_it_stay(bench: Bench, tmp_path: Path) -> None:
     record = measured(bench, tmp_path, fails_after_one, 60)
     assert record["state"] == State.FAILED
     assert record["why"] == "RuntimeError: CUDA error: an illegal memory access was encountered"

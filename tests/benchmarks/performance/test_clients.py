@@ -60,7 +60,7 @@ def test_clients_share_the_requests(url: str, most: list[int]) -> None:
 
 
 @pytest.mark.parametrize("url", [1], indirect=True)
-def test_a_degraded_answer_is_told(url: str) -> None:
+def test_a_degraded_answer_is_not_good(url: str) -> None:
     answered = send_all(url, [b'"degrade"', b'"not"'], 1)
     assert [answer.good for answer in answered] == [False, True]
 

@@ -63,7 +63,7 @@ def test_all_parts_and_peers_by_default() -> None:
     assert not options.publish
 
 
-def test_a_part_that_fails_is_told_and_the_others_are_measured(
+def test_a_part_that_fails_is_reported_and_the_others_are_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def parts(name: str) -> Any:

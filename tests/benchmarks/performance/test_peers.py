@@ -34,7 +34,7 @@ def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return script
 
 
-def test_a_worker_is_asked(worker: Path, tmp_path: Path) -> None:
+def test_a_worker_answers_requests(worker: Path, tmp_path: Path) -> None:
     running = Worker(PYTHON, "any", tmp_path, 1, tmp_path / "log")
     try:
         answer = running.rank(REQUEST)

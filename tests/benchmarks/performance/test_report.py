@@ -38,7 +38,7 @@ def test_a_page_without_marks_is_left_alone(tmp_path: Path) -> None:
     assert page.read_text(encoding="utf-8") == f"{BEGIN}\n"
 
 
-def test_every_part_is_told(record: Record) -> None:
+def test_every_part_is_reported(record: Record) -> None:
     text = report(record, "images/performance.png")
     (quick,) = cells(text, "quick (default)")
     assert quick == ["quick (default)", "512", "bf16", "8.00 (8.00 to 8.00)", "12.5", "15.6", "1.00", "0.50"]

@@ -21,7 +21,7 @@ def bench(tmp_path: Path) -> Bench:
     return made
 
 
-def test_rows_of_ours_and_theirs(bench: Bench) -> None:
+def test_rows_of_keyblock_and_of_the_other_systems(bench: Bench) -> None:
     given: dict[str, list[Request]] = {"long": [], "short": [], "peer": []}
 
     def ranks(name: str, **more: Any) -> Any:

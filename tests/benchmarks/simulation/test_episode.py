@@ -52,8 +52,8 @@ def test_a_seed_repeats_everything() -> None:
     assert last() == last()
 
 
-def found(patch: Patch, mutant: Callable[[Patch], None], first: int) -> str:
-    """What the first episode says, from this seed on, that does not hold with a bug planted."""
+def violation_of(patch: Patch, mutant: Callable[[Patch], None], first: int) -> str:
+    """The violation that the first failing episode reports, from this seed on, with a planted bug."""
     mutant(patch)
     for seed in range(first, first + 20):
         try:
@@ -68,7 +68,7 @@ ROOMY |= {"max_wait_ms": 10_000, "max_backlog_ms": 60_000, "hung_seconds": 60}
 
 
 def always(patch: Patch, kinds: tuple[str, ...], **about: Any) -> None:
-    """The climate is such, and of the faults these are there: what is planted is rare elsewhere."""
+    """Fix the climate and the faults, since the planted bug shows itself rarely in others."""
 
     def such(random: random.Random) -> Climate:
         drawn = climate(random)
@@ -283,6 +283,6 @@ def remembers_for_all(patch: Patch) -> None:
     ],
 )
 def test_a_bug_that_is_planted_is_found(mutant: Callable[[Patch], None], first: int, says: str, monkeypatch: Patch) -> None:
-    told = found(monkeypatch, mutant, first)
+    told = violation_of(monkeypatch, mutant, first)
     assert says in told
     assert "again: python -m benchmarks.simulation --seed" in told

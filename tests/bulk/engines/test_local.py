@@ -54,7 +54,7 @@ def test_a_shard_that_kills_each_worker_ends_the_job(tmp_path: Path) -> None:
         run(tmp_path, deaths=3, workers=1)
 
 
-def test_what_was_written_is_not_done_again_where_its_worker_died_before_it_said_so(tmp_path: Path) -> None:
+def test_a_written_shard_is_not_done_again_if_its_worker_died_before_it_reported_it(tmp_path: Path) -> None:
     (tmp_path / "tells").touch()
     done, notes = run(tmp_path, deaths=0, workers=1)
     assert (done, len(notes)) == ([0, 1, 2], 1)

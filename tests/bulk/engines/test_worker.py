@@ -27,7 +27,7 @@ class Broken:
         raise ValueError("there is no\nsuch bundle")
 
 
-def test_a_shard_is_tried_again_and_then_said() -> None:
+def test_a_shard_is_tried_again_and_then_reported_as_failed() -> None:
     made: list[Any] = []
     worker = Worker(Flaky, made, attempts=3)  # type: ignore[arg-type]
     assert [worker.do(shard) for shard in (0, 1)] == ["", ""]
@@ -36,6 +36,6 @@ def test_a_shard_is_tried_again_and_then_said() -> None:
     assert made[0].tried == [0, 1, 1, 2, 2, 2]
 
 
-def test_a_stage_that_cannot_begin_says_so_for_each_shard() -> None:
+def test_a_stage_that_cannot_begin_reports_an_error_for_each_shard() -> None:
     worker = Worker(Broken, None, attempts=3)  # type: ignore[arg-type]
     assert [worker.do(shard) for shard in (0, 1)] == ["there is no such bundle"] * 2

@@ -1,6 +1,6 @@
 import pytest
 
-from k8s.monitoring.promql import over, quantile, rate, series, shown
+from k8s.monitoring.promql import aggregated, quantile, rate, scoped, series
 
 
 def test_names_come_from_the_table() -> None:
@@ -13,12 +13,12 @@ def test_names_come_from_the_table() -> None:
 
 
 def test_a_dashboards_variables_are_named_where_there_are_such_labels() -> None:
-    assert shown("wait") == 'keyblock_wait_seconds{namespace=~"$namespace", pod=~"$pod"}'
-    assert shown("tokens") == 'keyblock_tokens_total{namespace=~"$namespace", pod=~"$pod", model=~"$model"}'
+    assert scoped("wait") == 'keyblock_wait_seconds{namespace=~"$namespace", pod=~"$pod"}'
+    assert scoped("tokens") == 'keyblock_tokens_total{namespace=~"$namespace", pod=~"$pod", model=~"$model"}'
 
 
 def test_rates_and_quantiles() -> None:
     assert rate("stored", within="5m") == "sum(rate(keyblock_stored_documents_total[5m]))"
     assert rate("refused", ["why"], "5m") == "sum by (why) (rate(keyblock_refused_total[5m]))"
     assert quantile("latency", 0.99).startswith("histogram_quantile(0.99, sum by (le) (rate(keyblock_request_seconds_bucket{")
-    assert over("max", series("wait"), ["pod"]) == "max by (pod) (keyblock_wait_seconds)"
+    assert aggregated("max", series("wait"), ["pod"]) == "max by (pod) (keyblock_wait_seconds)"

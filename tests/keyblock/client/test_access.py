@@ -25,7 +25,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         yield service
 
 
-def test_a_key_may_do_what_its_scopes_say(guarded: Service) -> None:
+def test_a_key_may_do_what_its_scopes_allow(guarded: Service) -> None:
     with Client(guarded.url, api_key=KEY) as client:
         assert [result.index for result in client.rerank("river", ["a city", "a river"])] == [1, 0]
         with pytest.raises(AccessError, match=r"status 403") as caught:
@@ -36,7 +36,7 @@ def test_a_key_may_do_what_its_scopes_say(guarded: Service) -> None:
 
 
 @pytest.mark.parametrize("key", [None, "wrong"])
-def test_a_wrong_key_is_told_whatever_the_fallback(guarded: Service, key: str | None) -> None:
+def test_a_wrong_key_is_an_error_with_any_fallback(guarded: Service, key: str | None) -> None:
     with Client(guarded.url, api_key=key) as client:
         assert client.ready()
         with pytest.raises(AccessError, match=r"status 401") as caught:

@@ -1,4 +1,4 @@
-"""What both clients make of answers: of errors, of pages of others, and of wrong ones."""
+"""How both clients read answers: errors, pages of other servers, and invalid answers."""
 
 import json
 

@@ -99,7 +99,7 @@ def test_no_name_is_no_id(client: Client) -> None:
         client.get_document("")
 
 
-def test_a_deadline_is_kept_and_told(connect: Connect, running: Service) -> None:
+def test_a_deadline_is_kept_and_its_cost_is_reported(connect: Connect, running: Service) -> None:
     client = connect(running.url, margin=60.0)  # seconds for the way there and back: how long it takes says the machine
     texts = [f"{n} The Danube flows through Vienna, and on to the sea. " * 800 for n in range(60)]
     ranking = client.rerank(QUERY, texts, deadline_ms=30)

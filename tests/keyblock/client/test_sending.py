@@ -85,7 +85,7 @@ def test_what_cannot_be_waited_for_is_not(connect: Connect, proxy: Proxy, option
     assert (caught.value.retry_after, len(proxy.seen)) == (3600.0, len(waits))
 
 
-def test_no_more_often_than_told(connect: Connect, proxy: Proxy) -> None:
+def test_a_request_is_sent_no_more_often_than_allowed(connect: Connect, proxy: Proxy) -> None:
     proxy.faults = [broken] * 9
     with pytest.raises(UnreachableError):
         connect(proxy.url, retries=2).rerank(QUERY, TEXTS)

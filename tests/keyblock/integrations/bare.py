@@ -5,7 +5,7 @@ import sys
 
 
 def said_without(package: str, module: str) -> str:
-    """What the import of a module of `keyblock.integrations` says there."""
+    """The error of importing a module of `keyblock.integrations` there."""
     code = f"""import sys
 sys.modules[{package!r}] = None
 try:

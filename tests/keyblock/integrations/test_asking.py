@@ -93,7 +93,7 @@ def test_documents_that_are_not_scored_stay_whole(ask: Ask) -> None:
     assert found == [Found(n, 0.0, None, {"relevance_score": 0.0, "scored_by": "order"}) for n in range(3)]
 
 
-def test_of_no_texts_nobody_is_asked(ask: Ask) -> None:
+def test_without_texts_no_request_is_sent(ask: Ask) -> None:
     assert ask([], url=NOWHERE) == []
     with pytest.raises(UnreachableError):
         ask(url=NOWHERE, client={"retries": 0})
@@ -129,7 +129,7 @@ def test_a_wrong_setting_is_refused_at_once(settings: dict[str, Any], why: str) 
     assert "kb_secret" not in str(caught.value)
 
 
-def test_what_the_service_refuses_is_said(ask: Ask) -> None:
+def test_an_error_says_what_the_service_refuses(ask: Ask) -> None:
     with pytest.raises(InvalidRequestError, match="min_score"):
         ask(min_score=2.0)
 
@@ -153,7 +153,7 @@ def test_a_connection_is_kept(running: Service) -> None:
     assert asking._connection.client is asking._connection.client
 
 
-def test_each_kind_of_warning_is_said_once(running: Service, caplog: pytest.LogCaptureFixture) -> None:
+def test_each_kind_of_warning_is_given_once(running: Service, caplog: pytest.LogCaptureFixture) -> None:
     asking = Asking(url=running.url)
     for texts in (["", HANDBOOK], ["", HANDBOOK], [HANDBOOK, "", ""]):
         asking.ask(QUESTION, texts)

@@ -26,7 +26,7 @@ def sequences() -> list[Packed]:
 
 
 def logit(packed: Packed, factor: float = 0.5) -> float:
-    """What the graph does, in numpy."""
+    """The graph's computation in numpy."""
     return float(factor * packed.ids.sum() + len(packed.ids) - packed.split)
 
 

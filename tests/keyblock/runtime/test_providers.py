@@ -154,7 +154,7 @@ def test_why_names_what_was_passed_over_and_the_cpus_feature(machine: Callable[.
         ("openvino", "auto", ["int8"], (OPENVINO, BF16)),
     ],
 )
-def test_what_is_asked_for_is_taken(
+def test_the_requested_provider_is_taken(
     machine: Callable[..., None], asked: str, precision: str, variants: list[str], chosen: tuple[Provider, Precision]
 ) -> None:
     """int8 too, on a CPU where auto would take bf16."""
@@ -178,7 +178,9 @@ def test_what_is_asked_for_is_taken(
         ("cuda", "auto", "provider cuda was asked for, but none here; install"),
     ],
 )
-def test_what_is_asked_for_and_is_not_there(machine: Callable[..., None], asked: str, precision: str, problem: str) -> None:
+def test_a_requested_provider_that_is_missing_is_an_error(
+    machine: Callable[..., None], asked: str, precision: str, problem: str
+) -> None:
     machine({OPENVINO, CPU})
     with pytest.raises(ProviderError) as raised:
         resolve(asked, precision=precision)

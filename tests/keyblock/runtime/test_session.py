@@ -119,7 +119,7 @@ def test_a_failure_inside_the_runtime_is_one_line_and_the_session_lives(make_gra
         "std::bad_alloc",
     ],
 )
-def test_memory_that_does_not_do_is_told_apart(graph: Path, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+def test_too_little_memory_is_an_error_of_its_own(graph: Path, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
     session = Session(graph, Provider.CPU, threads=1)
 
     class Full:

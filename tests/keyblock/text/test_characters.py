@@ -57,7 +57,7 @@ def changed(backbone: Path, **parts: object) -> Backend:
     return backend
 
 
-def test_only_what_reads_words_is_asked(backbone: Path) -> None:
+def test_only_a_tokenizer_that_reads_words_has_kinds(backbone: Path) -> None:
     assert reads_words(changed(backbone))
     assert not reads_words(changed(backbone, normalizer=normalizers.NFKC()))
     assert not reads_words(changed(backbone, pre_tokenizer=pre_tokenizers.Metaspace()))

@@ -192,7 +192,7 @@ def test_a_text_that_is_mostly_long_and_odd_is_left_to_the_tokenizer(reader: Com
 
 
 def test_more_words_than_are_remembered(reader: CompiledReader, tokenizer: Tokenizer) -> None:
-    """What was known is forgotten, also between a text's first look and the second, which knows its odd words."""
+    """The memory is cleared, even between a text's first reading and the second, which knows its odd words."""
     for first in range(0, 160_000, 40_000):
         text = " ".join(f"{number:x}g e\u0301{number}" for number in range(first, first + 400))
         reader.read([" ".join(f"q{number:x}" for number in range(first, first + 40_000))])

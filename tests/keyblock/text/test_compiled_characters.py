@@ -12,7 +12,7 @@ from keyblock.text.structure import COMMAS, ITEM_MARKS, OTHER_STOPS, PAUSES, PHR
 from tests.compiled import need_compiled
 
 
-def test_nothing_is_said_of_characters_that_nobody_asked_about() -> None:
+def test_characters_beyond_the_assigned_ones_have_no_flags() -> None:
     """Beyond ASSIGNED no character has a case, is a digit or a space."""
     need_compiled()
     lower, flags = letters()
@@ -40,7 +40,7 @@ def test_letters_of_all_planes_are_alphabetic() -> None:
     assert np.flatnonzero(letters()[1] & bit).tolist() == [code for code in range(CODES) if chr(code).isalpha()]
 
 
-def test_what_is_said_is_what_python_says_of_each() -> None:
+def test_the_flags_of_each_character_are_those_of_python() -> None:
     """Whole pieces of an alphabet are asked nothing, where nothing is to be said of them."""
     flag = need_compiled().FLAGS
     lower, flags = letters()

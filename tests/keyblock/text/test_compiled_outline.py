@@ -38,7 +38,7 @@ def tables() -> tuple[Any, np.ndarray, np.ndarray]:
 
 @given(text=TEXTS)
 @example(text="z@")
-def test_a_text_is_what_the_tables_say(tables: tuple[Any, np.ndarray, np.ndarray], text: str) -> None:
+def test_a_text_is_read_as_the_tables_say(tables: tuple[Any, np.ndarray, np.ndarray], text: str) -> None:
     """Any processor's way: the plain one and the one that is chosen here."""
     characters, flags, folded = tables
     for plainly in (True, False):

@@ -176,7 +176,7 @@ def test_python_cuts_nothing(pairs: Pairs, monkeypatch: pytest.MonkeyPatch) -> N
     pairs[63].check([long])
 
 
-def test_a_segmenter_of_ones_own_is_asked(tokenizer: Tokenizer) -> None:
+def test_a_custom_segmenter_cuts_texts_itself(tokenizer: Tokenizer) -> None:
     class Own(StructureSegmenter):
         pass
 

@@ -163,7 +163,7 @@ def test_units_by_eye(borders: Borders, text: str, expected: list[str]) -> None:
     assert [text[start:end] for start, end, question in begun.missing.tolist() if question != core.ASKED["TERMS"]] == expected
 
 
-def test_what_is_plain_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tokenizer_does_not_read_plain_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Thai, Arabic and Chinese among it; a soft hyphen is asked about, once."""
     tokenizer, analyzer = trained("qwen2", tmp_path), Analyzer(AnalyzerConfig(name="universal"))
     reader, encode, keys = reader_of(tokenizer, analyzer), tokenizer.encode, analyzer.keys

@@ -44,7 +44,7 @@ def test_words_come_with_their_terms(tokenizer: Tokenizer) -> None:
     assert [key for key in keys.tolist() if key] == english.keys(word)
 
 
-def test_a_text_is_read_on_where_it_asked(tokenizer: Tokenizer) -> None:
+def test_a_text_is_read_on_from_where_it_asked(tokenizer: Tokenizer) -> None:
     """It asks again about words without an answer; what was read stays."""
     core, english = need_compiled(), Analyzer(AnalyzerConfig())
     compiled = compiled_reader(tokenizer, english)
@@ -88,7 +88,7 @@ def test_units_are_read_alike_alone_and_among_others(name: str, tmp_path: Path) 
     assert moved == [(token, head, tail) for token, (head, tail) in zip(together.ids, together.offsets, strict=True)]
 
 
-def test_nothing_is_answered_where_nothing_is_asked(tokenizer: Tokenizer) -> None:
+def test_no_questions_have_no_answers(tokenizer: Tokenizer) -> None:
     core = need_compiled()
     assert tokens_of(tokenizer, [], []) == tokens_of_words(tokenizer, []) == []
     assert [type(odds) for odds in text_answers(tokenizer, ANALYZER, [], units=True)] == [core.Odds] * 2

@@ -82,7 +82,7 @@ def test_what_cannot_be_cut_is_one_part(ends: LastCut) -> None:
     assert list(parts("", ends, PART)) == [(0, 0, True)]
 
 
-def test_reading_pauses_after_each_part_and_stops_where_it_is_told(reader: Reader) -> None:
+def test_reading_pauses_after_each_part_and_may_be_stopped(reader: Reader) -> None:
     text = "The river flooded the bridge. " * 20_000
     seen: list[int] = []
     reader.read(["short", text, "x"], seen.append)

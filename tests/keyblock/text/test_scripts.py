@@ -43,7 +43,7 @@ def test_ignorable_characters_are_formats_and_selectors() -> None:
 
 
 def test_what_joins_the_character_in_front() -> None:
-    """And nothing else does: any other two characters are composed apart."""
+    """No other characters join: any other two are composed separately."""
     assert {"\u0301", "\u3099", "\u1161", "\u11a8"} <= joining()
     assert not joining() & set("aé中\u0e49\uac00")
     for first in "aeιकか\u1100\uac00":

@@ -47,7 +47,7 @@ def test_json_lines_are_a_document_each(tmp_path: Path, capsys: pytest.CaptureFi
     assert said[2].endswith("some.jsonl:5: text: Input should be a valid string; skipped")
 
 
-def test_the_format_may_be_said(tmp_path: Path) -> None:
+def test_the_format_may_be_given(tmp_path: Path) -> None:
     line = json.dumps({"text": "Wien"})
     (tmp_path / "lines").write_text(line)
     (tmp_path / "text.jsonl").write_text(line)

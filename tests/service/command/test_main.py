@@ -38,7 +38,7 @@ def environment(**more: str) -> dict[str, str]:
 def run(
     arguments: Sequence[str | Path], folder: Path, given: bytes = b"", program: Sequence[str] = COMMAND[1:], **more: str
 ) -> subprocess.CompletedProcess[bytes]:
-    """What became of the command."""
+    """The outcome of the command."""
     process = [sys.executable, *program, *arguments]
     seen = environment(PYTHONPATH=os.getcwd(), **more)
     return subprocess.run(process, cwd=folder, input=given, env=seen, capture_output=True, timeout=2 * PATIENCE, check=False)
@@ -177,7 +177,7 @@ def test_exit_codes(fork: Run, folder: Path, arguments: list[str], code: int, pr
     assert b"Traceback" not in done.stderr
 
 
-def test_what_cannot_be_read_is_told_and_the_rest_is_ranked(fork: Run, folder: Path) -> None:
+def test_unreadable_files_are_reported_and_the_others_are_ranked(fork: Run, folder: Path) -> None:
     (folder / "latin.txt").write_bytes(b"caf\xe9 lease")
     (folder / "binary").write_bytes(b"\x7fELF\0\0")
     done = fork(["rerank", QUERY, "-r", ".", "-g", "l*", "-g", "bin*"], folder)
@@ -205,7 +205,7 @@ def test_the_passage_of_a_pdf_is_found_on_its_page_and_in_its_text(fork: Run, fo
     assert fork(["rerank", QUERY, "contract.pdf"], folder).stdout.decode().split("\t")[2] == "contract.pdf, page 3"
 
 
-def test_texts_are_printed_and_what_has_none_is_told(fork: Run, folder: Path) -> None:
+def test_texts_are_printed_and_files_without_text_are_reported(fork: Run, folder: Path) -> None:
     (folder / "a.html").write_bytes(b"<h1>Danube</h1>It rises.")
     (folder / "b.bin").write_bytes(b"\x7fELF\0\0")
     done = fork(["text", "a.html", "b.bin", "nobody"], folder)
@@ -255,7 +255,7 @@ def test_version() -> None:
     assert run(["--version"], Path.cwd()).stdout.decode() == f"keyblock {__version__}\n"
 
 
-def test_a_service_is_asked_without_what_runs_a_bundle(folder: Path, running: Service) -> None:
+def test_a_service_is_called_without_the_packages_that_run_a_bundle(folder: Path, running: Service) -> None:
     blocked = "import sys; sys.modules['onnxruntime'] = sys.modules['prometheus_client'] = None"
     arguments = ["rerank", QUERY, "all.jsonl", "--json"]
     here, there = (
@@ -285,7 +285,7 @@ def test_without_the_extra_it_is_one_line(tmp_path: Path) -> None:
         ("- <&-", "keyblock: -: Bad file descriptor"),
     ],
 )
-def test_broken_streams_are_told_in_a_line(folder: Path, redirection: str, problem: str) -> None:
+def test_broken_streams_are_one_line(folder: Path, redirection: str, problem: str) -> None:
     command = f"{shlex.join(COMMAND)} rerank notice gym.txt --json {redirection}"
     seen = environment(PYTHONPATH=os.getcwd())
     done = subprocess.run(["sh", "-c", command], cwd=folder, env=seen, capture_output=True, timeout=2 * PATIENCE, check=False)

@@ -91,7 +91,7 @@ def test_words_are_found_as_the_service_finds_them(running: Service) -> None:
 
 
 def test_scores_go_through_the_activation_of_the_bundle(lease: dict[str, Any], tmp_path: Path) -> None:
-    """What is shown is what POST /rerank answers; where the bundle's scores are logits, they are not put through a sigmoid."""
+    """The output equals the answer of POST /rerank; if the bundle's scores are logits, no sigmoid is applied."""
     bundle = shutil.copytree(DEFAULT_BUNDLE, tmp_path / "bundle")
     manifest = json.loads((bundle / "bundle.json").read_text(encoding="utf-8"))
     manifest["pipeline"]["activation"] = {"name": "identity", "scale": 2.0}

@@ -117,7 +117,7 @@ def test_what_the_module_raises_is_raised() -> None:
 
 
 @given(COUNTS, CAP, st.integers(0, 2**32 - 1), st.booleans())
-def test_of_what_is_known_against_a_plain_loop(counts: NDArray[np.intp], cap: int, seed: int, learned: bool) -> None:
+def test_the_known_sequences_agree_with_a_plain_loop(counts: NDArray[np.intp], cap: int, seed: int, learned: bool) -> None:
     """A document counts once all of its sequences are scored, and then as if it were alone."""
     outputs = outputs_of(counts, learned=learned)
     scored = np.random.default_rng(seed).random(len(outputs)) < 0.7

@@ -85,7 +85,7 @@ def packed(pipeline: Pipeline) -> list[Packed]:
     return [pipeline.select(query, document).packed for document in pipeline.prepare_documents(texts)]
 
 
-def alone(session: Session, packed: Sequence[Packed]) -> NDArray[np.float32]:
+def logits_alone(session: Session, packed: Sequence[Packed]) -> NDArray[np.float32]:
     """The obvious version: one sequence at a time, without padding."""
     logits = []
     for sequence in packed:
@@ -112,7 +112,7 @@ def count(engine: One, key: str, **labels: str) -> float:
 
 def test_scores_equal_one_at_a_time(engine: One, session: Session, packed: list[Packed]) -> None:
     (scored,) = done(submit(engine, packed))
-    assert scored.logits == pytest.approx(alone(session, packed), abs=1e-5)
+    assert scored.logits == pytest.approx(logits_alone(session, packed), abs=1e-5)
     assert scored.queue_seconds >= 0
     assert scored.model_seconds > 0
 
@@ -129,7 +129,7 @@ def test_concurrent_requests_share_batches_and_get_their_own_scores(
     faulty.open.set()
     done(first)
     for request, scored in zip(requests, done(*futures), strict=True):
-        assert scored.logits == pytest.approx(alone(session, request), abs=1e-5)
+        assert scored.logits == pytest.approx(logits_alone(session, request), abs=1e-5)
     assert faulty.shapes[1:] == [(4, 128), (4, 128)]
 
 
@@ -178,9 +178,9 @@ def test_an_exception_fails_its_request_and_the_engine_goes_on(
     hit, spared = submit(engine, long), submit(engine, short)
     with pytest.raises(EngineError, match="caught fire"):
         hit.result(PATIENCE)
-    assert done(spared)[0].logits == pytest.approx(alone(session, short), abs=1e-5)
+    assert done(spared)[0].logits == pytest.approx(logits_alone(session, short), abs=1e-5)
     faulty.fault = None
-    assert done(submit(engine, long))[0].logits == pytest.approx(alone(session, long), abs=1e-5)
+    assert done(submit(engine, long))[0].logits == pytest.approx(logits_alone(session, long), abs=1e-5)
     assert engine.ready
     assert count(engine, "batches", outcome="failed") == 1
 
@@ -199,7 +199,7 @@ def test_a_poisoned_sequence_takes_no_other_request_down(
     with pytest.raises(EngineError, match="poison"):
         futures.pop(4).result(PATIENCE)
     for scored in done(*futures):
-        assert scored.logits == pytest.approx(alone(session, alike[:1]), abs=1e-5)
+        assert scored.logits == pytest.approx(logits_alone(session, alike[:1]), abs=1e-5)
     assert count(engine, "batches", outcome="failed") == 1
     assert set(faulty.shapes) <= set(SHAPES)
 
@@ -207,7 +207,7 @@ def test_a_poisoned_sequence_takes_no_other_request_down(
 def test_a_batch_too_large_for_the_memory_is_split(engine: One, faulty: Faulty, session: Session, packed: list[Packed]) -> None:
     """Even where all of it is one request's."""
     faulty.fault, faulty.memory = OutOfMemoryError("failed to allocate"), 128
-    assert done(submit(engine, packed))[0].logits == pytest.approx(alone(session, packed), abs=1e-5)
+    assert done(submit(engine, packed))[0].logits == pytest.approx(logits_alone(session, packed), abs=1e-5)
     assert count(engine, "batches", outcome="failed") == 0
     assert count(engine, "batches", outcome="split") > 0
     faulty.memory = 64
@@ -235,7 +235,7 @@ def test_a_warm_up_finds_out_how_large_batches_may_be(
     engine = One(graphs, pipeline)
     engine.start()
     wait_for(lambda: engine.ready)
-    assert done(submit(engine, packed))[0].logits == pytest.approx(alone(session, packed), abs=1e-5)
+    assert done(submit(engine, packed))[0].logits == pytest.approx(logits_alone(session, packed), abs=1e-5)
     assert count(engine, "batches", outcome="split") == 0, "no batch is tried that does not fit"
     engine.close()
 
@@ -345,18 +345,18 @@ def test_when_time_is_up_the_first_in_order_are_scored(engine: One, faulty: Faul
     known = asyncio.run(work()).logits
     scored = np.flatnonzero(known > -np.inf)
     assert 0 < len(scored) < 40
-    assert known[scored] == pytest.approx(alone(session, [packed[n] for n in scored]), abs=1e-5)
+    assert known[scored] == pytest.approx(logits_alone(session, [packed[n] for n in scored]), abs=1e-5)
     assert scored.max() == 39
     faulty.pause_after = None
     faulty.open.set()
     wait_for(lambda: engine.backlog() == 0)
-    assert done(submit(engine, packed))[0].logits == pytest.approx(alone(session, packed), abs=1e-5)
+    assert done(submit(engine, packed))[0].logits == pytest.approx(logits_alone(session, packed), abs=1e-5)
 
 
 def test_what_is_done_in_time_is_complete(engine: One, session: Session, packed: list[Packed]) -> None:
     turn = Turn(time.perf_counter() + PATIENCE, list(range(40)))
     found = asyncio.run(engine.model.score([[p] for p in packed], turn)).logits
-    assert found == pytest.approx(alone(session, packed), abs=1e-5)
+    assert found == pytest.approx(logits_alone(session, packed), abs=1e-5)
     assert asyncio.run(engine.model.choose(packed, turn)).logits == pytest.approx(found, abs=1e-5)
 
 
@@ -440,7 +440,7 @@ def test_documents_of_several_sequences(parade: Parade, packed: list[Packed]) ->
 
 def test_choosing_takes_the_selectors_logits_or_the_first_column_of_the_rankers(parade: Parade, packed: list[Packed]) -> None:
     chosen = asyncio.run(parade.engine.model.choose(packed)).logits
-    assert chosen == pytest.approx(alone(parade.selector_session, packed), abs=1e-4)
+    assert chosen == pytest.approx(logits_alone(parade.selector_session, packed), abs=1e-4)
     (scored,) = done(submit(parade.engine, packed))  # the ranker, as a bundle without a selector of its own is asked
     assert scored.logits == pytest.approx(parade.model.outputs(packed)[:, 0], abs=1e-5)
     assert scored.logits.shape == (len(packed),)
@@ -460,7 +460,7 @@ def test_rounds_of_both_kinds_share_the_thread_and_no_batch(parade: Parade, pack
     first, chosen, second = asyncio.run(work())
     assert first.logits == pytest.approx(parade.expected(documents), abs=1e-5)
     assert second.logits == pytest.approx(parade.expected(documents[:1]), abs=1e-5)
-    assert chosen.logits == pytest.approx(alone(parade.selector_session, packed), abs=1e-4)
+    assert chosen.logits == pytest.approx(logits_alone(parade.selector_session, packed), abs=1e-4)
 
 
 def test_every_graph_is_warmed_up(parade: Parade) -> None:
@@ -552,8 +552,8 @@ def test_no_batch_is_of_two_models(two: Two, packed: list[Packed]) -> None:
     two.graphs["one"].open.set()
     done(first)
     for (name, part), scored in zip(parts, done(*futures), strict=True):
-        assert scored.logits == pytest.approx(alone(two.graphs[name].session, part), abs=1e-4)
-    assert np.abs(alone(two.graphs["one"].session, packed) - alone(two.graphs["two"].session, packed)).min() > 1e-3
+        assert scored.logits == pytest.approx(logits_alone(two.graphs[name].session, part), abs=1e-4)
+    assert np.abs(logits_alone(two.graphs["one"].session, packed) - logits_alone(two.graphs["two"].session, packed)).min() > 1e-3
     assert count(two.engine, "tokens", model="two") == sum(len(p.ids) for p in packed)
 
 
@@ -601,7 +601,7 @@ def test_a_model_that_comes_later_is_warmed_up_between_the_rounds(
     added.warmed.result(PATIENCE)
     assert list(dict.fromkeys(later.shapes)) == SHAPES
     scored = engine.submit(Job(packed, added.ranker)).result(PATIENCE)
-    assert scored.logits == pytest.approx(alone(session, packed), abs=1e-5)
+    assert scored.logits == pytest.approx(logits_alone(session, packed), abs=1e-5)
 
 
 def test_a_model_that_fails_to_warm_up_later_leaves_the_others_served(

@@ -129,8 +129,8 @@ class Flying:
 
 
 @pytest.fixture
-def of(pipeline: Pipeline) -> Iterator[Callable[..., Flying]]:
-    """Makes them, and ends them."""
+def make_flying(pipeline: Pipeline) -> Iterator[Callable[..., Flying]]:
+    """Makes engines, and closes them at the end."""
     made: list[Flying] = []
 
     def make(ahead: int = 1, graph: Stopping | None = None, machine: Machine = ASYNCIO, **parts: Any) -> Flying:
@@ -150,8 +150,8 @@ def logits(future: Future[Scored]) -> list[float]:
     return future.result(PATIENCE).logits.tolist()
 
 
-def test_while_a_batch_is_computed_the_next_is_ready_and_the_last_is_given_out(of: Make) -> None:
-    flying = of()
+def test_while_a_batch_is_computed_the_next_is_ready_and_the_last_is_given_out(make_flying: Make) -> None:
+    flying = make_flying()
     first, second, third, fourth = flying.full(1, 2, 3, 4)
     flying.in_flight(2, begun=1)
     assert flying.model.ranker.pace.seconds > 0, "of the warm-up"
@@ -165,9 +165,9 @@ def test_while_a_batch_is_computed_the_next_is_ready_and_the_last_is_given_out(o
     assert flying.graph.at_once == 1
 
 
-def test_with_one_in_flight_nothing_is_decided_ahead(of: Make) -> None:
-    """As on a CPU: newcomers would only wait longer."""
-    flying = of(ahead=0)
+def test_with_one_in_flight_nothing_is_decided_ahead(make_flying: Make) -> None:
+    """As on a CPU, where new requests would only wait longer."""
+    flying = make_flying(ahead=0)
     futures = flying.full(1, 2, 3)
     flying.in_flight(1, begun=1)
     flying.graph.go()
@@ -177,9 +177,9 @@ def test_with_one_in_flight_nothing_is_decided_ahead(of: Make) -> None:
     assert flying.graph.threads == {"model"}
 
 
-def test_a_request_during_a_batch_is_in_the_next(of: Make) -> None:
+def test_a_request_during_a_batch_is_in_the_next(make_flying: Make) -> None:
     """The device's thread is not idle until the computing one is given out, though nothing waited when that was begun."""
-    flying = of()
+    flying = make_flying()
     (first,) = flying.full(1)
     flying.in_flight(1, begun=1)
     (second,) = flying.full(2)
@@ -190,12 +190,12 @@ def test_a_request_during_a_batch_is_in_the_next(of: Make) -> None:
 
 @pytest.mark.parametrize("aggregator", [{}, LEARNED], ids=["each", "learned"])
 @pytest.mark.parametrize("seed", range(4))
-def test_scores_and_decisions_are_those_of_one_in_flight(of: Make, seed: int, aggregator: dict[str, Any]) -> None:
+def test_scores_and_decisions_are_those_of_one_in_flight(make_flying: Make, seed: int, aggregator: dict[str, Any]) -> None:
     """Jobs of many lengths and priorities, all handed in before the first batch ends: the same batches in the same order."""
 
     def outcome(ahead: int) -> tuple[list[list[float]], list[bytes]]:
         draw = random.Random(seed)
-        flying = of(ahead, Stopping(states=bool(aggregator)), **aggregator)
+        flying = make_flying(ahead, Stopping(states=bool(aggregator)), **aggregator)
         blocker = flying.submit([sequence(1)] * FULL)
         flying.in_flight(1, begun=1)
         jobs = [
@@ -214,8 +214,8 @@ def test_scores_and_decisions_are_those_of_one_in_flight(of: Make, seed: int, ag
     assert outcome(0) == outcome(1)
 
 
-def test_a_batch_that_fails_hurts_nobody_in_the_next(of: Make) -> None:
-    flying = of()
+def test_a_batch_that_fails_hurts_nobody_in_the_next(make_flying: Make) -> None:
+    flying = make_flying()
     flying.graph.faults[1] = RuntimeError("the device caught fire")
     first, second = flying.full(1, 2)
     flying.in_flight(2, begun=1)
@@ -226,8 +226,8 @@ def test_a_batch_that_fails_hurts_nobody_in_the_next(of: Make) -> None:
     assert flying.engine.alive
 
 
-def test_a_job_both_of_whose_batches_fail_fails_once(of: Make) -> None:
-    flying = of()
+def test_a_job_both_of_whose_batches_fail_fails_once(make_flying: Make) -> None:
+    flying = make_flying()
     flying.graph.faults[1] = RuntimeError("the device caught fire")
     long = flying.submit([sequence(1)] * 2 * FULL)
     flying.in_flight(2, begun=1)
@@ -238,8 +238,8 @@ def test_a_job_both_of_whose_batches_fail_fails_once(of: Make) -> None:
     wait_for(lambda: not flying.engine._jobs())
 
 
-def test_a_batch_too_large_for_the_memory_is_run_in_halves_after_the_one_that_waits(of: Make) -> None:
-    flying = of()
+def test_a_batch_too_large_for_the_memory_is_run_in_halves_after_the_one_that_waits(make_flying: Make) -> None:
+    flying = make_flying()
     flying.graph.faults[1] = BatchTooLargeError("no memory")
     first, second = flying.full(1, 2)
     flying.in_flight(2, begun=1)
@@ -249,8 +249,8 @@ def test_a_batch_too_large_for_the_memory_is_run_in_halves_after_the_one_that_wa
     assert [len(ids) for ids in flying.graph.batches] == [4, 4, 2, 2, 1, 1, 1, 1]
 
 
-def test_a_device_that_hangs_is_found_with_one_waiting_behind(of: Make) -> None:
-    flying = of()
+def test_a_device_that_hangs_is_found_with_one_waiting_behind(make_flying: Make) -> None:
+    flying = make_flying()
     assert flying.engine.rounds.runner.busy_since is None
     flying.full(1)
     flying.in_flight(1, begun=1)
@@ -269,9 +269,9 @@ def test_a_device_that_hangs_is_found_with_one_waiting_behind(of: Make) -> None:
     wait_for(lambda: flying.engine.alive)
 
 
-def test_when_time_is_up_what_has_landed_is_known(of: Make) -> None:
+def test_when_time_is_up_what_has_landed_is_known(make_flying: Make) -> None:
     """Three batches: the first ends in time, the second is computed, and the third is ready."""
-    flying = of()
+    flying = make_flying()
     documents = [[sequence(token)] for token in (1, 2, 3) for _ in range(FULL)]
 
     async def work() -> Scored:
@@ -289,8 +289,8 @@ def test_when_time_is_up_what_has_landed_is_known(of: Make) -> None:
     wait_for(lambda: not flying.engine._jobs())
 
 
-def test_a_cancelled_job_in_a_waiting_batch_is_forgotten(of: Make) -> None:
-    flying = of()
+def test_a_cancelled_job_in_a_waiting_batch_is_forgotten(make_flying: Make) -> None:
+    flying = make_flying()
     first, second = flying.full(1, 2)
     flying.in_flight(2, begun=1)
     assert second.cancel()
@@ -300,8 +300,8 @@ def test_a_cancelled_job_in_a_waiting_batch_is_forgotten(of: Make) -> None:
     assert logits(flying.full(3)[0]) == [384] * FULL
 
 
-def test_closing_answers_what_is_in_flight_and_fails_what_waits(of: Make) -> None:
-    flying = of()
+def test_closing_answers_what_is_in_flight_and_fails_what_waits(make_flying: Make) -> None:
+    flying = make_flying()
     futures = flying.full(*range(1, 9))
     flying.in_flight(2, begun=1)
     closing = threading.Thread(target=flying.engine.close)
@@ -316,17 +316,17 @@ def test_closing_answers_what_is_in_flight_and_fails_what_waits(of: Make) -> Non
     assert not flying.engine.alive
 
 
-def test_closing_waits_for_no_device_that_hangs(of: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_waits_for_no_device_that_hangs(make_flying: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("service.engine.engine.CLOSE_SECONDS", 0.01)
-    flying = of()
+    flying = make_flying()
     flying.full(1, 2)
     flying.in_flight(2, begun=1)
     flying.engine.close()
     assert all(thread.daemon for thread in threading.enumerate() if thread.name in ("model", "device"))
 
 
-def test_what_ends_the_devices_thread_ends_the_engine(of: Make) -> None:
-    flying = of()
+def test_what_ends_the_devices_thread_ends_the_engine(make_flying: Make) -> None:
+    flying = make_flying()
     flying.graph.faults[1] = SystemExit("the thread is ended")
     futures = flying.full(1, 2, 3)
     flying.in_flight(2, begun=1)
@@ -340,9 +340,9 @@ def test_what_ends_the_devices_thread_ends_the_engine(of: Make) -> None:
         flying.full(1)
 
 
-def test_health_sees_that_the_devices_thread_is_dead_before_the_models_does(of: Make) -> None:
+def test_health_sees_that_the_devices_thread_is_dead_before_the_models_does(make_flying: Make) -> None:
     """That is combining the documents of the batch before."""
-    flying = of(1, Stopping(states=True), **LEARNED)
+    flying = make_flying(1, Stopping(states=True), **LEARNED)
     flying.may_combine.clear()
     flying.graph.faults[2] = SystemExit("the thread is ended")
     asking = threading.Thread(target=lambda: asyncio.run(flying.model.score([[sequence(1)]] * FULL)))
@@ -359,18 +359,18 @@ def test_health_sees_that_the_devices_thread_is_dead_before_the_models_does(of: 
     asking.join(PATIENCE)
 
 
-def test_each_graph_is_warmed_up_on_the_thread_that_runs_it(of: Make) -> None:
+def test_each_graph_is_warmed_up_on_the_thread_that_runs_it(make_flying: Make) -> None:
     """Providers keep something of each thread, and no request should wait for that."""
-    flying = of(1, Stopping(states=True), **LEARNED)
+    flying = make_flying(1, Stopping(states=True), **LEARNED)
     assert (flying.graph.threads, flying.combining) == ({"device"}, {"model"})
     flying.graph.go_on()
     asyncio.run(flying.model.score([[sequence(1)]]))
     assert (flying.graph.threads, flying.combining) == ({"device"}, {"model"})
 
 
-def test_one_model_computes_at_a_time_whichever_decide_ahead(of: Make, pipeline: Pipeline) -> None:
+def test_one_model_computes_at_a_time_whichever_decide_ahead(make_flying: Make, pipeline: Pipeline) -> None:
     """Later models come, one to run ahead of and one not: they are warmed up, and run, when the device is done."""
-    flying = of()
+    flying = make_flying()
     later, on_cpu = Stopping(), Stopping()
     beside: list[int] = []
     later.meanwhile = on_cpu.meanwhile = lambda: beside.append(flying.graph._now)
@@ -400,8 +400,8 @@ def test_one_model_computes_at_a_time_whichever_decide_ahead(of: Make, pipeline:
     assert set(beside) == {0}
 
 
-def test_what_is_known_is_not_run_again(of: Make) -> None:
-    flying = of()
+def test_what_is_known_is_not_run_again(make_flying: Make) -> None:
+    flying = make_flying()
     flying.graph.go_on()
     documents = [[sequence(token)] for token in range(1, 10)]
     first = asyncio.run(flying.model.score(documents)).logits.tolist()
@@ -410,9 +410,9 @@ def test_what_is_known_is_not_run_again(of: Make) -> None:
     assert len(flying.graph.batches) == run
 
 
-def test_documents_are_combined_after_their_last_sequence(of: Make) -> None:
+def test_documents_are_combined_after_their_last_sequence(make_flying: Make) -> None:
     """Two of three sequences, over two batches; the best is the second, of the batch that ends last."""
-    flying = of(1, Stopping(states=True), **LEARNED)
+    flying = make_flying(1, Stopping(states=True), **LEARNED)
     flying.graph.go_on()
     documents = [[sequence(1, 64), sequence(3), sequence(1, 32)], [sequence(2), sequence(1, 100), sequence(1, 7)]]
     assert asyncio.run(flying.model.score(documents)).logits.tolist() == [384, 256]
@@ -427,7 +427,7 @@ class ByHand(AsyncioMachine):
         return self.at
 
 
-def test_the_pace_is_the_devices_own(of: Make) -> None:
+def test_the_pace_is_the_devices_own(make_flying: Make) -> None:
     """Each batch takes a second. The third waits for two others: at 3 s it began 1 s ago, and not 3."""
     machine = ByHand()
     graph = Stopping()
@@ -435,7 +435,7 @@ def test_the_pace_is_the_devices_own(of: Make) -> None:
     def take_a_second() -> None:
         machine.at += 1.0
 
-    flying = of(1, graph, machine)
+    flying = make_flying(1, graph, machine)
     measured: list[tuple[float, float]] = []
     flying.model.pace.measured = lambda units, seconds: measured.append((units, seconds))  # type: ignore[method-assign]
     graph.meanwhile = take_a_second
@@ -447,9 +447,9 @@ def test_the_pace_is_the_devices_own(of: Make) -> None:
     assert flying.metrics.registry.get_sample_value("keyblock_batch_seconds_sum", {"model": "one"}) == 3.0
 
 
-def test_nothing_is_kept_of_a_batch_that_is_over(of: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_kept_of_a_batch_that_is_over(make_flying: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """While one is computed, no array of those before it is there; one more may wait."""
-    flying = of()
+    flying = make_flying()
     alive: list[weakref.ref[Ints]] = []
     most: list[int] = []
     score = flying.graph.score

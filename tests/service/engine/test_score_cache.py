@@ -263,7 +263,7 @@ def test_what_was_done_in_time_is_known_afterwards(cached: Cached) -> None:
 
 
 def test_marks_are_cached_only_for_jobs_that_want_them(cached: Cached) -> None:
-    """Who did not ask for marks has left none; who asks again finds those of who did."""
+    """A request without marks stores none; a later request with marks finds those of a request that had them."""
     (packed,), encoder = cached.sequences("which river", TEXTS[:1])[0], cached.instance.ranker
     scores, marks = ScoreCache(ROOM, Metrics().of("one")), np.arange(len(packed.ids), dtype=np.float32)
 

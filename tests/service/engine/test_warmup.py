@@ -86,7 +86,7 @@ def test_two_runs_that_take_as_long_are_believed(rows_by_length: Callable[[Timed
 
 
 def test_a_first_run_that_takes_what_is_usual_is_not_repeated() -> None:
-    """It is where it takes longer than other shapes say: something was made ready in it, and that is no part of the pace."""
+    """It is repeated if it takes longer than other shapes predict: something was prepared in it, which is no part of the pace."""
     for first, runs in ((1.0, 1), (1.2, 1), (1.5, 2)):
         graph = Timed(lambda tokens: tokens * 1e-6)
         graph.speed = lambda tokens, graph=graph, first=first: (

@@ -24,7 +24,7 @@ CAT = "吾輩は猫である。名前はまだ無い。どこで生れたかと�
         ("北京是中华人民共和国的首都\uff0c历史悠久。今天天气很好\uff0c我们去公园散步。", "gb18030"),
     ],
 )
-def test_other_encodings_are_guessed_and_the_guess_is_told(text: str, encoding: str) -> None:
+def test_other_encodings_are_guessed_and_the_guess_is_reported(text: str, encoding: str) -> None:
     decoded = decode(text.encode(encoding))
     assert decoded.text == text
     assert decoded.problem.startswith("is not UTF-8; read as ")

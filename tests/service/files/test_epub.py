@@ -17,7 +17,7 @@ def test_chapters_in_the_order_of_reading() -> None:
     assert read_epub(made) == ("# One\n\nIt began\nat night.\n\n# Two\n\nIt ended.", "A Night", "", False)
 
 
-def test_copy_protection_is_told_and_fonts_are_not_meant() -> None:
+def test_copy_protection_is_an_error_but_protected_fonts_are_not() -> None:
     assert read_epub(epub({"a.xhtml": "<p>text"}, **{ENCRYPTION: LOCK.format(name="font.otf")})).text == "text"
     with pytest.raises(UnreadableError, match="it is encrypted: give a copy without copy protection"):
         read_epub(epub({"a.xhtml": "<p>text"}, **{ENCRYPTION: LOCK.format(name="a.xhtml")}))
@@ -37,6 +37,6 @@ def test_a_book_without_text_is_empty() -> None:
         archive({"META-INF/container.xml": '<c><rootfile full-path="../../etc/passwd"/></c>'}),
     ],
 )
-def test_what_is_broken_is_said_in_a_line(content: bytes) -> None:
+def test_a_broken_file_is_one_line(content: bytes) -> None:
     with pytest.raises(UnreadableError, match=r"^it is broken \(.+\)$"):
         read_epub(content)

@@ -36,7 +36,7 @@ def test_a_text_is_itself() -> None:
 
 
 @pytest.mark.parametrize("kind", EMPTY)
-def test_a_file_without_text_is_told(kind: str) -> None:
+def test_a_file_without_text_is_an_error(kind: str) -> None:
     with pytest.raises(NotTextError) as told:
         extract(EMPTY[kind])
     remedy = ": run OCR first (ocrmypdf)" if kind == "a PDF" else ""
@@ -53,6 +53,6 @@ def test_without_the_extra_a_line_says_what_to_install(kind: str, monkeypatch: p
         extract(FILES[kind])
 
 
-def test_a_broken_file_is_told_with_its_kind() -> None:
+def test_the_error_for_a_broken_file_names_its_kind() -> None:
     with pytest.raises(NotTextError, match="is a PDF, skipped: it is broken \\("):
         extract(b"%PDF-1.7")

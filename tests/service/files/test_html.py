@@ -36,7 +36,7 @@ def test_what_a_page_says(source: str, text: str) -> None:
     assert page_text(source).text == text
 
 
-def test_the_title_is_told_apart() -> None:
+def test_the_title_is_returned_separately() -> None:
     assert page_text("<html><head><title> A\n page </title></head><body>text").title == "A page"
 
 
@@ -44,7 +44,7 @@ def test_xhtml_may_close_any_element_at_once() -> None:
     assert page_text(page("<p>a<br/>b<a id='x'/>c</p>")).text == "a\nbc"
 
 
-def test_a_guess_at_the_encoding_is_told() -> None:
+def test_a_guess_at_the_encoding_is_reported() -> None:
     assert read_page("<p>Wien 東京</p>".encode()) == ("Wien 東京", "", "", False)
     assert read_page("<p>Der Mieter kündigt das Verhältnis.</p>".encode("cp1252")).problem.startswith("is not UTF-8; read as")
 
@@ -57,7 +57,7 @@ def test_a_page_may_be_deep_and_long() -> None:
     assert time.thread_time() - started < 30
 
 
-def test_a_page_that_is_deeper_than_any_is_cut_off_and_told() -> None:
+def test_a_page_that_is_deeper_than_any_is_cut_off_with_a_warning() -> None:
     found = page_text("before" + "<div>" * 3000 + "deep")
     assert (found.text, found.problem) == ("before", "nests more than 2,000 elements; what follows is not read")
 

@@ -25,13 +25,13 @@ from tests.service.files.made import archive, epub, paragraph, pdf, word
     ],
 )
 @pytest.mark.parametrize("name", ["", "lies.txt", "lies.docx"])
-def test_a_file_is_told_by_its_bytes(content: bytes, kind: Kind | None, name: str) -> None:
+def test_a_file_is_recognised_by_its_bytes(content: bytes, kind: Kind | None, name: str) -> None:
     assert kind_of(content, name) is kind
     assert kind is not None or refusal(content) is None
 
 
 @pytest.mark.parametrize("content", [b"<div>Wien</div>", "\ufeff<p>Wien".encode("utf-16"), b""])
-def test_a_piece_of_a_page_is_told_by_its_name(content: bytes) -> None:
+def test_a_piece_of_a_page_is_recognised_by_its_name(content: bytes) -> None:
     assert kind_of(content, "docs/Wien.HTM") is Kind.HTML
     assert kind_of(content, "docs/html") is None
 

@@ -46,12 +46,12 @@ def test_pages_without_text_are_an_empty_text() -> None:
 @pytest.mark.parametrize(
     "content", [b"%PDF-1.7", pdf([["a"]])[:200], pdf([["a"]], trailer="/Encrypt 99 0 R"), b"%PDF-1.7\n" + bytes(999)]
 )
-def test_what_is_broken_is_said_in_a_line(content: bytes) -> None:
+def test_a_broken_file_is_one_line(content: bytes) -> None:
     with pytest.raises(UnreadableError, match=r"^it is broken \(.+\)$"):
         read_pdf(content)
 
 
-def test_a_page_that_is_broken_is_left_out_and_told() -> None:
+def test_a_broken_page_is_left_out_with_a_warning() -> None:
     content = pdf([["one"], ["two"], ["three"]])
     damaged = content.replace(b"(two) Tj", b"(two( Tj")
     found = read_pdf(damaged)

@@ -34,7 +34,7 @@ def test_what_was_inserted_stays_and_what_was_deleted_goes() -> None:
 @pytest.mark.parametrize(
     "content", [word("<w:p>"), archive({"word/document.xml": "<x/>"}), word(paragraph("a"))[:-30], word('<w:p xmlns:w="?"><w:r/>')]
 )
-def test_what_is_broken_is_said_in_a_line(content: bytes) -> None:
+def test_a_broken_file_is_one_line(content: bytes) -> None:
     with pytest.raises(UnreadableError, match=r"^it is broken \(.+\)$"):
         read_word(content)
 

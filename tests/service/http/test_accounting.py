@@ -149,7 +149,7 @@ def test_no_request_is_quoted_in_the_log(settings: Settings, ranker: Ranker, lin
     assert "confidential" not in "".join(lines)
 
 
-def test_texts_are_logged_where_it_is_asked_for(settings: Settings, ranker: Ranker, lines: list[str]) -> None:
+def test_texts_are_logged_if_requested(settings: Settings, ranker: Ranker, lines: list[str]) -> None:
     client = logging_client(settings, ranker, log_texts=True)
     client.post("/rerank", json=REQUEST | {"documents": [TEXT, "x" * 1000, *["more"] * 20]}, headers=bearing("alice"))
     entry = access(lines)

@@ -21,6 +21,6 @@ def test_others_and_cohere_v2_get_them(user_agent: str, path: str) -> None:
     assert without_unreadable(CALL, user_agent, path) is CALL
 
 
-def test_nothing_is_said_where_none_were_asked_for() -> None:
+def test_a_call_that_requests_no_documents_is_unchanged() -> None:
     call = Call("river", CALL.documents)
     assert without_unreadable(call, "litellm/1.105.3", "/rerank") is call

@@ -98,7 +98,7 @@ def shared(settings: Settings, session: Session, tmp_path_factory: pytest.TempPa
 
 @pytest.fixture(params=["lmdb", "redis"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """What KEYBLOCK_STORE says."""
+    """The value of KEYBLOCK_STORE."""
     if request.param == "lmdb":
         yield str(tmp_path / "store")
         return
@@ -306,7 +306,7 @@ def test_what_is_damaged_is_unknown_and_can_be_stored_again(embedded: Service, c
     assert embedded.rank(ids("d0", "d1"), strict=True)
 
 
-def test_without_a_store_it_is_said_how_to_switch_it_on(client: TestClient) -> None:
+def test_without_a_store_the_error_says_how_to_switch_it_on(client: TestClient) -> None:
     response = client.post("/rerank", json={"query": QUERY, "documents": ["a", {"id": "x"}]})
     assert (response.status_code, response.json()["detail"][0]["loc"]) == (422, ["body", "documents", 1, "text"])
     assert "start the service with KEYBLOCK_STORE=DIRECTORY" in response.json()["message"]
@@ -415,7 +415,7 @@ def test_a_shard_that_is_down_costs_its_documents_and_no_other(serve: Serve, tmp
 
 
 def _check_refusals(service: Service, lost: list[str], kept: str) -> None:
-    """What needs a document that is away is refused; what does not is not."""
+    """A request is refused only if it needs a document that is away."""
     rerank = partial(service.client.post, "/rerank")
     for response in (
         rerank(json={"query": QUERY, "documents": ids(lost[0])}),  # nothing could be ranked

@@ -206,7 +206,7 @@ def test_a_deadline_for_requests_that_name_none(settings: Settings, graphs: Grap
         assert client.post("/rerank", json=GOOD | {"deadline_ms": 60_000}).json()["meta"]["degraded"] is False
 
 
-def test_beyond_the_limits_requests_are_refused_unread_and_told_when_to_come_back(
+def test_beyond_the_limits_requests_are_refused_unread_with_a_time_to_come_back(
     settings: Settings, graphs: Graphs, faulty: Faulty
 ) -> None:
     full = settings.model_copy(update={"max_requests_in_flight": 1})
@@ -283,7 +283,7 @@ def test_a_model_that_hangs_turns_health_red_until_it_answers(settings: Settings
 
 
 @pytest.mark.parametrize("path", ["/rerank", "/documents"])
-def test_what_is_not_done_when_the_service_ends_is_told(
+def test_unfinished_requests_are_logged_when_the_service_ends(
     settings: Settings, graphs: Graphs, faulty: Faulty, tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is cancelled once shutdown_seconds are over: a balancer may ask another replica then, and no fault is logged."""
@@ -379,7 +379,7 @@ def test_a_declared_length_beyond_the_limit_holds_nobody_up(client: TestClient, 
 
 
 def test_a_body_that_does_not_come_takes_no_room_from_others(settings: Settings, graphs: Graphs) -> None:
-    """What is in flight holds the bytes that have arrived, not those that were declared."""
+    """A request in flight holds the bytes that have arrived, not those that were declared."""
     limits = settings.model_copy(update={"max_bytes_in_flight": 10_000})
     ranker = serving(limits, graphs)
     app = create_app(limits, ranker)

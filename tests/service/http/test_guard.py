@@ -43,7 +43,7 @@ def put(client: TestClient, name: str, identity: str, text: str) -> None:
 
 
 def texts(client: TestClient, name: str, identity: str) -> tuple[str | None, str | None]:
-    """What a key's holder reads of a document: by its id, and in an answer."""
+    """The document as a key's holder reads it: by its id, and in an answer."""
     read = client.get(f"/documents/{identity}", headers=bearing(name))
     body = {"query": "river", "documents": [{"id": identity}], "return_documents": True}
     ranked = client.post("/rerank", json=body, headers=bearing(name)).json()["results"][0]
@@ -89,7 +89,7 @@ def test_health_needs_none(guarded: TestClient, path: str) -> None:
         ("ops", "GET", "/info", 200),
     ],
 )
-def test_a_key_may_do_what_its_scopes_say(guarded: TestClient, name: str, method: str, path: str, status: int) -> None:
+def test_a_key_may_do_what_its_scopes_allow(guarded: TestClient, name: str, method: str, path: str, status: int) -> None:
     response = guarded.request(method, path, content=b"{}", headers=bearing(name))
     assert response.status_code == status, response.text
 

@@ -25,7 +25,7 @@ def test_what_a_platform_asks(client: TestClient, path: str, answer: object) -> 
 
 
 @pytest.mark.parametrize("path", ["/v2/models/other", "/v2/models/other/ready", "/v2/models/an/other/ready"])
-def test_an_unknown_model_is_none(client: TestClient, path: str) -> None:
+def test_an_unknown_model_is_not_found(client: TestClient, path: str) -> None:
     response = client.get(path)
     assert response.status_code == 404
     assert "is not served here" in response.text

@@ -112,7 +112,7 @@ def test_help_shows_no_secret_of_the_environment(tmp_path: Path) -> None:
         assert part not in shown.stdout + shown.stderr
 
 
-def test_a_port_that_is_taken_is_told_in_a_line() -> None:
+def test_a_port_that_is_taken_is_one_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ListenError, match=rf"cannot listen on 127\.0\.0\.1, port {port} \(.*in use\): give another --host"):
@@ -212,7 +212,7 @@ def test_a_claim_that_names_no_address_claims_none() -> None:
 
 
 def test_an_address_that_is_found_twice_is_bound_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where two lines of /etc/hosts name localhost; the second socket would find the port taken by the first."""
+    """As if two lines of /etc/hosts name localhost; the second socket would find the port taken by the first."""
     found = socket.getaddrinfo("127.0.0.1", 0, type=socket.SOCK_STREAM) * 2
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
     with bound_at("localhost", 0) as ours, claimed_ports(ours):
@@ -220,7 +220,7 @@ def test_an_address_that_is_found_twice_is_bound_once(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("host", ["..", 64 * "a"])
-def test_what_cannot_be_a_name_is_told_in_a_line(host: str) -> None:
+def test_an_invalid_host_name_is_one_line(host: str) -> None:
     with pytest.raises(ListenError, match=r"cannot listen on .*, port 0 \(no host can have such a name\): give another --host"):
         bind(host, 0)
 

@@ -14,7 +14,7 @@ def refused(call: Callable[[], None]) -> int:
     return error.value.status
 
 
-def test_a_head_has_so_many_bytes_and_headers_and_the_next_one_again() -> None:
+def test_each_head_has_its_own_limits_of_bytes_and_headers() -> None:
     received = Received()
     for _ in range(2):
         received.begin()

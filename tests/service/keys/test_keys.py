@@ -109,7 +109,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("text", "problem"), WRONG.values(), ids=WRONG)
-def test_what_is_wrong_is_told_in_a_line_that_repeats_no_key(text: str, problem: str) -> None:
+def test_a_problem_is_one_line_that_repeats_no_key(text: str, problem: str) -> None:
     with pytest.raises(KeysError) as caught:
         list(read_keys(text, "here"))
     message = str(caught.value)
@@ -126,7 +126,7 @@ def test_what_is_wrong_is_told_in_a_line_that_repeats_no_key(text: str, problem:
         ([GOOD, GOOD | {"name": "b", "sha256": GOOD["sha256"].upper()}], "two entries have the sha256 of the same key"),
     ],
 )
-def test_keys_that_cannot_be_told_apart_are_refused(keys: list[object], problem: str) -> None:
+def test_keys_that_cannot_be_distinguished_are_refused(keys: list[object], problem: str) -> None:
     with pytest.raises(KeysError, match=problem):
         Keyring([Key.model_validate(key) for key in keys])
 

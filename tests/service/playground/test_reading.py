@@ -45,7 +45,7 @@ def test_what_has_no_text_is_refused_in_a_line(client: TestClient, content: byte
     assert response.json()["message"].startswith(problem)
 
 
-def having(settings: Settings, ranker: Ranker, **more: object) -> TestClient:
+def client_with(settings: Settings, ranker: Ranker, **more: object) -> TestClient:
     """A client of an application with more settings."""
     app = create_app(settings.model_copy(update=more), ranker)
     app.state.ranker = ranker
@@ -53,7 +53,7 @@ def having(settings: Settings, ranker: Ranker, **more: object) -> TestClient:
 
 
 def test_a_file_and_its_text_are_as_large_as_a_body_and_a_document_may_be(settings: Settings, ranker: Ranker) -> None:
-    small = having(settings, ranker, max_body_bytes=1000, max_document_chars=900)
+    small = client_with(settings, ranker, max_body_bytes=1000, max_document_chars=900)
     assert [small.post(PATH, content=b"x" * n).status_code for n in (900, 901, 1001)] == [200, 422, 413]
     problem = "has a text of 901 characters; a document may have 900: take a part of it"
     assert small.post(PATH, content=b"x" * 901).json()["message"] == problem
@@ -64,7 +64,7 @@ def test_a_file_comes_as_it_is(client: TestClient) -> None:
 
 
 def test_files_are_read_only_for_keys_that_may_rank(settings: Settings, ranker: Ranker) -> None:
-    asked = having(keyed(settings), ranker)
+    asked = client_with(keyed(settings), ranker)
     statuses = [
         asked.post(PATH, content=FILES[2], headers=headers).status_code for headers in ({}, bearing("ops"), bearing("reader"))
     ]
@@ -72,7 +72,7 @@ def test_files_are_read_only_for_keys_that_may_rank(settings: Settings, ranker: 
 
 
 def test_without_the_page_there_is_none(settings: Settings, ranker: Ranker) -> None:
-    assert having(settings, ranker, playground=False).post(PATH).status_code == 404
+    assert client_with(settings, ranker, playground=False).post(PATH).status_code == 404
 
 
 def test_too_many_files_at_once_are_refused_with_429(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,7 +75,7 @@ def test_an_error_says_what_has_changed(tmp_path: Path, first: Any, second: Any,
     assert refused.value.partly is partly
 
 
-def test_what_ends_one_front_is_not_asked_of_the_next(tmp_path: Path) -> None:
+def test_a_request_that_ends_one_front_is_not_sent_to_the_next(tmp_path: Path) -> None:
     """A bundle that ends, or holds up, whoever reads it costs one front and not all of them, however often somebody asks."""
     other = front(2)
     with pytest.raises(ReloadError, match="front process 1 ended meanwhile"):

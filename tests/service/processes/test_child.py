@@ -43,7 +43,7 @@ def done(work: str, place: Path) -> tuple[int, str, list[Any]]:
 
 
 @pytest.mark.parametrize("sent", [b"", HEADER.pack(1000)])
-def test_a_supervisor_that_is_gone_before_it_has_said_anything(sent: bytes) -> None:
+def test_a_supervisor_that_is_gone_before_its_first_message(sent: bytes) -> None:
     ours, its = socket.socketpair()
     with its:
         with ours:

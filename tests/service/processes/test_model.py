@@ -23,7 +23,7 @@ def holder(*, alive: bool, hung: bool = False) -> Holder:
 
 @pytest.mark.parametrize(("hung", "said"), [(True, "the model's thread hangs"), (False, "the model's thread is dead")])
 def test_the_model_process_ends_when_its_thread_hangs_or_dies(hung: bool, said: str, caplog: pytest.LogCaptureFixture) -> None:
-    """So that the supervisor starts another one."""
+    """It ends, so that the supervisor starts another one."""
     assert asyncio.run(wait_for_end(holder(alive=False, hung=hung), lambda: False)) == NOT_STARTED
     assert said in caplog.text
 

@@ -74,7 +74,7 @@ def test_frames_in_any_pieces_are_the_same_frames() -> None:
     assert received == [[0, 1, 2, 3, 4]] * 4
 
 
-def test_what_is_told_of_failures(caplog: pytest.LogCaptureFixture) -> None:
+def test_failures_are_raised_or_logged(caplog: pytest.LogCaptureFixture) -> None:
     """What a call may raise is raised here; what nobody expected is logged there, and the connection stays."""
 
     async def run(peer: Peer, _: Peer) -> Any:

@@ -48,16 +48,16 @@ def served(bundles: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 @pytest.fixture(scope="module")
-def alone(bundles: list[Path]) -> Iterator[TestClient]:
-    """The same service of one process."""
+def one_process(bundles: list[Path]) -> Iterator[TestClient]:
+    """The same service in one process."""
     settings = Settings(**EXACT | {"bundle": tuple(bundles), "processes": 1, "max_documents": 64, "max_body_bytes": 1_000_000})
     with warm(keyed(settings)) as client:
         client.headers.update(bearing("alice"))
         yield client
 
 
-def asked(seed: int) -> Any:
-    """A random request of one of the models, with some of what a request may ask for."""
+def random_request(seed: int) -> Any:
+    """A random request for one of the models, with a random option."""
     chance = random.Random(seed)
     several = chance.randrange(1, 9)
     documents = [" ".join(chance.choices([*WORDS, "tenant.", "lease?"], k=chance.randrange(0, 400))) for _ in range(several)]
@@ -73,22 +73,22 @@ def asked(seed: int) -> Any:
     return {"query": QUERY, "documents": documents, "model": model, **chance.choice(more)}
 
 
-def alike(answer: Any, expected: Any) -> bool:
-    """Whether one is the other, but for the last digits of numbers."""
+def nearly_equal(answer: Any, expected: Any) -> bool:
+    """Whether two answers are equal, except for the last digits of numbers."""
     if isinstance(expected, dict):
-        return answer.keys() == expected.keys() and all(alike(answer[key], value) for key, value in expected.items())
+        return answer.keys() == expected.keys() and all(nearly_equal(answer[key], value) for key, value in expected.items())
     if isinstance(expected, list):
-        return len(answer) == len(expected) and all(map(alike, answer, expected))
+        return len(answer) == len(expected) and all(map(nearly_equal, answer, expected))
     return bool(answer == (pytest.approx(expected, abs=1e-3) if isinstance(expected, float) else expected))
 
 
-def told(answer: Any) -> Any:
-    """What is not of the moment."""
+def lasting_fields(answer: Any) -> Any:
+    """The fields of an answer that do not depend on timing."""
     return {"model": answer["model"], "results": answer["results"], "degraded": answer["meta"]["degraded"]}
 
 
 class Begun:
-    """A request of which the service has half of the body, and which is in flight therefore."""
+    """A request in flight: the service has half of its body."""
 
     def __init__(self, served: Served, operators: str = "") -> None:
         body = json.dumps({"query": QUERY, "documents": DOCUMENTS, "model": "tiny"}).encode()
@@ -106,7 +106,7 @@ class Begun:
         eventually(lambda: seen() > before)
 
     def finished(self) -> tuple[int, str]:
-        """Send the rest; the status, and the answer."""
+        """Send the rest of the body; returns the status and the answer."""
         with closing(self._connection):
             self._connection.send(self._rest)
             response = self._connection.getresponse()
@@ -133,26 +133,26 @@ def counted(served: Served, name: str, operators: str = "") -> float:
     return sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if re.match(rf"{name}[ {{]", line))
 
 
-def test_the_request_of_the_readme(served: Served, alone: TestClient, readme: Any) -> None:
+def test_the_request_of_the_readme(served: Served, one_process: TestClient, readme: Any) -> None:
     answer = served.rerank(readme).raise_for_status().json()
     assert [result["id"] for result in answer["results"]] == ["lease", "advice-column", "gym"]
-    assert alike(told(answer), told(alone.post("/rerank", json=readme).json()))
+    assert nearly_equal(lasting_fields(answer), lasting_fields(one_process.post("/rerank", json=readme).json()))
 
 
 @pytest.mark.parametrize("seed", range(SEED, SEED + 12))
-def test_a_random_request_is_answered_as_by_one_process(served: Served, alone: TestClient, seed: int) -> None:
-    body = asked(seed)
-    answer, expected = served.rerank(body), alone.post("/rerank", json=body)
+def test_a_random_request_is_answered_as_by_one_process(served: Served, one_process: TestClient, seed: int) -> None:
+    body = random_request(seed)
+    answer, expected = served.rerank(body), one_process.post("/rerank", json=body)
     assert answer.status_code == expected.status_code
-    assert alike(*((told(one.json()) if one.is_success else one.json()) for one in (answer, expected)))
+    assert nearly_equal(*((lasting_fields(one.json()) if one.is_success else one.json()) for one in (answer, expected)))
 
 
 @pytest.mark.parametrize(
     ("content", "status"),
     [(b"{", 400), (b'{"query": "q", "documents": []}', 422), (b" " * 1_000_001, 413), (b"\x1f\x8b no gzip", 400)],
 )
-def test_errors_are_those_of_one_process(served: Served, alone: TestClient, content: bytes, status: int) -> None:
-    ours, its = served.ask("POST", "/rerank", content=content), alone.post("/rerank", content=content)
+def test_errors_are_those_of_one_process(served: Served, one_process: TestClient, content: bytes, status: int) -> None:
+    ours, its = served.ask("POST", "/rerank", content=content), one_process.post("/rerank", content=content)
     assert (ours.status_code, ours.json()) == (its.status_code, its.json())
     assert ours.status_code == status
 
@@ -183,7 +183,7 @@ def test_what_a_killed_front_held_others_may_hold(served: Served) -> None:
     assert served.rerank({"query": QUERY, "documents": DOCUMENTS, "model": "tiny"}).status_code == 200
 
 
-def test_metrics_are_of_all_processes_whoever_is_asked(served: Served) -> None:
+def test_every_process_reports_the_metrics_of_all_processes(served: Served) -> None:
     before = counted(served, "keyblock_requests_total")
     documents, tokens = counted(served, "keyblock_documents_total"), counted(served, "keyblock_tokens_total")
     body = {"query": QUERY, "documents": DOCUMENTS[:3], "model": "tiny"}
@@ -244,7 +244,7 @@ def test_another_service_that_starts_at_all_addresses_finds_the_port_of_one_take
     assert f"keyblock-serve: cannot listen on 0.0.0.0, port {port} (another keyblock-serve has 127.0.0.1" in capfd.readouterr().err
 
 
-def test_a_model_that_is_killed_is_started_again_and_what_waited_is_answered(served: Served, alone: TestClient) -> None:
+def test_a_model_that_is_killed_is_started_again_and_what_waited_is_answered(served: Served, one_process: TestClient) -> None:
     """A request whose body has not arrived is in flight: its documents are scored by the next process."""
     batches, waiting = counted(served, "keyblock_batches_total"), Begun(served)
     with held(served):

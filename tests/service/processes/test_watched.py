@@ -84,7 +84,7 @@ def test_a_process_that_never_starts_is_given_up(
     assert process.pauses == pauses
 
 
-def test_why_it_is_started_again_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reason_for_a_restart_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     process = Scripted([(1.0, NOT_STARTED), (1.0, -signal.SIGKILL), (1.0, 0)])
     process._on_end = told.append

@@ -154,15 +154,15 @@ def test_processes_that_count_together_let_in_what_one_would(events: list[tuple[
         if leaves and inside:
             for place in inside.pop(0):
                 place.__exit__(None, None, None)
-        together, alone = (asked(work, n_documents, n_bytes) for work in (several[process], one))
+        together, alone = (entered(work, n_documents, n_bytes) for work in (several[process], one))
         assert (together is None) == (alone is None)
         if together is not None and alone is not None:
             inside.append((together, alone))
         assert tuple(map(sum, zip(*map(counts, several), strict=True))) == counts(one)
 
 
-def asked(work: Admission, n_documents: int, n_bytes: int) -> Place | None:
-    """The place of such a request; None where it is refused."""
+def entered(work: Admission, n_documents: int, n_bytes: int) -> Place | None:
+    """The place of a request of this size; None if it is refused."""
     try:
         place = work.enter(n_bytes)
     except RequestError:

@@ -35,7 +35,7 @@ def test_escalation_is_dropped_where_documents_get_fewer_tokens_or_scoring_needs
     assert bound((8000, None, None), Plan(128, scored_by=NOW + 1), 128, 4.0, 0.001, NOW)[::3] == (0, True)
 
 
-def test_where_no_thread_is_free_in_time_nothing_is_asked_and_that_is_said() -> None:
+def test_without_a_free_thread_in_time_the_model_is_not_asked_and_the_answer_says_so() -> None:
     class Busy:
         async def questions(self, *_: Any) -> None:
             raise TimeoutError

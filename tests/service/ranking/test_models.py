@@ -64,8 +64,8 @@ def by_index(answer: dict[str, Any]) -> list[float]:
     return [result["relevance_score"] for result in sorted(answer["results"], key=lambda result: int(result["index"]))]
 
 
-def alone(path: Path, texts: list[str], titles: list[str]) -> list[float]:
-    """What the bundle says of the documents when nothing is served: the plain composition of its parts."""
+def logits_alone(path: Path, texts: list[str], titles: list[str]) -> list[float]:
+    """The bundle's scores of the documents without a service: the plain composition of its parts."""
     bundle = load_bundle(path)
     model = GraphModel.open(bundle, Provider.CPU, 1, Precision.FP32)
     prepared = bundle.pipeline.prepare_documents(texts, titles)
@@ -76,7 +76,7 @@ def alone(path: Path, texts: list[str], titles: list[str]) -> list[float]:
 
 def test_each_answers_as_if_it_were_alone_whatever_comes_at_once(client: TestClient, paths: dict[str, Path]) -> None:
     """All of them at once, the same texts again and again, so that one cache and one thread serve them all."""
-    expected = {name: alone(path, TEXTS, [""] * len(TEXTS)) for name, path in paths.items()}
+    expected = {name: logits_alone(path, TEXTS, [""] * len(TEXTS)) for name, path in paths.items()}
     assert len({tuple(np.round(scores, 2)) for scores in expected.values()}) == len(paths), "they say different things"
     names = list(paths) * 2
     with ThreadPoolExecutor(8) as pool:

@@ -113,7 +113,7 @@ def test_a_bundle_in_the_place_of_another(service: Service, place: Place) -> Non
 
 
 def test_scores_of_a_bundle_are_forgotten_with_it(place: Place, settings: Settings) -> None:
-    """And not those of a reload that changes nothing."""
+    """A reload that changes nothing forgets no scores."""
     app = create_app(settings.model_copy(update={"bundle": (place.folder,), "score_cache_bytes": 1 << 20}))
 
     def kept() -> float:
@@ -191,7 +191,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
 def test_a_bad_bundle_leaves_the_old_ones_served(
     service: Service, place: Place, spoil: Callable[[Path], object], problem: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """And whatever else is new beside it is not served either: all change at once, or none."""
+    """Other new bundles are not served either: all change at once, or none."""
     before, models = service.rank(), service.ranker.models
     place.put("first", packing={"budget": 96, "budget_range": BUDGETS["first"]})
     place.put("second")
@@ -249,7 +249,7 @@ def test_no_request_is_lost_and_none_gets_something_between_the_two(service: Ser
 
 
 def test_a_request_ends_with_the_model_that_it_began_with(service: Service, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is prepared, and its model is not served any more when it comes to be scored."""
+    """It is prepared, but its model is no longer served when it is to be scored."""
     (old,) = service.ranker.models
     expected = service.rank()["results"]
     prepared, go_on = threading.Event(), threading.Event()

@@ -50,7 +50,7 @@ def place(metrics: Metrics, most_bytes: int = 1 << 30) -> Place:
     return Admission(Limits(max_bytes_in_flight=most_bytes), lambda _: 0.0, metrics).enter(0)
 
 
-def asked(*ids: str) -> Documents:
+def documents_by_id(*ids: str) -> Documents:
     documents = Documents([""] * len(ids), [""] * len(ids), list(ids))
     documents.by_id.ids.update(enumerate(ids))
     return documents
@@ -61,7 +61,7 @@ def entered(library: Library, documents: Documents, holder: Place, *, texts: boo
 
 
 def test_what_is_found_is_entered(library: Library, metrics: Metrics) -> None:
-    documents = asked("new", "x", "old", "new")
+    documents = documents_by_id("new", "x", "old", "new")
     stale = entered(library, documents, place(metrics))
     by_id = documents.by_id
     assert (set(by_id.found), by_id.stale, set(stale), by_id.unknown) == ({"new"}, {"old"}, {"old"}, {1})
@@ -69,45 +69,49 @@ def test_what_is_found_is_entered(library: Library, metrics: Metrics) -> None:
     assert documents.titles == ["", "", "T", ""]
     assert sizes(documents) == [14_999, 0, 14_999, 14_999]  # up to the last block's end
     assert [by_id.absent(number) for number in range(4)] == [False, True, False, False]
-    entered(library, with_texts := asked("new"), place(metrics), texts=True)
+    entered(library, with_texts := documents_by_id("new"), place(metrics), texts=True)
     assert (with_texts.texts[0][:13], with_texts.titles) == ("the river new", ["T"])
 
 
-def test_what_is_away_is_told_and_all_of_it_is_refused(library: Library, metrics: Metrics, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documents_that_are_away_are_reported_and_a_request_of_only_those_is_refused(
+    library: Library, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sizes = library._store.sizes
     monkeypatch.setattr(
         library._store, "sizes", lambda space, ids: [AWAY if one == "old" else sizes(space, [one])[0] for one in ids]
     )
-    documents = asked("old", "x", "new", "old")
+    documents = documents_by_id("old", "x", "new", "old")
     assert entered(library, documents, place(metrics)) == {}
     by_id = documents.by_id
     assert (by_id.away, by_id.unknown, set(by_id.found), by_id.stale) == ({0, 3}, {1}, {"new"}, set())
     assert [by_id.absent(number) for number in range(4)] == [True, True, False, True]
     with pytest.raises(RequestError, match="the store of documents does not answer: try again"):
-        entered(library, asked("old", "old"), place(metrics))
+        entered(library, documents_by_id("old", "old"), place(metrics))
     beside_a_text = Documents(["", "a text"], ["", ""], ["old", None])
     beside_a_text.by_id.ids[0] = "old"
     entered(library, beside_a_text, place(metrics))
     assert beside_a_text.by_id.away == {0}
 
 
-def test_a_document_that_is_asked_for_often_is_held_once(library: Library, metrics: Metrics) -> None:
+def test_a_document_that_a_request_names_often_is_held_once(library: Library, metrics: Metrics) -> None:
     once, often = place(metrics), place(metrics)
-    entered(library, asked("new"), once)
-    entered(library, documents := asked(*["new"] * 60), often)
+    entered(library, documents_by_id("new"), once)
+    entered(library, documents := documents_by_id(*["new"] * 60), often)
     assert often._held.bytes == once._held.bytes > 0
     assert len({id(documents.by_id.prepared(number)) for number in range(60)}) == 1
 
 
 def test_an_answer_with_a_text_sixty_times_is_counted_sixty_times(library: Library, metrics: Metrics) -> None:
     holder = place(metrics)
-    entered(library, asked(*["new"] * 60), holder, texts=True)
+    entered(library, documents_by_id(*["new"] * 60), holder, texts=True)
     assert holder._held.bytes > 60 * 15_000
 
 
-def test_what_would_never_fit_is_told_and_what_does_not_fit_now_may_come_again(library: Library, metrics: Metrics) -> None:
+def test_a_request_that_never_fits_is_an_error_and_one_that_does_not_fit_now_may_come_again(
+    library: Library, metrics: Metrics
+) -> None:
     with pytest.raises(RequestError, match="bytes once read, and the limit is 1000: ask for fewer") as raised:
-        entered(library, asked("new"), place(metrics, 1000))
+        entered(library, documents_by_id("new"), place(metrics, 1000))
     assert raised.value.status == 422
     admission = Admission(Limits(max_bytes_in_flight=50_000), lambda _: 0.0, metrics)
     with (
@@ -115,12 +119,12 @@ def test_what_would_never_fit_is_told_and_what_does_not_fit_now_may_come_again(l
         admission.enter(0) as second,
         pytest.raises(RequestError, match="requests in flight hold") as raised,
     ):
-        entered(library, asked("new"), second)
+        entered(library, documents_by_id("new"), second)
     assert (raised.value.status, admission.load.bytes) == (429, 0)
 
 
 def test_a_stale_document_is_prepared_once_and_renewed(library: Library, metrics: Metrics, pipeline: Pipeline) -> None:
-    documents = asked(*["old"] * 5, "new")
+    documents = documents_by_id(*["old"] * 5, "new")
     stale = entered(library, documents, place(metrics))
     threads = Threads(2)
     preparer = Preparer(pipeline, DocumentCache(0), threads, metrics, NEW)

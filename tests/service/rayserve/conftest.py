@@ -36,7 +36,7 @@ class Cluster:
         self._bundle: Path | None = None
 
     def order(self, line: str) -> str:
-        """What the driver says once it is done."""
+        """The output of the driver once it is done."""
         stdin, stdout = self._pipes()
         stdin.write(line + "\n")
         stdin.flush()

@@ -55,7 +55,7 @@ def eventually(holds: Callable[[], bool]) -> None:
         ({"bundel": "models/default"}, "'bundel' is no setting"),
     ],
 )
-def test_a_wrong_argument_is_told_before_anything_is_deployed(arguments: dict[str, str], said: str) -> None:
+def test_a_wrong_argument_is_an_error_before_anything_is_deployed(arguments: dict[str, str], said: str) -> None:
     build = imported("service.rayserve.deployments").build
     with pytest.raises(ValueError, match=said) as raised:
         build(arguments)
@@ -146,23 +146,23 @@ class Call:
         return self
 
 
-def asked(call: Call) -> "asyncio.Task[Any]":
+def started_call(call: Call) -> "asyncio.Task[Any]":
     ask = imported("service.rayserve.deployments").caller_of(SimpleNamespace(report=call))
     return asyncio.create_task(ask("report"))
 
 
-def test_a_call_that_serve_cancels_waits_for_its_request_to_be_cancelled_and_is_else_asked_again(
+def test_a_call_that_serve_cancels_waits_until_its_request_is_cancelled_or_else_is_sent_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def leave() -> None:
-        first = asked(Call(ends=True))
+        first = started_call(Call(ends=True))
         await asyncio.sleep(0.05)
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
             await first
         monkeypatch.setattr("service.rayserve.deployments.LEAVING_SECONDS", 0.0)
         with pytest.raises(GoneError):
-            await asked(Call(ends=True))
+            await started_call(Call(ends=True))
 
     asyncio.run(leave())
 
@@ -170,7 +170,7 @@ def test_a_call_that_serve_cancels_waits_for_its_request_to_be_cancelled_and_is_
 def test_a_call_whose_request_is_cancelled_is_cancelled() -> None:
     async def leave() -> None:
         call = Call(ends=False)
-        task = asked(call)
+        task = started_call(call)
         await asyncio.sleep(0.05)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

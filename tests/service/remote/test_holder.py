@@ -71,10 +71,10 @@ def test_nothing_is_scored_once_time_is_up(holder: Holder, own: Named) -> None:
     assert np.isneginf(reply.scored.logits).all()
 
 
-def test_the_bundle_of_another_version_is_opened_when_it_is_asked_about(
+def test_the_bundle_of_another_version_is_opened_when_a_call_names_it(
     holder: Holder, own: Named, bundle_path: Path, tmp_path: Path, session: Session
 ) -> None:
-    """And the one of before is given up for the next: what is its own stays."""
+    """The one opened before is closed for the next; the holder's own bundle stays."""
     first, second = other(bundle_path, tmp_path / "first"), other(bundle_path, tmp_path / "second")
     for name in (first, second):
         reply = asyncio.run(holder.score(name, ASKED))
@@ -99,7 +99,7 @@ def test_a_cancelled_call_does_not_stop_the_opening_of_a_bundle(holder: Holder, 
 
 
 def test_the_opening_of_a_bundle_is_reported_as_loading(settings: Settings, own: Named, bundle_path: Path, tmp_path: Path) -> None:
-    """And not while one is asked about that is open already."""
+    """A call for a bundle that is already open reports no loading."""
     opening: list[bool] = []
 
     @asynccontextmanager

@@ -72,7 +72,7 @@ def test_when_all_are_gone_the_service_is_dead() -> None:
         score(Replicas(answering(*[GoneError()] * 9), 60.0))
 
 
-def test_a_batch_that_failed_is_not_asked_for_again() -> None:
+def test_a_batch_that_failed_is_not_sent_again() -> None:
     with pytest.raises(EngineError, match="the model failed"):
         score(Replicas(answering(Reply(report(), None, "the model failed on this request: no memory")), 60.0))
 
@@ -107,7 +107,7 @@ def test_a_cancelled_request_cancels_the_call(how: str) -> None:
     assert cancelled == ([] if how == "dead" else ["score"])
 
 
-def test_an_end_is_told_as_the_seconds_that_are_left() -> None:
+def test_a_deadline_is_sent_as_the_seconds_that_are_left() -> None:
     """Two machines share no clock. What the way took before is kept for the way."""
     told: list[float] = []
 
@@ -124,7 +124,7 @@ def test_an_end_is_told_as_the_seconds_that_are_left() -> None:
     assert told == [10.0, pytest.approx(9.25)]
 
 
-def test_the_backlog_is_what_replicas_say_or_what_is_asked_from_here() -> None:
+def test_the_backlog_is_what_replicas_report_or_what_this_process_has_sent() -> None:
     """Shares of 2 s: replica a has jobs of 1 and 4 s, b one of 0.5 s: 1 + 2 and 0.5, on average 1.75 s."""
     time = Time()
     replicas = Replicas(answering(), 60.0, time)
@@ -136,7 +136,7 @@ def test_the_backlog_is_what_replicas_say_or_what_is_asked_from_here() -> None:
     assert replicas.backlog(2.0) == 0.0, "an old report says nothing"
 
 
-def test_what_is_asked_from_here_waits_until_it_is_answered() -> None:
+def test_a_call_counts_as_waiting_until_it_is_answered() -> None:
     """10 tokens of 0.3 s each."""
     seen: list[float] = []
 

@@ -23,7 +23,7 @@ def need_redis() -> str:
 
 
 def need_tls(folder: Path) -> Certificates:
-    """Of a server that knows TLS."""
+    """The certificates of a server with TLS."""
     need_redis()
     if not knows_tls():
         missing("the Redis that is installed was built without TLS")

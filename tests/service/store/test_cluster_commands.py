@@ -99,7 +99,7 @@ def raising(error: Exception) -> Callable[[Words], Any]:
 
 
 @given(keys=st.lists(st.binary(max_size=6), max_size=40))
-def test_each_server_is_asked_once_and_answers_are_in_order(keys: list[bytes]) -> None:
+def test_each_server_gets_one_call_and_answers_are_in_order(keys: list[bytes]) -> None:
     servers = Halves(Scripted(1, echo), Scripted(2, echo))
     commands = Commands(servers)  # type: ignore[arg-type]
     assert commands.send(get(*keys)) == keys
@@ -130,14 +130,14 @@ def test_what_has_moved_is_sent_on_together(make: Make) -> None:
     assert servers.told == [(slot, servers.high)] * 2
 
 
-def test_what_is_on_the_move_is_asked_for_with_asking(make: Make) -> None:
+def test_keys_on_the_move_are_read_with_asking(make: Make) -> None:
     commands, servers = make(lambda _: AskError(f"{key_slot(LOW)} s:2"), lambda words: "OK" if words == ("ASKING",) else words[-1])
     assert commands.send(get(LOW, LOW)) == [LOW, LOW]
     assert servers.high.trips == [[("ASKING",), ("GET", LOW), ("ASKING",), ("GET", LOW)]]
     assert servers.told == []  # the slot is not its own yet
 
 
-def test_servers_that_contradict_each_other_are_not_asked_for_ever(make: Make) -> None:
+def test_redirections_between_servers_that_contradict_each_other_end(make: Make) -> None:
     slot = key_slot(LOW)
     commands, servers = make(lambda _: MovedError(f"{slot} s:2"), lambda _: MovedError(f"{slot} s:1"))
     (answer,) = commands.send(get(LOW))
@@ -169,7 +169,7 @@ def test_what_cannot_be_confirmed_is_not(make: Make) -> None:
     assert "NOPERM of 1 replicas" in str(answer)
 
 
-def test_every_server_is_asked_what_has_no_key(make: Make) -> None:
+def test_a_command_without_a_key_goes_to_every_server(make: Make) -> None:
     commands, servers = make(echo, raising(ConnectionError("gone")))
     low, high = commands.ask_each([servers.low, servers.high], ("INFO", "memory"), ("DBSIZE",))  # type: ignore[list-item]
     assert low == ["memory", "DBSIZE"]

@@ -26,7 +26,7 @@ def servers(redis_cluster: RedisCluster) -> Iterator[ClusterMap]:
 
 
 @pytest.fixture
-def alone(tmp_path: Path) -> Iterator[RedisCluster]:
+def own_cluster(tmp_path: Path) -> Iterator[RedisCluster]:
     """A cluster of one server, not started."""
     need_redis()
     cluster = RedisCluster(tmp_path, masters=1, replicas=0, password="right")
@@ -113,26 +113,26 @@ def test_servers_that_have_left_are_forgotten(servers: ClusterMap) -> None:
     assert Address("127.0.0.1", 7777) not in servers._servers
 
 
-def test_the_cluster_may_be_down_at_the_start(alone: RedisCluster, caplog: pytest.LogCaptureFixture) -> None:
-    url = alone.url.replace("//", "//:right@")
+def test_the_cluster_may_be_down_at_the_start(own_cluster: RedisCluster, caplog: pytest.LogCaptureFixture) -> None:
+    url = own_cluster.url.replace("//", "//:right@")
     store = RedisClusterStore(url, replicas=0)
     assert "the store's cluster does not answer" in caplog.text
     with pytest.raises(StoreUnavailableError, match="no server of the cluster could be reached"):
         store.size()
-    alone.start(alone.ports[0])
-    alone.ask(alone.ports[0], "CLUSTER ADDSLOTSRANGE", 0, 16383)
+    own_cluster.start(own_cluster.ports[0])
+    own_cluster.ask(own_cluster.ports[0], "CLUSTER ADDSLOTSRANGE", 0, 16383)
     until(lambda: store.get_many("s", ["a"]) == [None])
     store.close()
 
 
 @pytest.mark.parametrize("login", ["", ":wrong@", "nobody:wrong@"])
-def test_a_wrong_password_is_one_line_without_it(alone: RedisCluster, login: str) -> None:
-    alone.start(alone.ports[0])
+def test_a_wrong_password_is_one_line_without_it(own_cluster: RedisCluster, login: str) -> None:
+    own_cluster.start(own_cluster.ports[0])
     with pytest.raises(StoreUnavailableError, match="Redis refuses the store's user and password") as raised:
-        ClusterMap(alone.url.replace("//", f"//{login}"))
+        ClusterMap(own_cluster.url.replace("//", f"//{login}"))
     assert "wrong" not in str(raised.value)
 
 
-def test_a_server_of_no_cluster_is_told(redis_server: RedisServer) -> None:
+def test_a_server_of_no_cluster_is_an_error(redis_server: RedisServer) -> None:
     with pytest.raises(StoreUnavailableError, match=r"is of no Redis Cluster .*: give redis:// for one server alone"):
         ClusterMap(redis_server.url.replace("redis://", "redis+cluster://"))

@@ -90,7 +90,7 @@ def test_vectors_that_are_not_the_blocks(hybrid: Pipeline, vectors: bytes) -> No
         decode(struct.pack("<BI", WITH_VECTORS, zlib.crc32(body)) + body)
 
 
-def test_two_writings_of_one_document_are_told_apart(pipeline: Pipeline) -> None:
+def test_two_writings_of_one_document_are_distinguished(pipeline: Pipeline) -> None:
     document = stored(pipeline, "river")
     assert len({encode(document)[:HEAD] for _ in range(50)}) == 50
 

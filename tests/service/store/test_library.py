@@ -88,7 +88,7 @@ def test_what_is_there_is_found_with_the_texts_that_are_needed(library: Library,
     assert [one and one.text for one in look_up(library, ["a"], texts=True).values()] == ["the river a"]
 
 
-def test_room_is_asked_for_before_documents_are_read_and_decoded(library: Library, store: Slow, pipeline: Pipeline) -> None:
+def test_room_is_reserved_before_documents_are_read_and_decoded(library: Library, store: Slow, pipeline: Pipeline) -> None:
     """A short text in a few bytes is counted as what it unpacks to, before it is unpacked."""
     text = "x" * 1_000_000  # a word of one token
     content = encode(StoredDocument("a", "", pack_text(text), pipeline.prepare_document(text), NEW))
@@ -123,7 +123,9 @@ class Partly(LmdbStore):
         return [AWAY if one in self.late else found for one, found in zip(ids, super().get_many(namespace, ids), strict=True)]
 
 
-def test_a_part_that_is_away_is_told_from_what_is_not_there(directory: Path, metrics: Metrics, pipeline: Pipeline) -> None:
+def test_documents_that_are_away_and_documents_that_do_not_exist_are_distinguished(
+    directory: Path, metrics: Metrics, pipeline: Pipeline
+) -> None:
     library = Library(Partly(directory, 16 << 20), NEW, 0, metrics)
     asyncio.run(library.put("default", [item(pipeline, one) for one in "abcd"]))
     found = look_up(library, ["a", "x", "b", "c", "d"])

@@ -62,7 +62,7 @@ def test_a_full_store_can_be_written_over_and_deleted_from_for_ever(store: LmdbS
     assert present(store, 0, 1000) == kept
 
 
-def test_a_document_that_is_too_large_is_told(directory: Path) -> None:
+def test_a_document_that_is_too_large_is_an_error(directory: Path) -> None:
     for evict in (False, True):
         store = LmdbStore(directory, CAPACITY, evict=evict)
         store.put_many("", items(0, 5))
@@ -121,7 +121,7 @@ def test_a_second_process_is_refused_and_a_smaller_cap_is_kept_to(directory: Pat
 
 @contextmanager
 def nobody() -> Iterator[None]:
-    """As a user that may write almost nowhere, where the tests run as root."""
+    """Runs as a user that may write almost nowhere, if the tests run as root."""
     root = os.geteuid() == 0
     if root:
         os.seteuid(NOBODY)
@@ -188,7 +188,7 @@ def test_a_file_that_was_cut_is_one_line_and_no_crash(directory: Path, kept: flo
     assert "documents that stood in the rest are damaged" in done.stderr
 
 
-def test_another_format_is_told(directory: Path) -> None:
+def test_another_format_is_an_error(directory: Path) -> None:
     store = LmdbStore(directory, CAPACITY)
     with store._environment.begin(write=True) as txn:
         txn.put(b"format", b"7", db=store._tables.about)

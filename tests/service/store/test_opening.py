@@ -12,7 +12,7 @@ from service.store.redis_store import RedisStore
 from tests.service.store.redis_server import RedisServer
 
 
-def test_none_is_asked_for_by_default() -> None:
+def test_by_default_there_is_no_store() -> None:
     assert open_store(Settings()) is None
 
 

@@ -38,18 +38,18 @@ def content(identity: str, version: int = 0) -> bytes:
     return f"{identity}:{version}".encode().ljust(HEAD, b".")
 
 
-def on(cluster: RedisCluster, space: str, port: int) -> list[str]:
-    """Ids of documents that a server has."""
+def ids_on(cluster: RedisCluster, space: str, port: int) -> list[str]:
+    """The ids of the documents on a server."""
     return [one for one in IDS if cluster.owner(key_of(PREFIX, space, one)) == port]
 
 
-def alone(cluster: RedisCluster, space: str, port: int) -> tuple[str, int]:
-    """A document that a server has, and its slot, in which nothing else is: of the shared keys one may fall into it."""
-    slots = ((one, key_slot(key_of(PREFIX, space, one))) for one in on(cluster, space, port))
+def only_document_of_a_slot(cluster: RedisCluster, space: str, port: int) -> tuple[str, int]:
+    """A document on a server and its slot, which holds nothing else (a shared key may fall into a slot)."""
+    slots = ((one, key_slot(key_of(PREFIX, space, one))) for one in ids_on(cluster, space, port))
     return next((one, slot) for one, slot in slots if cluster.ask(port, "CLUSTER COUNTKEYSINSLOT", slot) == 1)
 
 
-def some(cluster: RedisCluster) -> tuple[int, int]:
+def master_and_replica(cluster: RedisCluster) -> tuple[int, int]:
     """A master and its replica."""
     master, (replica, *_) = next(iter(cluster.masters().items()))
     return master, replica
@@ -68,8 +68,8 @@ def test_every_server_has_some_and_ids_in_braces_are_spread_as_any(store: RedisC
 def test_an_outage_takes_its_documents_and_no_other(
     store: RedisClusterStore, redis_cluster: RedisCluster, space: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    master, replica = some(redis_cluster)
-    lost = on(redis_cluster, space, master)
+    master, replica = master_and_replica(redis_cluster)
+    lost = ids_on(redis_cluster, space, master)
     redis_cluster.kill(replica)
     redis_cluster.kill(master)
     assert store.get_many(space, IDS) == [AWAY if one in lost else content(one) for one in IDS]
@@ -91,11 +91,11 @@ def test_an_outage_takes_its_documents_and_no_other(
 
 @pytest.mark.usefixtures("replaced")
 def test_a_server_that_hangs_is_waited_for_once(redis_cluster: RedisCluster, space: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And who takes its place is found by itself, without a request."""
+    """The store finds the server that takes its place by itself, without a request."""
     monkeypatch.setattr(redis_client, "ANSWER_SECONDS", 2.0)
     store = RedisClusterStore(redis_cluster.url)
-    master, _ = some(redis_cluster)
-    lost = on(redis_cluster, space, master)
+    master, _ = master_and_replica(redis_cluster)
+    lost = ids_on(redis_cluster, space, master)
     redis_cluster.pause(master)
     assert store.get_many(space, IDS) == [AWAY if one in lost else content(one) for one in IDS]
     server = next(one for one in store._map.masters() if one.address.port == master)
@@ -152,7 +152,7 @@ class Load:
             time.sleep(0.005)
 
     def _fits(self, identity: str, found: bytes | None, least: int) -> bool:
-        """Whether what is found was acknowledged, or was tried since."""
+        """Whether the content found was acknowledged, or tried since."""
         return found is not None and least <= int(found.rstrip(b".").split(b":")[1]) <= self.tried.get(identity, 0)
 
     def check(self) -> None:
@@ -170,7 +170,7 @@ def test_a_failover_under_load_loses_nothing_that_was_acknowledged(
     load = Load(store, space)
     with load.under_way():
         until(lambda: len(load.acknowledged) == len(IDS))
-        master, replica = some(redis_cluster)
+        master, replica = master_and_replica(redis_cluster)
         redis_cluster.kill(master)
         until(lambda: replica in redis_cluster.masters())
         until(lambda: AWAY not in store.get_many(space, IDS))
@@ -202,10 +202,10 @@ def _slots(store: RedisClusterStore, port: int) -> int:
     return sum(one is not None and one.address.port == port for one in store._map._owners)
 
 
-def test_a_slot_on_the_move_is_asked_for_in_both_places(store: RedisClusterStore, redis_cluster: RedisCluster, space: str) -> None:
+def test_a_slot_on_the_move_is_read_from_both_servers(store: RedisClusterStore, redis_cluster: RedisCluster, space: str) -> None:
     """A slot is held half way: what is there is the giver's, what is not there yet is the taker's, by ASK."""
     giver, taker, *_ = redis_cluster.masters()
-    old, slot = alone(redis_cluster, space, giver)
+    old, slot = only_document_of_a_slot(redis_cluster, space, giver)
     redis_cluster.ask(taker, "CLUSTER SETSLOT", slot, "IMPORTING", redis_cluster.identity(giver))
     redis_cluster.ask(giver, "CLUSTER SETSLOT", slot, "MIGRATING", redis_cluster.identity(taker))
     try:
@@ -224,8 +224,8 @@ def test_a_slot_on_the_move_is_asked_for_in_both_places(store: RedisClusterStore
 
 
 def test_what_replicas_have_not_is_not_acknowledged(store: RedisClusterStore, redis_cluster: RedisCluster, space: str) -> None:
-    master, replica = some(redis_cluster)
-    one = on(redis_cluster, space, master)[0]
+    master, replica = master_and_replica(redis_cluster)
+    one = ids_on(redis_cluster, space, master)[0]
     redis_cluster.kill(replica)
     with pytest.raises(StoreUnavailableError, match=r"0 of 1 replicas have .* \(KEYBLOCK_STORE_REPLICAS\)"):
         store.put_many(space, [Item(one, content(one, 1))])

@@ -29,7 +29,9 @@ def works(store: RedisStore) -> bool:
         return False
 
 
-def test_a_server_that_is_stopped_is_told_and_back_it_is_used_again(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_server_is_an_error_and_is_used_again_when_it_is_back(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(redis_store, "REST_SECONDS", PATIENCE)
     server.start()
     store = RedisStore(server.url)

@@ -56,7 +56,7 @@ def test_documents_go_through_tls(server: RedisServer) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"], ids=["by nobody it trusts", "of another name"])
-def test_a_server_with_a_certificate_that_does_not_fit_is_told_nothing(server: RedisServer, tmp_path: Path, host: str) -> None:
+def test_a_server_with_a_certificate_that_does_not_fit_is_sent_nothing(server: RedisServer, tmp_path: Path, host: str) -> None:
     url = server.url.replace("127.0.0.1", host)
     if host == "127.0.0.1":
         url = f"{url.partition('?')[0]}?ssl_ca_certs={certified(tmp_path).authority}"

@@ -13,7 +13,7 @@ class NVMLError(Exception):
 
 
 class Driver(SimpleNamespace):
-    """As NVML's bindings are called; two GPUs, the second of which does not tell."""
+    """Has the functions of NVML's bindings; there are two GPUs, and the second reports nothing."""
 
     NVMLError = NVMLError
 
@@ -32,7 +32,7 @@ class Driver(SimpleNamespace):
         return SimpleNamespace(gpu=37)
 
 
-def test_what_the_driver_tells_is_told_in_base_units() -> None:
+def test_the_drivers_figures_are_reported_in_base_units() -> None:
     metrics = Metrics()
     Gpus(metrics, Driver()).measure()
     wait_for(lambda: metrics.registry.get_sample_value("keyblock_gpu_utilization_ratio", {"gpu": "0"}) is not None)
@@ -41,7 +41,7 @@ def test_what_the_driver_tells_is_told_in_base_units() -> None:
     assert metrics.registry.get_sample_value(names[0], {"gpu": "1"}) is None
 
 
-def test_a_driver_that_does_not_answer_is_not_waited_for_and_not_asked_again() -> None:
+def test_a_driver_that_does_not_answer_is_neither_awaited_nor_called_again() -> None:
     asked, answers = [], threading.Event()
 
     class Lost(Driver):

@@ -77,7 +77,7 @@ def test_unsampled_requests_are_not_traced(settings: Settings, collector: Collec
     assert collector.spans == []
 
 
-def test_errors_are_told(settings: Settings, collector: Collector) -> None:
+def test_errors_are_recorded_in_spans(settings: Settings, collector: Collector) -> None:
     with serving(settings, collector.url) as client:
         assert ready(client).post("/rerank", content=b"{").status_code == 400
         app: Any = client.app

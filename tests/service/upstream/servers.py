@@ -21,13 +21,13 @@ def respond(writer: asyncio.StreamWriter, content: bytes, status: int = 200, hea
 
 
 async def scores(writer: asyncio.StreamWriter, asked: dict[str, Any]) -> None:
-    """As Jina does."""
+    """An answer like Jina's."""
     found = [{"index": n, "relevance_score": overlap(asked["query"], text)} for n, text in enumerate(asked["documents"])]
     respond(writer, json.dumps({"results": sorted(found, key=lambda one: -one["relevance_score"])}).encode())
 
 
 async def tei(writer: asyncio.StreamWriter, asked: dict[str, Any]) -> None:
-    """As text-embeddings-inference does, with logits; it knows no documents."""
+    """An answer like text-embeddings-inference's, with logits; it knows no documents."""
     if "texts" not in asked:
         respond(writer, b'{"error": "missing field `texts`"}', 422)
         return

@@ -79,7 +79,7 @@ def order(answer: dict[str, Any]) -> list[int]:
 
 
 def warned(answer: dict[str, Any]) -> str:
-    """What an answer says of the upstream."""
+    """The warning of an answer about the upstream."""
     assert answer["meta"]["degraded"]
     (warning,) = (one for one in answer["meta"]["warnings"] if one.startswith("upstream: "))
     return str(warning).removeprefix("upstream: ")
@@ -150,7 +150,7 @@ def test_batches_and_requests_at_once_are_bounded() -> None:
     assert not answer["meta"]["degraded"]
 
 
-def test_a_busy_upstream_is_asked_again() -> None:
+def test_a_request_to_a_busy_upstream_is_sent_again() -> None:
     with Server(BUSY, says("", 503), scores) as server, serving(server.url, upstream_kind="jina") as client:
         answer = rerank(client)
         assert counted(client, "keyblock_upstream_requests_total", outcome="retried") == 2
@@ -294,7 +294,7 @@ def test_batches_that_came_count_where_a_later_one_fails() -> None:
 
 
 def test_a_refused_batch_costs_its_own_scores_alone() -> None:
-    """As where one passage is too long for the upstream; after three of a request the others are spared."""
+    """As if one passage is too long for the upstream; after three such errors in a request, the other batches are not sent."""
     options = {"upstream_batch": 1, "upstream_concurrency": 1, "upstream_retries": 0}
     texts = [f"A river in Vienna, number {n}." for n in range(6)]
     refused = says('{"error": "too long"}', 422)
@@ -367,13 +367,13 @@ def test_a_word_without_end_is_not_sent_whole() -> None:
     assert not answer["meta"]["degraded"]
 
 
-def test_a_busy_one_is_not_asked_in_every_kind() -> None:
+def test_a_busy_upstream_is_not_tried_with_every_api() -> None:
     with Server(says("", 429, retry_after="3600")) as server, serving(server.url) as client:
         assert warned(rerank(client)).startswith("answers 429")
     assert len(server.asked) == 1
 
 
-def test_a_key_is_sent_as_it_is_meant_or_refused_and_never_shown() -> None:
+def test_a_key_is_sent_without_its_line_end_or_refused_and_never_shown() -> None:
     """With the line end of its file, HTTP refuses the header, and says so with the key in it."""
     with Server(scores) as server, serving(server.url, upstream_kind="jina", upstream_key="secret\n") as client:
         assert not rerank(client)["meta"]["degraded"]

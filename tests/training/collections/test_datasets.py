@@ -37,7 +37,7 @@ def test_what_is_known_without_a_download() -> None:
     assert datasets.count(train, "docpairs") is None
 
 
-def test_a_name_that_is_none() -> None:
+def test_an_unknown_name() -> None:
     with pytest.raises(CollectionError, match="ir_datasets has no 'disk45'; is it disks45"):
         datasets.load("disk45")
 

@@ -42,7 +42,7 @@ def test_empty_documents_and_queries_are_no_obstacle(tmp_path: Path) -> None:
     assert all(type(score) is float for scores in run.values() for score in scores.values())
 
 
-def test_documents_without_a_word_are_said(tmp_path: Path) -> None:
+def test_documents_without_a_word_are_an_error(tmp_path: Path) -> None:
     collection = hand(tmp_path, {"a": "", "b": "the ..."}, {"q": "river"})
     with pytest.raises(CollectionError, match="none of the 2 documents to retrieve from has a word"):
         bm25_run(collection, ["q"], ["a", "b"])

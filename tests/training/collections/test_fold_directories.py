@@ -42,7 +42,7 @@ def test_folds_are_not_written_over(toy: Collection, tmp_path: Path) -> None:
         write_folds(toy, folds, tmp_path)
 
 
-def test_a_query_without_text_is_said_before_anything_is_written(toy: Collection, tmp_path: Path) -> None:
+def test_a_query_without_text_is_an_error_before_anything_is_written(toy: Collection, tmp_path: Path) -> None:
     with pytest.raises(CollectionError, match="names query 'sea'"):
         write_folds(toy, [["river?"], ["stone?"], ["sea"]], tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -75,7 +75,7 @@ def test_folds_of_others(tmp_path: Path) -> None:
         ("[[1, 2], [3], [2]]", "query 2 stands twice"),
     ],
 )
-def test_folds_that_are_none(tmp_path: Path, content: str, said: str) -> None:
+def test_invalid_folds(tmp_path: Path, content: str, said: str) -> None:
     (tmp_path / "folds.json").write_text(content, encoding="utf-8")
     with pytest.raises(FileError, match=said):
         read_folds([tmp_path / "folds.json"])

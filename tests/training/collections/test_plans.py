@@ -20,7 +20,7 @@ def test_a_plan_says_what_is_read_and_what_is_to_be_brought(describe: Callable[.
     assert describe().parts.plan(["train"]).missing == [str(files / "run.trec"), str(files / "documents.sgml.gz")]
 
 
-def test_what_a_data_set_lacks_is_said_by_its_plan(data_set: str, describe: Callable[..., Collection]) -> None:
+def test_a_plan_says_what_its_data_set_lacks(data_set: str, describe: Callable[..., Collection]) -> None:
     collection = Collection(Path(f"ir_datasets:{data_set}"))
     assert collection.parts.plan(["train"]).reads[-1].endswith("candidates: the best 100 of its scoreddocs (?)")
     with pytest.raises(CollectionError, match=f"{data_set}/dev has no scoreddocs; name a TREC run"):

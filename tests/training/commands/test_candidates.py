@@ -20,7 +20,7 @@ def test_candidates_for_every_query(toy_path: Path, toy: Collection, tmp_path: P
     assert len(run["river!"]) == 3
 
 
-def test_what_was_written_is_told(toy_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_reports_what_it_wrote(toy_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = strings("--collection", toy_path, "--split", "dev", "--out", tmp_path / "dev.trec")
     assert candidates_main(asked) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'dev.trec'}: 32 candidates of 8 queries\n"

@@ -15,7 +15,7 @@ from training.evaluation.measures import MEASURE_SETS
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "many", "1.5"])
-def test_numbers_that_are_none(toy_run: Path, toy_path: Path, capsys: pytest.CaptureFixture[str], number: str) -> None:
+def test_invalid_numbers(toy_run: Path, toy_path: Path, capsys: pytest.CaptureFixture[str], number: str) -> None:
     with pytest.raises(SystemExit) as caught:
         evaluate_main(strings("--run", toy_run, "--collection", toy_path, f"--depth={number}"))
     assert caught.value.code == 2

@@ -74,7 +74,7 @@ def test_the_papers_settings() -> None:
     assert parade.packing.budget == 256
 
 
-def test_what_is_said_of_a_run(make_recipe: Callable[..., Recipe], toy: Collection, tiny_backbone: Path) -> None:
+def test_a_dry_run_describes_the_run(make_recipe: Callable[..., Recipe], toy: Collection, tiny_backbone: Path) -> None:
     """Ten queries of the toy: 80 and 96 tokens alike are 88 tokens a sequence."""
     packing = {"query_tokens": 8, "budget": 80, "budget_range": [32, 96]}
     recipe = make_recipe(queries_per_step=10, pipeline={"selector": {"name": "learned"}, "packing": packing})
@@ -121,7 +121,7 @@ def test_a_teacher_is_to_be_brought_and_reads_what_its_student_reads(make_recipe
     assert lines[-2] == "to bring before it can start: no/run (distillation.teacher: a run of keyblock-train)"
 
 
-def test_the_model_that_comes_along_is_there_wherever_it_is_asked_for(
+def test_the_packaged_model_is_found_from_any_directory(
     make_recipe: Callable[..., Recipe], toy: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -164,7 +164,7 @@ def test_a_pretrained_aggregator_may_have_another_width(make_recipe: Callable[..
     assert dry_run(make_recipe(pipeline=STATES, states=module), [toy])[-1] == "everything resolves"
 
 
-def test_gold_passages_are_asked_for(make_recipe: Callable[..., Recipe], toy_copy: Path) -> None:
+def test_gold_passages_are_required(make_recipe: Callable[..., Recipe], toy_copy: Path) -> None:
     recipe = make_recipe(examples="gold")
     assert dry_run(recipe, [Collection(toy_copy)])[-1] == "everything resolves"
     (toy_copy / "spans.jsonl.gz").unlink()
@@ -223,7 +223,7 @@ def test_the_command_refuses_in_one_line(recipe_file: Path, toy_path: Path, caps
         ("spans.jsonl.gz", '{"qid": "river?"}\n', "spans.jsonl.gz: line 13 has no 'docid'"),
     ],
 )
-def test_what_is_damaged_is_read_and_said(
+def test_damaged_files_are_read_and_reported(
     make_recipe: Callable[..., Recipe], toy_copy: Path, part: str, line: str, said: str
 ) -> None:
     with open_text(toy_copy / part, "a") as out:
@@ -247,7 +247,9 @@ def test_a_collection_without_runs_resolves(make_recipe: Callable[..., Recipe], 
     assert "toy, split dev: 8 queries, candidates from all documents by BM25 (it has no run.dev.bm25.trec)" in said
 
 
-def test_a_backbone_that_cannot_be_exported_is_said(make_recipe: Callable[..., Recipe], toy: Collection, tmp_path: Path) -> None:
+def test_a_backbone_that_cannot_be_exported_is_reported(
+    make_recipe: Callable[..., Recipe], toy: Collection, tmp_path: Path
+) -> None:
     RobertaConfig(hidden_size=32, max_position_embeddings=130).save_pretrained(tmp_path)
     said = dry_run(make_recipe(backbone=str(tmp_path)), [toy])
     assert "keyblock-export writes no bundle of a roberta, only of bert: train and measure it" in said

@@ -36,7 +36,7 @@ def test_each_fusion_is_a_row_with_what_dev_taught(
     assert all(list(scores) == list(first[query]) for query, scores in read_run(tmp_path / "linear-1.0" / "run.trec.gz").items())
 
 
-def test_on_dev_it_is_said_that_the_measured_queries_teach(common: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_on_dev_a_warning_says_that_the_measured_queries_teach(common: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert evaluate_main([*common, "--fuse", "mapfuse"]) == 0
     assert "fusions learned on: dev, the queries measured here: mapfuse" in capsys.readouterr().out
 

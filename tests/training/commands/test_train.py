@@ -37,7 +37,7 @@ def test_recipes_that_cannot_be_trained(
     assert said in refused(train_main, recipe_file, "--collection", toy_path, "--set", override, "--out", tmp_path / "run")
 
 
-def test_recipes_that_are_none(refused: Callable[..., str], toy_path: Path, tmp_path: Path) -> None:
+def test_invalid_recipes(refused: Callable[..., str], toy_path: Path, tmp_path: Path) -> None:
     for content, said in (("a: [", "cannot be read as YAML"), ("- a", "not list"), ("loss: hinge", "name: Field required")):
         (tmp_path / "r.yaml").write_text(content, encoding="utf-8")
         assert said in refused(train_main, tmp_path / "r.yaml", "--collection", toy_path, "--out", tmp_path / "run")

@@ -63,7 +63,7 @@ def test_what_is_written_loads_and_the_bundle_stays(passages_bundle: Bundle, tmp
 
 
 def test_a_bundle_of_an_older_format_gets_the_new_ones_number(toy_bundle: Bundle, tmp_path: Path) -> None:
-    """What is written has keys that the old format lacks: software of its time must say so, not call the bundle damaged."""
+    """The written bundle has keys that the old format lacks: old software must say so, not call the bundle damaged."""
     older = toy_bundle.manifest.model_copy(update={"format_version": 3})
     files = {name: toy_bundle.path / name for name in toy_bundle.manifest.files}
     system = CalibratedBundle(write_bundle(tmp_path / "older", older, files).path, tmp_path / "out")

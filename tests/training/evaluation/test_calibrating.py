@@ -59,7 +59,7 @@ def test_a_bundle_is_calibrated_into_a_copy(
     assert "is not empty" in capsys.readouterr().err
 
 
-def test_a_fusion_with_the_first_stage_is_learned_where_it_is_asked_for(
+def test_a_fusion_with_the_first_stage_is_learned_if_requested(
     toy_bundle: Bundle, toy_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The toy's BM25 ranks the answer last, so all weight is the model's."""

@@ -139,7 +139,7 @@ def test_baselines(toy: Collection) -> None:
     assert baselines(toy, ["sea?", *queries], toy.run("dev"), [P @ 1])["shuffled"]["P@1"]["sea?"] == 0.0
 
 
-def test_other_measures_are_asked_for(toy: Collection) -> None:
+def test_other_measures_may_be_requested(toy: Collection) -> None:
     found = evaluate(Reversing(), toy, QUERIES[:1], toy.run("dev"), progress=False, measures=[P @ 1, RR @ 10])
     assert found.values == {"P@1": {"teacher?": 1.0}, "RR@10": {"teacher?": 1.0}}
 

@@ -33,7 +33,7 @@ def test_a_query_missing_from_the_run_counts_as_zero_and_in_the_mean() -> None:
     assert per_query(QRELS, {}, ["q1"]) == per_query(QRELS, {"q1": {}}, ["q1"]) == {"RR@10": {"q1": 0.0}, "nDCG@10": {"q1": 0.0}}
 
 
-def test_queries_not_asked_for_are_left_out() -> None:
+def test_queries_that_are_not_requested_are_left_out() -> None:
     assert per_query(QRELS, run(q1="a", q2="d"), ["q2"])["RR@10"] == {"q2": 1.0}
 
 

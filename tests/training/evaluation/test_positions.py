@@ -34,7 +34,7 @@ def test_the_paper_s_example() -> None:
 
 @given(st.integers(15, 500))
 def test_first_and_last_block_stand_at_the_ends_of_any_document_of_fifteen(blocks: int) -> None:
-    """And no position is missing: the paper's reason to leave shorter ones out."""
+    """No position is missing, which is the paper's reason to leave shorter documents out."""
     positions = [position(number, blocks) for number in range(1, blocks + 1)]
     assert (positions[0], positions[-1]) == (1, 10)
     assert set(positions) == set(range(1, 11))

@@ -327,7 +327,7 @@ def test_a_service_that_fails_or_is_not_there(answering: Callable[[int, str], ht
         HttpRanker("x", toy, nobody).rerank("river?", ["river-0"])
 
 
-def test_what_else_is_asked_of_a_service(toy: Collection) -> None:
+def test_a_service_gets_further_options(toy: Collection) -> None:
     asked: list[dict[str, Any]] = []
 
     def handle(request: httpx.Request) -> httpx.Response:

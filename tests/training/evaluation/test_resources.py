@@ -73,7 +73,7 @@ def test_an_error_inside_passes_and_ends_the_samples(monkeypatch: pytest.MonkeyP
     assert "peak-memory" not in [thread.name for thread in threading.enumerate()]
 
 
-def test_unknown_where_the_system_does_not_say(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_memory_is_unknown_if_the_system_does_not_report_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(resources, "STATUS", tmp_path / "nowhere")
     with peak_memory() as memory:
         pass

@@ -25,7 +25,7 @@ def test_a_directory_of_runs_stands_for_these(tmp_path: Path) -> None:
     assert seed_runs(tmp_path) == sorted(runs)
 
 
-def test_what_holds_no_run_is_left_to_whoever_reads_it(tmp_path: Path) -> None:
+def test_a_path_without_a_run_is_left_to_its_reader(tmp_path: Path) -> None:
     assert seed_runs(tmp_path) == [tmp_path]
     assert seed_runs(tmp_path / "nowhere") == [tmp_path / "nowhere"]
 

@@ -29,7 +29,7 @@ def ids_of(row: Row) -> list[list[list[int]]]:
     return [[packed.ids.tolist() for packed in document] for document in row]
 
 
-def alone(pipeline: Pipeline, query: PreparedQuery, document: PreparedDocument, block: int) -> list[int]:
+def ids_of_single_block(pipeline: Pipeline, query: PreparedQuery, document: PreparedDocument, block: int) -> list[int]:
     """The ids of the query with one block; of a document without that block, the query alone."""
     order = np.asarray([block] if block < document.n_blocks else [], dtype=np.intp)
     return pack(query, document, order, pipeline.tokenizer.template, BUDGET).ids.tolist()
@@ -40,7 +40,7 @@ def never(sequences: Sequence[Packed]) -> NDArray[np.float32]:
 
 
 def taste(ids: list[int]) -> float:
-    """A model's logit of these tokens: no two sequences here have the same."""
+    """A model's logit of these tokens; no two sequences in these tests have the same logit."""
     return zlib.crc32(np.asarray(ids, dtype=np.int32).tobytes()) % 100_003 / 1000 - 50
 
 
@@ -49,7 +49,7 @@ def by_taste(sequences: Sequence[Packed]) -> NDArray[np.float32]:
 
 
 @pytest.fixture
-def asked(toy: Collection, toy_pipeline: Pipeline) -> tuple[PreparedQuery, list[Pair]]:
+def query_and_pairs(toy: Collection, toy_pipeline: Pipeline) -> tuple[PreparedQuery, list[Pair]]:
     """A query with three documents of the toy, the relevant one first, and one without a token."""
     preparation = Preparation(toy, toy_pipeline)
     pairs = [preparation.pair("river?", name) for name in NAMES]
@@ -57,7 +57,7 @@ def asked(toy: Collection, toy_pipeline: Pipeline) -> tuple[PreparedQuery, list[
 
 
 def document_of(*bounds: int) -> PreparedDocument:
-    """Blocks between these offsets; nothing else is asked of it here."""
+    """A document with blocks between these offsets; the tests need nothing else of it."""
     places = np.asarray(list(pairwise(bounds)), dtype=np.int32).reshape(-1, 2)
     return PreparedDocument(NOTHING, places, places[:, 0], places[:, 1], np.zeros(0, np.int64), NOTHING, NOTHING)
 
@@ -74,32 +74,36 @@ def test_overlaps_equal_a_slow_count(bounds: list[int], passages: list[tuple[int
     assert overlaps.tolist() == slow
 
 
-def test_gold_is_the_block_with_the_largest_overlap(asked: tuple[PreparedQuery, list[Pair]], toy_pipeline: Pipeline) -> None:
+def test_gold_is_the_block_with_the_largest_overlap(
+    query_and_pairs: tuple[PreparedQuery, list[Pair]], toy_pipeline: Pipeline
+) -> None:
     """Hand-worked: a passage over the last 3 characters of block 0 and the first 5 of block 1 is block 1's."""
-    query, (river, *_) = asked
+    query, (river, *_) = query_and_pairs
     edge = int(river.document.ends[0])
     passage = Span("river-3", edge - 3, int(river.document.starts[1]) + 5)
     for gold, block in ((passage, 1), (passage._replace(start=edge - 30), 0)):
         prepared = Gold(toy_pipeline).prepare(query, [Pair(river.document, [gold])], BUDGET, np.random.default_rng(0))
         (row,) = Gold(toy_pipeline).rows(prepared, never)
-        assert ids_of(row) == [[alone(toy_pipeline, query, river.document, block)]]
+        assert ids_of(row) == [[ids_of_single_block(toy_pipeline, query, river.document, block)]]
 
 
-def test_gold_of_the_toy_holds_the_answer(asked: tuple[PreparedQuery, list[Pair]], toy_pipeline: Pipeline) -> None:
-    query, pairs = asked
+def test_gold_of_the_toy_holds_the_answer(query_and_pairs: tuple[PreparedQuery, list[Pair]], toy_pipeline: Pipeline) -> None:
+    query, pairs = query_and_pairs
     (row,) = Gold(toy_pipeline).rows(Gold(toy_pipeline).prepare(query, pairs, BUDGET, np.random.default_rng(0)), never)
     answer = toy_pipeline.tokenizer.ids("answer")[0]
     assert [answer in packed.ids for (packed,) in row] == [True, False, False, False]
-    assert ids_of(row)[3] == [alone(toy_pipeline, query, pairs[3].document, 0)]
+    assert ids_of(row)[3] == [ids_of_single_block(toy_pipeline, query, pairs[3].document, 0)]
 
 
-def test_without_a_gold_passage_any_block_is_drawn(asked: tuple[PreparedQuery, list[Pair]], toy_pipeline: Pipeline) -> None:
-    query, (_, river, *_) = asked
+def test_without_a_gold_passage_any_block_is_drawn(
+    query_and_pairs: tuple[PreparedQuery, list[Pair]], toy_pipeline: Pipeline
+) -> None:
+    query, (_, river, *_) = query_and_pairs
     rng, blocks = np.random.default_rng(0), river.document.n_blocks
     rows = [Gold(toy_pipeline).prepare(query, [river], BUDGET, rng) for _ in range(60)]
     drawn = Counter(tuple(ids_of(row)[0][0]) for (row,) in rows if isinstance(row, list))
     assert blocks >= 2
-    assert set(drawn) == {tuple(alone(toy_pipeline, query, river.document, block)) for block in range(blocks)}
+    assert set(drawn) == {tuple(ids_of_single_block(toy_pipeline, query, river.document, block)) for block in range(blocks)}
     assert min(drawn.values()) > 60 / blocks / 3
 
 
@@ -115,28 +119,30 @@ def sentence_by_sentence(change_pipeline: Callable[..., Pipeline], keep: int = 0
 
 @pytest.mark.parametrize(("keep", "counts"), [(0, [5, 3, 7, 0]), (4, [4, 3, 4, 0])])
 def test_segments_are_compared_place_by_place(
-    asked: tuple[PreparedQuery, list[Pair]], change_pipeline: Callable[..., Pipeline], keep: int, counts: list[int]
+    query_and_pairs: tuple[PreparedQuery, list[Pair]], change_pipeline: Callable[..., Pipeline], keep: int, counts: list[int]
 ) -> None:
     """Row j holds the documents' j-th blocks, and the last one again of a document that has no more."""
-    pipeline, (query, _) = sentence_by_sentence(change_pipeline, keep), asked
+    pipeline, (query, _) = sentence_by_sentence(change_pipeline, keep), query_and_pairs
     documents = [pipeline.prepare_document(numbered(n)) for n in (5, 3, 7, 0)]
     examples = Segments(pipeline)
     rows = examples.rows(examples.prepare(query, [Pair(d) for d in documents], BUDGET, np.random.default_rng(0)), never)
     assert len(rows) == max(counts)
     for j, row in enumerate(rows):
         last = [max(n, 1) - 1 for n in counts]
-        assert ids_of(row) == [[alone(pipeline, query, d, min(j, n))] for d, n in zip(documents, last, strict=True)]
+        assert ids_of(row) == [[ids_of_single_block(pipeline, query, d, min(j, n))] for d, n in zip(documents, last, strict=True)]
 
 
-def test_some_of_the_segments_are_drawn(asked: tuple[PreparedQuery, list[Pair]], change_pipeline: Callable[..., Pipeline]) -> None:
+def test_some_of_the_segments_are_drawn(
+    query_and_pairs: tuple[PreparedQuery, list[Pair]], change_pipeline: Callable[..., Pipeline]
+) -> None:
     """The same ones for the same step, others for another; over many steps each as often as another."""
-    pipeline, (query, _) = sentence_by_sentence(change_pipeline), asked
+    pipeline, (query, _) = sentence_by_sentence(change_pipeline), query_and_pairs
     document = pipeline.prepare_document(numbered(7))
     examples, rng = Segments(pipeline, drawn=2), np.random.default_rng(0)
     waiting = [examples.prepare(query, [Pair(document)], BUDGET, rng) for _ in range(140)]
     drawn = [[ids_of(row) for row in examples.rows(of, never)] for of in waiting]
     assert drawn[0] == [ids_of(row) for row in examples.rows(waiting[0], never)]
-    places = [str([[alone(pipeline, query, document, block)]]) for block in range(7)]
+    places = [str([[ids_of_single_block(pipeline, query, document, block)]]) for block in range(7)]
     found = Counter(places.index(str(row)) for rows in drawn for row in rows)
     assert set(found) == set(range(7))
     assert min(found.values()) > 20, "40 of 280 are each one's share"
@@ -149,35 +155,37 @@ def test_some_of_the_segments_are_drawn(asked: tuple[PreparedQuery, list[Pair]],
     ids=["joint", "max", "states", "first"],
 )
 def test_what_needs_no_model_is_selected_at_once(
-    asked: tuple[PreparedQuery, list[Pair]], change_pipeline: Callable[..., Pipeline], parts: dict[str, Any]
+    query_and_pairs: tuple[PreparedQuery, list[Pair]], change_pipeline: Callable[..., Pipeline], parts: dict[str, Any]
 ) -> None:
-    pipeline, (query, pairs) = change_pipeline(**parts), asked
+    pipeline, (query, pairs) = change_pipeline(**parts), query_and_pairs
     prepared = Selected(pipeline).prepare(query, pairs, BUDGET, np.random.default_rng(0))
     assert isinstance(prepared, list)
     (row,) = Selected(pipeline).rows(prepared, never)
     expected = [[p.ids.tolist() for p in pipeline.select(query, pair.document, BUDGET).sequences] for pair in pairs]
     assert ids_of(row)[:3] == expected[:3]
-    assert ids_of(row)[3] == [alone(pipeline, query, pairs[3].document, 0)], "the query alone, where there is nothing"
+    assert ids_of(row)[3] == [ids_of_single_block(pipeline, query, pairs[3].document, 0)], "the query alone, where there is nothing"
 
 
 @pytest.mark.parametrize("keep", [0, 2])
 def test_what_the_model_selects_waits_for_it(
-    asked: tuple[PreparedQuery, list[Pair]], change_pipeline: Callable[..., Pipeline], keep: int
+    query_and_pairs: tuple[PreparedQuery, list[Pair]], change_pipeline: Callable[..., Pipeline], keep: int
 ) -> None:
     """One passage a document: of the shortlist the one that the model scores best."""
     pipeline = change_pipeline(
         selector={"name": "learned", "keep": keep, "by": {"name": "last"}}, aggregator={"name": "max", "passages": 1}
     )
-    query, pairs = asked
+    query, pairs = query_and_pairs
     prepared = Selected(pipeline).prepare(query, pairs, BUDGET, np.random.default_rng(0))
     (row,) = Selected(pipeline).rows(prepared, by_taste)
     for pair, document in zip(pairs, ids_of(row), strict=True):
         blocks = range(pair.document.n_blocks)[-keep:] if keep else range(pair.document.n_blocks)
-        ways = [alone(pipeline, query, pair.document, block) for block in blocks] or [alone(pipeline, query, pair.document, 0)]
+        ways = [ids_of_single_block(pipeline, query, pair.document, block) for block in blocks] or [
+            ids_of_single_block(pipeline, query, pair.document, 0)
+        ]
         assert document == [max(ways, key=taste)]
 
 
-def test_costs_are_told_before_the_model_chooses(change_pipeline: Callable[..., Pipeline]) -> None:
+def test_costs_are_known_before_the_model_chooses(change_pipeline: Callable[..., Pipeline]) -> None:
     joint, five = change_pipeline(), change_pipeline(aggregator={"name": "mean", "passages": 5})
     learned = change_pipeline(selector={"name": "learned", "keep": 7})
     assert {name: of(joint).sequences for name, of in EXAMPLES.items()} == {"selected": 1, "gold": 1, "segments": 16}

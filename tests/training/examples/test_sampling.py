@@ -179,7 +179,7 @@ def test_lists_that_nothing_can_be_drawn_from(preparation: Preparation, run: Run
         Source.build(preparation, "train", run, depth=100)
 
 
-def test_a_query_without_a_text_is_said_at_once(toy_copy: Path, toy_pipeline: Pipeline) -> None:
+def test_a_query_without_a_text_is_an_error_at_once(toy_copy: Path, toy_pipeline: Pipeline) -> None:
     queries = (toy_copy / "queries.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
     (toy_copy / "queries.jsonl").write_text("".join(q for q in queries if "river?" not in q), encoding="utf-8")
     collection = Collection(toy_copy)
@@ -242,7 +242,7 @@ def test_shape_and_budget_of_a_step(source: Source, make_recipe: Callable[..., R
         assert max(len(packed.ids) for packed in sequences_of(batch)) <= batch.budget
 
 
-def test_queries_of_a_step_may_be_said_outright(source: Source, make_recipe: Callable[..., Recipe]) -> None:
+def test_queries_of_a_step_may_be_given_directly(source: Source, make_recipe: Callable[..., Recipe]) -> None:
     recipe = make_recipe(tokens_per_step=64, queries_per_step=5, budgets={48: 1.0, 96: 1.0})
     assert {len(draw(source, recipe, step).groups) for step in range(6)} == {5}
 

@@ -143,7 +143,7 @@ def test_a_collection_without_a_dev_run(toy_copy: Path, toy_pipeline: Pipeline, 
 @pytest.mark.parametrize(
     ("line", "said"), [("sea? Q0 teacher-0 1 1 x", "query 'sea\\?'"), ("teacher? Q0 sea-0 1 1 x", "document 'sea-0'")]
 )
-def test_what_the_collection_lacks_is_said_before_training(
+def test_files_that_the_collection_lacks_are_reported_before_training(
     toy_copy: Path, toy_pipeline: Pipeline, make_recipe: Callable[..., Recipe], line: str, said: str
 ) -> None:
     (toy_copy / "run.dev.bm25.trec.gz").write_bytes(gzip.compress(f"{line}\n".encode()))

@@ -95,7 +95,7 @@ def test_what_is_logged(toy_run: Path) -> None:
     assert all(r["pairs_per_second"] > 0 and r["tokens_per_second"] > 0 and r["peak_memory_mb"] > 50 for r in lines if "dev" in r)
 
 
-def test_what_is_said_at_the_end(trainer: Make, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_last_log_line(trainer: Make, capsys: pytest.CaptureFixture[str]) -> None:
     done = trainer()
     done.train()
     said = capsys.readouterr().err

@@ -174,7 +174,7 @@ def test_a_resumed_run_no_longer_needs_what_it_started_from(
     assert len(losses(tmp_path / "run")) == 2
 
 
-def test_a_start_that_is_none(toy: Collection, backbone: Path, tmp_path: Path, make_recipe: Make, toy_run: Path) -> None:
+def test_an_invalid_start(toy: Collection, backbone: Path, tmp_path: Path, make_recipe: Make, toy_run: Path) -> None:
     with pytest.raises(ValueError, match=r"nowhere: has no tokenizer\.json, so it is neither a run"):
         train(make_recipe(init=str(tmp_path / "nowhere")), [toy], tmp_path / "run")
     with pytest.raises(ValueError, match="checkpoint: cannot be read as an encoder"):
@@ -285,7 +285,7 @@ def test_a_model_of_another_tokenizer_is_refused(
         train(make_recipe(pipeline=pipeline, **SMALL, **{key: named}), [toy], tmp_path / "run")
 
 
-def test_tensorboard_is_written_when_asked_for(toy_path: Path, recipe_file: Path, tmp_path: Path) -> None:
+def test_tensorboard_is_written_when_requested(toy_path: Path, recipe_file: Path, tmp_path: Path) -> None:
     command = f"{recipe_file} --collection {toy_path} --set steps=2 --set evaluate_every=1 --tensorboard --out {tmp_path}/run"
     assert train_main(command.split()) == 0
     events = EventAccumulator(str(tmp_path / "run" / "tensorboard"))

@@ -129,7 +129,7 @@ def test_it_is_read_back_as_it_was_saved(tmp_path: Path, tiny_backbone: Path) ->
         another.start_from(tmp_path)
 
 
-def test_what_it_cannot_do_is_said(tiny_backbone: Path) -> None:
+def test_unsupported_settings_are_errors(tiny_backbone: Path) -> None:
     with pytest.raises(ValueError, match="no use for a learned aggregator"):
         new_ranker({"name": "ck"}, str(tiny_backbone), aggregator={"name": "max"})
     with pytest.raises(ValueError, match="take a backbone whose tokenizer has BERT's"):

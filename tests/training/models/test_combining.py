@@ -37,6 +37,6 @@ def test_a_score_is_that_of_an_only_passage(model: Sum) -> None:
     assert model.combines
 
 
-def test_types_are_told_apart_whatever_the_backbone_does(model: Sum) -> None:
+def test_types_are_distinguished_with_any_backbone(model: Sum) -> None:
     _, types, _ = model.inputs([packed([5], [6, 7])], 0, document_type=0)
     assert types.tolist() == [[0, 0, 0, 1, 1, 1]]

@@ -102,7 +102,7 @@ def test_an_encoder_of_relative_positions_only() -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_dropout_is_off_unless_asked_for(backbones: dict[str, Path], family: str) -> None:
+def test_dropout_is_off_unless_requested(backbones: dict[str, Path], family: str) -> None:
     quiet = CrossEncoder.from_backbone(str(backbones[family])).train()
     torch.testing.assert_close(quiet(*batch(20)), quiet(*batch(20)), rtol=0, atol=0)
     noisy = CrossEncoder.from_backbone(str(backbones[family]), dropout=0.3).train()

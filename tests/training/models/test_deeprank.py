@@ -97,7 +97,7 @@ def test_passages_are_one_text(tiny_backbone: Path) -> None:
     assert abs(turned - logit) > 1e-6
 
 
-def test_a_logit_is_the_weighed_sum_of_what_the_querys_tokens_say(tiny_backbone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_logit_is_the_weighted_sum_over_the_querys_tokens(tiny_backbone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first two tokens say 3 and 5 and weigh 2 and 10, the third has no context: 56."""
     model = a_model(tiny_backbone, memory=1)
     monkeypatch.setattr(model, "last_state", lambda *_: torch.tensor([[[3.0], [5.0], [0.0]]]))

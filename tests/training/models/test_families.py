@@ -53,7 +53,7 @@ def test_another_family_is_trained_measured_and_read_back(
     assert len(set(ranked.scores.values())) == 5
 
 
-def test_a_state_of_the_second_family_is_what_its_vectors_say(bag: str, tiny_backbone: Path) -> None:
+def test_a_state_of_the_second_family_is_made_of_its_vectors(bag: str, tiny_backbone: Path) -> None:
     model = new_ranker({"name": bag, "width": 2}, str(tiny_backbone))
     with torch.no_grad():
         model.get_parameter("vectors.weight")[:4] = torch.tensor([[0.0, 0.0], [1.0, 2.0], [3.0, 5.0], [7.0, 11.0]])

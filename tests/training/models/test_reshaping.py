@@ -170,7 +170,7 @@ def test_a_cut_encoder_is_saved_and_loaded(kind: str, tmp_path: Path) -> None:
         ("albert", {"layers": 2}, "reshape.layers: a albert keeps no list of its 3 layers"),
     ],
 )
-def test_what_cannot_be_had_is_said(kind: str, shape: dict[str, Any], said: str) -> None:
+def test_impossible_shapes_are_errors(kind: str, shape: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         reshape(encoder(kind), EncoderShape(**shape))
 

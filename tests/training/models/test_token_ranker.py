@@ -135,14 +135,14 @@ def test_it_learns_that_the_document_with_the_querys_word_comes_first(tiny_backb
     optimizer = torch.optim.Adam([parameter for parameter in model.parameters() if parameter.requires_grad], lr=0.01)
     for _ in range(steps):
         optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(*asked(model, draw, range(5, 500))).backward()
+        torch.nn.functional.cross_entropy(*logits_and_right(model, draw, range(5, 500))).backward()
         optimizer.step()
     with torch.no_grad():
-        logits, right = asked(model, draw, range(500, 600))
+        logits, right = logits_and_right(model, draw, range(500, 600))
     assert (logits.argmax(1) == right).sum() >= 14
 
 
-def asked(model: TokenRanker, draw: random.Random, words: range, queries: int = 16) -> tuple[torch.Tensor, torch.Tensor]:
+def logits_and_right(model: TokenRanker, draw: random.Random, words: range, queries: int = 16) -> tuple[torch.Tensor, torch.Tensor]:
     """Logits (queries, 4) of documents, and which of the four is right."""
     sequences, right = [], []
     for _ in range(queries):

@@ -58,7 +58,7 @@ def test_a_gzip_that_ends_too_early_or_has_countless_members() -> None:
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_what_unpacks_to_little_is_told_from_what_does_not(encoding: str) -> None:
+def test_a_body_that_unpacks_to_little_is_recognised(encoding: str) -> None:
     assert unpack_small(packed(b"x" * LIMIT, encoding), encoding, LIMIT) == b"x" * LIMIT
     assert unpack_small(packed(b"x" * (LIMIT + 1), encoding), encoding, LIMIT) is None
     assert unpack_small(packed(b"x" * 50_000_000, encoding), encoding, LIMIT) is None

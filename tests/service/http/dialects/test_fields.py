@@ -19,7 +19,7 @@ SONG = {"id": 7, "title": "River", "text": "I wish", "author": "Joni", "year": 1
         (["publisher", "year"], ("I wish", "River")),
     ],
 )
-def test_the_text_is_what_the_fields_say(fields: list[str], read: tuple[str, str | None]) -> None:
+def test_the_text_is_made_of_the_fields(fields: list[str], read: tuple[str, str | None]) -> None:
     (found,) = with_text_of([SONG], fields)
     assert (found["text"], found["title"]) == read
     assert (found["id"], found["year"]) == (7, 1971)

@@ -80,7 +80,7 @@ def test_raw_scores_are_the_logits_of_the_same_order(client: TestClient) -> None
     )
 
 
-def test_blocks_are_named_when_asked_for(client: TestClient) -> None:
+def test_blocks_are_named_when_requested(client: TestClient) -> None:
     text = "Nothing here. " * 40 + "The river flooded the bridge. " + "More of nothing. " * 40
     (result,) = ask(client, documents=[text], return_blocks=True)["results"]
     blocks = result["blocks"]
@@ -164,7 +164,7 @@ def test_spans_are_sentences_of_the_document_best_first(client: TestClient) -> N
     assert ANSWER_IN[span["start"] : span["end"]] == "In 1850 the river flooded the stone bridge."
 
 
-def test_spans_that_are_not_asked_for_or_reach_nothing_are_left_out(client: TestClient) -> None:
+def test_spans_that_are_not_requested_or_score_too_low_are_left_out(client: TestClient) -> None:
     for asked in (None, {"mode": "disabled"}, {"mode": "enabled", "threshold": 1}):
         assert all("relevant_spans" not in result for result in ask(client, relevant_spans=asked)["results"])
 
@@ -201,7 +201,7 @@ def test_a_wrong_option_is_named(client: TestClient, field: str, value: object, 
         ("min_score", "AUTO", "min_score: input should be a number from 0 to 1, or 'auto', and it is a string"),
     ],
 )
-def test_what_an_option_should_be_is_said_in_words(client: TestClient, field: str, value: object, message: str) -> None:
+def test_an_error_says_what_an_option_should_be(client: TestClient, field: str, value: object, message: str) -> None:
     response = client.post("/rerank", json={"query": "river", "documents": TEXTS, field: value})
     assert (response.status_code, response.json()["message"]) == (422, message)
 

@@ -75,7 +75,7 @@ def test_fields_of_documents_that_are_not_used_are_named_once() -> None:
 
 
 @pytest.mark.parametrize("query", [None, "", "  \n\t ", 7, ["a"], {}])
-def test_queries_that_are_none(query: Any) -> None:
+def test_invalid_queries(query: Any) -> None:
     with pytest.raises(RequestError, match=r"^query: ") as caught:
         read_query({"query": query}, LIMITS, [])
     assert caught.value.status == 422
