@@ -33,7 +33,7 @@ TERMS, REACH, TAKEN = np.zeros(0, np.int64), np.array([[0, 1]]), np.zeros(1, np.
 SCORES, EVIDENCE = np.ones(1), np.ones(len(FEATURES) - 1)
 LEAST_TOKENS, SPREAD = 24, 233  # tokens of a sequence: the first number, plus fewer than the second, by its document
 MOST_SEQUENCES = 3  # of a document, with one block each
-ASKED = 100  # parts from this number on are for selection by the model, not for scores
+SELECTION_PARTS = 100  # parts from this number on are for selection by the model, not for scores
 
 
 class Text(str):
@@ -132,16 +132,16 @@ class SimulatedPipeline:
     def shortlist(self, query: Query, one: PreparedDocument, budget: int) -> Seen:
         """See Pipeline. Sequences for selection differ in the part from those for scores."""
         keys = one.token_ids.tolist()
-        return Seen([sequence(LEAST_TOKENS, query.number, key, ASKED + part) for key in keys for part in range(2)])
+        return Seen([sequence(LEAST_TOKENS, query.number, key, SELECTION_PARTS + part) for key in keys for part in range(2)])
 
-    def select(self, query: Query, one: PreparedDocument, budget: int, asked: ScoredShortlist | None = None) -> Seen:
+    def select(self, query: Query, one: PreparedDocument, budget: int, shortlisted: ScoredShortlist | None = None) -> Seen:
         """See Pipeline: all of its sequences, of a length that its number and the budget say.
 
         Raises ValueError for an answer of the model that is another sequence's.
         """
         if not one.n_blocks:
             return Seen([])
-        for packed, value in zip(asked[0].sequences, asked[1].tolist(), strict=True) if asked else ():
+        for packed, value in zip(shortlisted[0].sequences, shortlisted[1].tolist(), strict=True) if shortlisted else ():
             if value > -np.inf and value != logit(self.salt, *packed.ids[:3].tolist()):
                 raise ValueError(f"the block {packed.ids[:3]} has the logit of another")
         key = int(one.token_ids[0])
