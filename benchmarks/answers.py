@@ -234,10 +234,10 @@ def tables(options: argparse.Namespace) -> str:
 
 def _held_out_row(name: str, scored: SplitScores, dev: dict[str, SplitScores], bundle: Bundle) -> list[str]:
     """A collection's row with fusion, threshold and span scores fitted on dev of the other collections."""
-    others = [one for other, one in dev.items() if other != name]
-    fusion = fit_fusion([one.scores for one in others])
-    threshold = best_threshold([top_scores(one.scores, fusion) for one in others]).score
-    spans_fit = fit_spans([one.read for one in others if one.read], fusion) if bundle.manifest.graph.marks else None
+    other_splits = [one for other, one in dev.items() if other != name]
+    fusion = fit_fusion([one.scores for one in other_splits])
+    threshold = best_threshold([top_scores(one.scores, fusion) for one in other_splits]).score
+    spans_fit = fit_spans([one.read for one in other_splits if one.read], fusion) if bundle.manifest.graph.marks else None
     return calibration_row(scored, fusion, threshold, spans_fit)
 
 

@@ -106,8 +106,8 @@ def _compared(values: dict[int, Values]) -> dict[int, list[str]]:
     cells: dict[int, list[str]] = {n: [] for n in values}
     for measure in MEASURES:
         reference = means(values[fewest])[measure]
-        others = {str(n): by_measure[measure] for n, by_measure in values.items() if n != fewest}
-        p_values = corrected_tests(others, values[fewest][measure], "holm")
+        more_chunks = {str(n): by_measure[measure] for n, by_measure in values.items() if n != fewest}
+        p_values = corrected_tests(more_chunks, values[fewest][measure], "holm")
         for n, by_measure in values.items():
             mean = means(by_measure)[measure]
             gain = f"{mean / reference - 1:+.1%}" if n != fewest and reference else ""

@@ -52,8 +52,8 @@ def escalating(bundle: Bundle, below: float, tokens: int, budget: int | None) ->
     return Pipeline(config, bundle.tokenizer, bundle.frequencies, bundle.pipeline.encoder)
 
 
-def point(pipeline: Pipeline, model: Remembering, preparation: Preparation, pairs: Sequence[Segmented], others: int) -> Point:
-    """Measure one threshold; the cost is that of `others` random candidates of each query."""
+def point(pipeline: Pipeline, model: Remembering, preparation: Preparation, pairs: Sequence[Segmented], n_candidates: int) -> Point:
+    """Measure one threshold; the cost is that of `n_candidates` random candidates of each query."""
     rng, run = random.Random(0), preparation.collection.run("dev")
     gold, doubtful, tokens = [], [], []
     for query_id, doc_id, right in pairs:
@@ -62,7 +62,7 @@ def point(pipeline: Pipeline, model: Remembering, preparation: Preparation, pair
         if selection.by is not None:
             gold.append(bool(right[selection.taken].any()))
         candidates = sorted(run.get(query_id, {}))
-        for name in rng.sample(candidates, min(others, len(candidates))):
+        for name in rng.sample(candidates, min(n_candidates, len(candidates))):
             candidate = preparation.document(name)
             plain = pipeline.select(query, candidate)
             doubtful.append(plain.doubtful)

@@ -1,9 +1,9 @@
-"""What keys, request ids and the access log cost a request, in microseconds of the event loop.
+"""Measures the event loop's microseconds that keys, request ids and the access log add to a request.
 
     python -m benchmarks.guard [--keys 100] [--requests 20000]
 
-Asks a route that does nothing, on the ASGI interface without a network: of FastAPI alone, and of the application with more and
-more switched on; in turns, the median of five of each.
+Calls a route that does nothing, through the ASGI interface without a network. It compares FastAPI alone with the application and
+more and more features switched on, in turns. Prints the median of five runs of each.
 """
 
 import argparse
@@ -31,7 +31,7 @@ PATH = "/nothing"
 
 
 async def nothing(_: Request) -> Response:
-    """The route."""
+    """The route's handler."""
     return Response(b"{}")
 
 
@@ -43,7 +43,7 @@ def plain() -> FastAPI:
 
 
 def service(keys: list[New], *, access_log: bool) -> FastAPI:
-    """The service's application with the one route."""
+    """The service's application with only this route."""
     app = Service()
     app.state.settings = Settings(api_keys=SecretStr("\n".join(new.entry for new in keys)), access_log=access_log)
     app.state.keyring = load_keys(app.state.settings)
@@ -52,7 +52,7 @@ def service(keys: list[New], *, access_log: bool) -> FastAPI:
 
 
 async def seconds(app: Any, n: int, secret: str) -> float:
-    """For so many requests, one after another."""
+    """Seconds that `n` requests take, one after another."""
     headers = [(b"host", b"x"), (b"content-type", b"application/json"), (b"authorization", f"Bearer {secret}".encode())]
     scope = {"type": "http", "method": "POST", "path": PATH, "raw_path": PATH.encode(), "root_path": "", "query_string": b""}
     scope |= {"headers": headers, "client": ("10.0.0.1", 1), "server": ("x", 80), "scheme": "http", "http_version": "1.1"}
@@ -73,7 +73,7 @@ async def seconds(app: Any, n: int, secret: str) -> float:
 
 
 def write_lines_to_nowhere() -> None:
-    """As the service writes them, to a file that keeps nothing."""
+    """Write log lines as the service does, but to /dev/null."""
     handler = logging.StreamHandler(open(os.devnull, "w", encoding="utf-8"))
     handler.setFormatter(formatter(LogFormat.JSON))
     handler.addFilter(with_request_id)

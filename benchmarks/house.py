@@ -1,4 +1,4 @@
-"""How the code is laid out: modules a folder, the longest class and function, circles of imports, lines a package.
+"""Measures the layout of the code: modules per folder, longest class and function, import cycles, lines per package.
 
     python -m benchmarks.house [--root CHECKOUT]
 
@@ -22,7 +22,7 @@ COUNTED = (*PACKAGES, "tests", "benchmarks")
 
 
 class Piece(NamedTuple):
-    """A class or function, longest first when sorted in reverse."""
+    """A class or function. Sorting orders by length."""
 
     lines: int
     name: str
@@ -43,7 +43,7 @@ def pieces(root: Path, kinds: tuple[type[ast.AST], ...]) -> Iterator[Piece]:
 
 
 def circles(root: Path) -> list[str]:
-    """Modules that import themselves by way of others, imports inside functions included."""
+    """Modules that import themselves through other modules. Imports inside functions count."""
     sys.path.insert(0, str(root))
     os.chdir(root)
     graph = grimp.build_graph(*PACKAGES, cache_dir=None)
@@ -57,7 +57,7 @@ def lines(root: Path, package: str) -> int:
 
 
 def table(root: Path) -> str:
-    """Everything, a row each."""
+    """A table with one row per figure."""
     folders = Counter(str(path.parent.relative_to(root)) for package in PACKAGES for path in modules(root, package))
     longest_class = max(pieces(root, (ast.ClassDef,)))
     functions = sorted(pieces(root, (ast.FunctionDef, ast.AsyncFunctionDef)))

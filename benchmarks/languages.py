@@ -1,9 +1,10 @@
-"""How often the gold paragraph is among the blocks that are chosen, by language; no model is run.
+"""Measures by language how often the chosen blocks include the gold paragraph. No model is run.
 
     python -m benchmarks.languages --data ../shared/data/languages [--split dev] [--queries 100] [--only zh ja ...]
 
-The relevant document of each query is cut and searched: whether one of the three best blocks overlaps the gold paragraph, and, in
-brackets, whether the best one does; shares of queries, by pipeline. All have the embedded tokenizer and blocks of 63 tokens.
+Each pipeline cuts each query's relevant document into blocks and ranks them. The table shows the share of queries for which one of
+the three best blocks overlaps the gold paragraph, and, in brackets, the share for the best block alone. All pipelines use the
+embedded tokenizer and blocks of 63 tokens.
 `--data ../shared/data --only squad-far squad-articles qmsum` measures other collections.
 """
 
@@ -33,7 +34,7 @@ PIPELINES: Mapping[str, Mapping[str, Any]] = {
 
 
 def pipelines(language: str) -> dict[str, Pipeline]:
-    """Those that are compared, by name."""
+    """The compared pipelines, by name."""
     bundle = load_bundle(EMBEDDED)
     described = {**PIPELINES}
     if language in LANGUAGES:
@@ -44,7 +45,7 @@ def pipelines(language: str) -> dict[str, Pipeline]:
 
 
 def shares(collection: Collection, pipeline: Pipeline, queries: list[str]) -> tuple[float, float]:
-    """The share of queries whose gold paragraph one of the BEST blocks overlaps, and the best one."""
+    """Shares of queries whose gold paragraph overlaps one of the BEST best blocks, and the best block."""
     found = []
     known = dict.fromkeys(span.doc_id for query in queries for span in collection.spans[query])
     documents = {name: pipeline.prepare_document(collection.document(name).text) for name in known}
@@ -72,8 +73,8 @@ def main() -> None:
     for name in names:
         collection = Collection(given.data / name)
         queries = sample([query for query in collection.split(given.split) if collection.spans.get(query)], given.queries)
-        measured = {of: shares(collection, pipeline, queries) for of, pipeline in pipelines(name).items()}
-        cells = [f"{measured[of][0]:.3f} ({measured[of][1]:.3f})" if of in measured else "" for of in columns]
+        measured = {label: shares(collection, pipeline, queries) for label, pipeline in pipelines(name).items()}
+        cells = [f"{measured[label][0]:.3f} ({measured[label][1]:.3f})" if label in measured else "" for label in columns]
         print(f"| {name} | {len(queries)} | {' | '.join(cells)} |", flush=True)
 
 

@@ -1,12 +1,12 @@
-"""Whether long texts without spaces are prepared in linear time: CPU seconds by length.
+"""Checks that the preparation of long texts without spaces takes linear time: CPU seconds by length.
 
     python -m benchmarks.lengths [--mb 1 2 5 10] [--only thai json emoji]
 
-Texts made here: Thai syllables without a space, records of JSON without white space, and emoji (skin tones, flags and families
-among them) without a space; each is one document of so many million bytes of UTF-8. They are prepared on one thread by the
-embedded bundle's pipeline, and by one of the analyzer `universal`, the segmenter `structure` and BM25 by blocks with three
-tokenizers: the embedded one (WordPiece), and a Unigram and a byte-level BPE one as XLM-R and Qwen have them, trained on the heads
-of these texts. CPU seconds, the ratio of the longest to the shortest, and the tokens of the longest.
+The script makes three kinds of text without spaces: Thai syllables, JSON records, and emoji (with skin tones, flags and families).
+Each text is one document; --mb gives its million bytes of UTF-8. The embedded bundle's pipeline prepares it on one thread, and so
+does a pipeline of the analyzer `universal`, the segmenter `structure` and BM25 by blocks, with three tokenizers: the embedded one
+(WordPiece), a Unigram one like XLM-R's and a byte-level BPE one like Qwen's. The last two are trained on the heads of these texts.
+Prints CPU seconds, the ratio of the longest text's to the shortest's, and the tokens of the longest text.
 """
 
 import argparse
@@ -34,24 +34,24 @@ MB = 1_000_000
 _CONSONANTS, _VOWELS, _TONES = "กขคงจชซดตถทธนบปผพมยรลวสหอ", "ะาิีุู", ("", "", "่", "้")
 _PEOPLE = ("👩", "👨", "🧒", "👍", "🏃", "🤷")
 _TONES_OF_SKIN = ("", "🏻", "🏽", "🏿")
-_OTHERS = ("😀", "🎉", "🚲", "🌧️", "❤️", "🇦🇹", "🇯🇵", "👨‍👩‍👧", "🏳️‍🌈", "1️⃣")
+_SYMBOLS = ("😀", "🎉", "🚲", "🌧️", "❤️", "🇦🇹", "🇯🇵", "👨‍👩‍👧", "🏳️‍🌈", "1️⃣")
 
 
 def thai(drawn: random.Random) -> str:
-    """A syllable."""
+    """A random Thai syllable."""
     return drawn.choice(_CONSONANTS) + drawn.choice(_TONES) + drawn.choice(_VOWELS) + drawn.choice(("", *_CONSONANTS))
 
 
 def record(drawn: random.Random) -> str:
-    """An object in a list of JSON."""
+    """A random object of a JSON list."""
     name, tags = "".join(drawn.choices("abcdefghij", k=8)), drawn.choices(["new", "paid", "late", "open"], k=2)
     made = {"id": drawn.randrange(10**6), "name": name, "price": drawn.randrange(9999) / 100, "tags": tags, "note": None}
     return json.dumps(made, separators=(",", ":")) + ","
 
 
 def emoji(drawn: random.Random) -> str:
-    """What is seen as one."""
-    return drawn.choice(_OTHERS) if drawn.random() < 0.5 else drawn.choice(_PEOPLE) + drawn.choice(_TONES_OF_SKIN)
+    """A random emoji, which may be several code points."""
+    return drawn.choice(_SYMBOLS) if drawn.random() < 0.5 else drawn.choice(_PEOPLE) + drawn.choice(_TONES_OF_SKIN)
 
 
 KINDS: Mapping[str, Callable[[random.Random], str]] = {"thai": thai, "json": record, "emoji": emoji}
@@ -59,7 +59,7 @@ KINDS: Mapping[str, Callable[[random.Random], str]] = {"thai": thai, "json": rec
 
 @cache
 def text(kind: str, n_bytes: int) -> str:
-    """A text of about so many bytes, without a space; the same for the same arguments."""
+    """A text of about `n_bytes` bytes without spaces; the same for the same arguments."""
     drawn, made, size = random.Random(17), list[str](), 0
     while size < n_bytes:
         made.append(KINDS[kind](drawn))
@@ -68,12 +68,12 @@ def text(kind: str, n_bytes: int) -> str:
 
 
 def heads() -> list[str]:
-    """Of all texts, in lines."""
+    """The heads of all texts, in lines of 40 characters."""
     return [text(kind, 20_000)[:20_000][place : place + 40] for kind in KINDS for place in range(0, 20_000, 40)]
 
 
 def trained(name: str, lines: Iterable[str], tokens: int = 4000) -> Tokenizer:
-    """A Unigram tokenizer, or else one of bytes, of so many tokens, that has read these lines."""
+    """A Unigram or byte-level BPE tokenizer of `tokens` tokens, trained on these lines."""
     unknown = "<unk>"
     special: Any = {"special_tokens": ["<s>", "</s>", unknown], "vocab_size": tokens, "show_progress": False}
     if name == "unigram":
@@ -95,7 +95,7 @@ def trained(name: str, lines: Iterable[str], tokens: int = 4000) -> Tokenizer:
 
 
 def pipelines() -> dict[str, Pipeline]:
-    """Those that are measured."""
+    """The measured pipelines, by name."""
     bundle = load_bundle(EMBEDDED)
     config = PipelineConfig.model_validate(PIPELINES["universal, structure"])
     tokenizers = {"wordpiece": bundle.tokenizer, "unigram": trained("unigram", heads()), "bytes": trained("bytes", heads())}
@@ -104,7 +104,7 @@ def pipelines() -> dict[str, Pipeline]:
 
 
 def seconds(pipeline: Pipeline, document: str) -> tuple[float, int]:
-    """CPU seconds to prepare it, and its tokens."""
+    """CPU seconds to prepare a document, and its tokens."""
     started = time.process_time()
     prepared = pipeline.prepare_document(document)
     return time.process_time() - started, len(prepared.token_ids)
@@ -121,9 +121,9 @@ def main() -> None:
     columns = [*(f"{mb} MB" for mb in given.mb), f"ratio (length: {given.mb[-1] / given.mb[0]:g})", "tokens"]
     print(f"| | pipeline | {' | '.join(columns)} |\n|{' --- |' * (len(columns) + 2)}")
     for kind, (name, pipeline) in itertools.product(given.only, made.items()):
-        seconds(pipeline, text(kind, MB // 10))  # words that it has met are read faster
-        took = [seconds(pipeline, text(kind, mb * MB)) for mb in given.mb]
-        cells = [*(f"{each:.2f} s" for each, _ in took), f"{took[-1][0] / took[0][0]:.1f}", f"{took[-1][1]:,}"]
+        seconds(pipeline, text(kind, MB // 10))  # known words are read faster
+        measured = [seconds(pipeline, text(kind, mb * MB)) for mb in given.mb]
+        cells = [*(f"{each:.2f} s" for each, _ in measured), f"{measured[-1][0] / measured[0][0]:.1f}", f"{measured[-1][1]:,}"]
         print(f"| {kind} | {name} | {' | '.join(cells)} |", flush=True)
 
 

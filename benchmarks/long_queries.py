@@ -1,12 +1,14 @@
-"""Queries of 20, 100 and 300 words: what the model reads of them, how well it then ranks, and how long that takes.
+"""Measures ranking quality and time for queries of 20, 100 and 300 words, with several `long_query` settings.
 
     python benchmarks/long_queries.py --data DATA [--queries 25] [--candidates 15] [--ways WAY ...]
 
-joined: dev questions about one document, in the order of their ids, until they have so many words (squad-articles, qmsum). told:
-the same without question marks. buried: one dev question between sentences of small talk, at a place drawn by its id (squad-far).
-A way is what `packing.long_query` says: `none` (the first 48 tokens), or NAME=VALUE pairs such as `tokens=48,questions=0`. RR@10
-over the first candidates of the collection's BM25 run for (the last of) the questions, with the relevant document in the place of
-the last where it is missing; milliseconds a query, its documents prepared before. One thread.
+There are three kinds of queries. joined: dev questions about one document, in the order of their ids, until the words are reached
+(squad-articles, qmsum). told: the same with full stops in place of question marks. buried: one dev question between sentences of
+small talk, at a place drawn by its id (squad-far).
+
+A way is a value of `packing.long_query`: `none` (the first 48 tokens), or NAME=VALUE pairs such as `tokens=48,questions=0`. The
+candidates are the first of the collection's BM25 run for the question, or for the last of several. If the relevant document is
+missing, it replaces the last candidate. Prints RR@10 and milliseconds a query with prepared documents, on one thread.
 """
 
 import argparse
@@ -47,9 +49,9 @@ class Long(NamedTuple):
     """A query.
 
     Attributes:
-        text: its words.
-        relevant: the document that it is about.
-        candidates: document ids, the relevant one among them.
+        text: the query's text.
+        relevant: id of the relevant document.
+        candidates: document ids, which include the relevant one.
     """
 
     text: str
@@ -58,7 +60,7 @@ class Long(NamedTuple):
 
 
 def joined(collection: Collection, queries: Sequence[str], words: int) -> Iterator[tuple[str, str, str]]:
-    """Questions about one document, joined: the last one's id, the text, the document."""
+    """Joined questions about one document: the last question's id, the joined text, the document."""
     groups: dict[str, list[str]] = {}
     for query in sorted(queries):
         for document, grade in collection.qrels[query].items():
@@ -73,15 +75,15 @@ def joined(collection: Collection, queries: Sequence[str], words: int) -> Iterat
 
 
 def buried(collection: Collection, queries: Sequence[str], words: int) -> Iterator[tuple[str, str, str]]:
-    """A question between sentences of small talk: its id, the text, its document."""
+    """A question between sentences of small talk: the question's id, the whole text, the relevant document."""
     talk = [sentence.strip(" .") + "." for sentence in SMALL_TALK.split(". ")]
     for query in queries:
         draw, question = random.Random(query), collection.queries[query]
-        around: list[str] = []
-        while len(question.split()) + sum(len(one.split()) for one in around) < words - 5:
-            around.append(draw.choice(talk))
-        around.insert(draw.randint(0, len(around)), question)
-        yield query, " ".join(around), next(d for d, grade in collection.qrels[query].items() if grade > 0)
+        sentences: list[str] = []
+        while len(question.split()) + sum(len(one.split()) for one in sentences) < words - 5:
+            sentences.append(draw.choice(talk))
+        sentences.insert(draw.randint(0, len(sentences)), question)
+        yield query, " ".join(sentences), next(d for d, grade in collection.qrels[query].items() if grade > 0)
 
 
 def built(collection: Collection, kind: str, words: int, options: argparse.Namespace) -> list[Long]:
@@ -110,7 +112,7 @@ def way_of(bundle: Bundle, words: str) -> Pipeline:
 
 
 def measured(pipeline: Pipeline, model: GraphModel, preparation: Preparation, queries: Sequence[Long]) -> tuple[float, float]:
-    """RR@10, and the median of milliseconds."""
+    """RR@10, and the median milliseconds a query."""
     gains, times = [], []
     for query in queries:
         documents = [preparation.document(candidate) for candidate in query.candidates]

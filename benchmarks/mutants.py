@@ -1,10 +1,10 @@
-"""Do the tests notice a mistake? Changes one place of the code at a time and runs the tests of the module that it is in.
+"""Mutation testing: changes one place of the code at a time and runs the tests of that module.
 
     python -m benchmarks.mutants [--each 50] [--seed 0] [--record build/mutants.jsonl] [keyblock export ...]
 
-A mutant is a copy of a module with one change: another comparison, operator, number or truth value, or a statement less. It is
-killed when a test of tests/PACKAGE/test_MODULE.py fails or runs out of time, and survives when all of them pass; tests of other
-modules are not run. Prints the survivors, then a table of what was killed by package.
+A mutant is a copy of a module with one change: another comparison, operator, number or truth value, or one statement removed. It is
+killed if a test of tests/PACKAGE/test_MODULE.py fails or times out, and survives if all of them pass. Tests of other modules are
+not run. Prints the survivors, then a table of killed mutants by package.
 """
 
 import argparse
@@ -36,8 +36,8 @@ PRELOADED = (
     "onnxruntime",
     "torch",
     "transformers",
-)  # once for all forks
-OTHERS: dict[type[ast.AST], type[ast.AST]] = {
+)  # imported once for all forks
+REPLACEMENTS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Is: ast.IsNot,
     ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.And: ast.Or, ast.Or: ast.And, ast.Add: ast.Sub, ast.Sub: ast.Add,
     ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult, ast.Mod: ast.Mult, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
@@ -49,9 +49,9 @@ class Mutant(NamedTuple):
     """A module with one change.
 
     Attributes:
-        module: its path in the repository.
-        line: where the change is.
-        change: in words.
+        module: the module's path in the repository.
+        line: line of the change.
+        change: the code before and after.
         source: the changed module.
     """
 
@@ -62,7 +62,7 @@ class Mutant(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What it is called in the record."""
+        """The mutant's name in the record."""
         return f"{self.module}:{self.line}: {self.change}"
 
 
@@ -90,7 +90,7 @@ def _short(text: str) -> str:
 
 
 def _code(node: ast.AST) -> Iterator[Any]:
-    """What runs: neither annotations nor decorators."""
+    """The nodes of code that runs: no annotations and no decorators."""
     for name, value in ast.iter_fields(node):
         if name in ("annotation", "returns", "decorator_list", "format_spec"):
             continue
@@ -105,11 +105,11 @@ def _changes(node: ast.AST) -> Iterator[ast.AST]:
     if isinstance(node, ast.Compare):
         for place, operator in enumerate(node.ops):
             changed = copy.deepcopy(node)
-            changed.ops[place] = OTHERS[type(operator)]()
+            changed.ops[place] = REPLACEMENTS[type(operator)]()
             yield changed
-    elif isinstance(node, ast.BoolOp | ast.BinOp) and type(node.op) in OTHERS:
+    elif isinstance(node, ast.BoolOp | ast.BinOp) and type(node.op) in REPLACEMENTS:
         changed = copy.deepcopy(node)
-        changed.op = OTHERS[type(node.op)]()
+        changed.op = REPLACEMENTS[type(node.op)]()
         yield changed
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not | ast.USub):
         yield node.operand
@@ -120,7 +120,7 @@ def _changes(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def mirror(module: str) -> str:
-    """The tests of a module.
+    """The path of a module's tests.
 
     >>> mirror("keyblock/text/words.py")
     'tests/keyblock/text/test_words.py'
@@ -130,20 +130,22 @@ def mirror(module: str) -> str:
 
 
 def modules_of(group: str) -> list[str]:
-    """The modules of a folder, or one file, that have tests of their own."""
+    """The modules of a folder or file that have their own tests."""
     found = [ROOT / group] if group.endswith(".py") else sorted((ROOT / group).rglob("*.py"))
     names = [str(path.relative_to(ROOT)) for path in found]
     return [name for name in names if (ROOT / mirror(name)).exists()]
 
 
 def sample(group: str, count: int, seed: int) -> list[Mutant]:
-    """So many mutants of a group, the same ones for the same seed, module by module."""
-    every = [mutant for module in modules_of(group) for mutant in mutants(module, (ROOT / module).read_text(encoding="utf-8"))]
-    return sorted(random.Random(seed).sample(every, min(count, len(every))))
+    """A sample of `count` mutants of a group, sorted by module; the same for the same seed."""
+    all_mutants = [
+        mutant for module in modules_of(group) for mutant in mutants(module, (ROOT / module).read_text(encoding="utf-8"))
+    ]
+    return sorted(random.Random(seed).sample(all_mutants, min(count, len(all_mutants))))
 
 
 class Copy:
-    """A copy of the repository whose tests are run; what a run may take follows from a run without a change."""
+    """A copy of the repository to run tests in. The time limit of a run follows from a run without a change."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -154,7 +156,7 @@ class Copy:
             shutil.copy(ROOT / name, folder / name)
 
     def survives(self, mutant: Mutant) -> bool:
-        """Whether all tests of its module pass. Raises SystemExit when they do not without the change."""
+        """Whether all tests of the mutant's module pass. Raises SystemExit if they fail without the change."""
         tests, file = mirror(mutant.module), self.folder / mutant.module
         if tests not in self.seconds:
             began = time.perf_counter()
@@ -183,7 +185,7 @@ class Copy:
         return False
 
     def _run(self, tests: str) -> None:
-        """In the child: pytest, quietly."""
+        """Run pytest without output. Called in the child process."""
         os.setsid()
         os.chdir(self.folder)
         nowhere = os.open(os.devnull, os.O_RDWR)
@@ -198,14 +200,16 @@ class Copy:
 
 
 def main() -> None:
-    """Run the sample, and print what survived."""
+    """Run the sample and print the survivors."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
         "groups", nargs="*", default=GROUPS, metavar="GROUP", help=f"folders or modules; default: {' '.join(GROUPS)}"
     )
-    parser.add_argument("--each", type=int, default=50, help="mutants of a group (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="decides which (default: %(default)s)")
-    parser.add_argument("--record", type=Path, default=ROOT / "build/mutants.jsonl", help="what is in it is not run again")
+    parser.add_argument("--each", type=int, default=50, help="mutants per group (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the sample (default: %(default)s)")
+    parser.add_argument(
+        "--record", type=Path, default=ROOT / "build/mutants.jsonl", help="file of results; a mutant in it is not run again"
+    )
     options = parser.parse_args()
     options.record.parent.mkdir(parents=True, exist_ok=True)
     options.record.touch()
@@ -217,12 +221,12 @@ def main() -> None:
         counts[group] = Counter(known[mutant.name] for mutant in chosen)
         print(*(mutant.name for mutant in chosen if known[mutant.name]), sep="\n")
     print("| package | mutants | killed | survived |\n|---|---|---|---|")
-    for group, of in counts.items():
-        print(f"| {group} | {of.total()} | {of[False]} | {of[True]} |")
+    for group, count in counts.items():
+        print(f"| {group} | {count.total()} | {count[False]} | {count[True]} |")
 
 
 def measure(chosen: list[Mutant], record: Path) -> dict[str, bool]:
-    """Whether each survives; noted as it is found."""
+    """Whether each mutant survives. Each result is written to the record at once."""
     found = {}
     os.environ["CI"] = "1"  # hypothesis draws the same examples each time
     for name in PRELOADED:

@@ -1,13 +1,14 @@
-"""A cross-encoder that knows nothing of KeyBlock, imported: beside sentence-transformers and infinity-emb on the same weights.
+"""Compares an imported cross-encoder with sentence-transformers and infinity-emb on the same weights.
 
     python -m benchmarks.outside --checkpoint MODEL --bundle BUNDLE --data ../shared/data --out runs/outside
         [--collections squad-far squad-articles qmsum] [--split test] [--queries 60] [--depth 50] [--systems keyblock cross-encoder]
     python -m benchmarks.outside --checkpoint MODEL --bundle BUNDLE --starts 5
 
-MODEL is a checkpoint (see benchmarks/outside_pairs.py and outside_trainer.py), BUNDLE what keyblock-import made of it. Each system
-ranks the first candidates of the collection's BM25 run, whole documents, each in one thread, taking turns query by query: KeyBlock
-and infinity-emb as services over HTTP, CrossEncoder.predict in its own process. A document's title is its first line, for peers.
---starts times each system from its command to ready and to its first answer instead.
+MODEL is a checkpoint that was trained without KeyBlock (see benchmarks/outside_pairs.py and outside_trainer.py). BUNDLE is what
+keyblock-import made from it. Each system ranks the first candidates of the collection's BM25 run, whole documents, in one thread;
+the systems take turns query by query. KeyBlock and infinity-emb run as services over HTTP, CrossEncoder.predict in its own process.
+For peers, a document's title is its first line. With --starts the script instead times each system's start: from its command to
+ready and to its first answer.
 """
 
 import argparse
@@ -33,19 +34,19 @@ THREADS, SECONDS = 1, 600
 KEYBLOCK, CROSS_ENCODER, PEER = "keyblock", "cross-encoder", "infinity"
 NAMES = {KEYBLOCK: "KeyBlock's import", CROSS_ENCODER: "CrossEncoder.predict, 512 tokens", PEER: "infinity-emb's server"}
 MEASURE = "RR@10"
-INFINITY_CHARS = 122_880  # of a document; it answers 422 to a longer one, of which it would read no more than the first 512 tokens
+INFINITY_CHARS = 122_880  # per document: infinity answers 422 to a longer one, and would read only its first 512 tokens
 FIRST = Request("why did the bridge fall", ["The flood washed its pillars away. " * 100, "Bread needs an hour."], 0)
 
 
 class Imported:
-    """The bundle, served."""
+    """KeyBlock's service with the imported bundle."""
 
     def __init__(self, bundle: Path, log: Path, **settings: str) -> None:
         self._service = Service(THREADS, log, bundle=bundle, **settings)
         self._client = httpx.Client(base_url=self._service.url, timeout=SECONDS)
 
     def rank(self, request: Request, titles: list[str] | None = None) -> Answer:
-        """Scores of the documents. Raises httpx.HTTPError."""
+        """Score the documents. Raises httpx.HTTPError."""
         documents = [{"title": title, "text": text} for title, text in zip(titles or [""] * 100, request.documents, strict=False)]
         body = json.dumps({"query": request.query, "documents": documents, "raw_scores": True}).encode()
         started = time.perf_counter()
@@ -56,7 +57,7 @@ class Imported:
         return Answer(seconds, [result["relevance_score"] for result in results], tokens=answer["usage"]["total_tokens"])
 
     def stop(self) -> None:
-        """End it."""
+        """Stop the service."""
         self._client.close()
         self._service.stop()
 
@@ -65,7 +66,7 @@ Running = Imported | Worker | Server
 
 
 def opened(name: str, given: argparse.Namespace, logs: Path) -> Running:
-    """A system, ready to be asked."""
+    """Start a system; it is ready for requests."""
     if name == KEYBLOCK:
         return Imported(given.bundle, logs / f"{name}.log", **dict(one.split("=", 1) for one in given.setting))
     if name == PEER:
@@ -76,7 +77,7 @@ def opened(name: str, given: argparse.Namespace, logs: Path) -> Running:
 
 
 def answer_of(system: Running, collection: Collection, query: str, candidates: list[str]) -> Answer:
-    """A query's candidates, scored."""
+    """Score a query's candidates."""
     documents = [collection.document(one) for one in candidates]
     question = collection.query(query)
     if isinstance(system, Imported):
@@ -86,7 +87,7 @@ def answer_of(system: Running, collection: Collection, query: str, candidates: l
 
 
 def compared(given: argparse.Namespace, name: str, systems: Mapping[str, Running]) -> None:
-    """Measure one collection; print a table, write a record of each system and what each query took."""
+    """Measure one collection. Print a table, and write a record of each system with the seconds of each query."""
     collection = Collection(given.data / name)
     queries = sample(collection.split(given.split), given.queries)
     run = collection.run(given.split)
@@ -112,7 +113,7 @@ def compared(given: argparse.Namespace, name: str, systems: Mapping[str, Running
         measured[NAMES[key]].documents = [len(candidates[query]) for query in candidates]
         details = {"depth": given.depth, "seconds": [round(one, 4) for one in seconds[key]]}
         write_record(record_evaluation(measured[NAMES[key]], name, given.split, details=details), given.out)
-    pairs = sum(len(of_query) for of_query in candidates.values())
+    pairs = sum(len(documents) for documents in candidates.values())
     read = tokens / max(pairs, 1)
     print(f"{name}, {given.split}: {len(queries)} queries, {pairs} documents, of each KeyBlock reads {read:.0f} tokens")
     print(table(measured), flush=True)
@@ -121,8 +122,8 @@ def compared(given: argparse.Namespace, name: str, systems: Mapping[str, Running
 
 
 def agreement(run: Run, reference: Run) -> str:
-    """How far the peer's scores, probabilities, are from those of predict on the same documents."""
-    furthest = max(abs(run[query][name] - score) for query, of in reference.items() for name, score in of.items())
+    """The largest difference between the peer's scores, which are probabilities, and those of predict on the same documents."""
+    furthest = max(abs(run[query][name] - score) for query, scores in reference.items() for name, score in scores.items())
     same = sum(list(run[query]) == list(of) for query, of in reference.items())
     return f"{NAMES[PEER]} and {NAMES[CROSS_ENCODER]}: same order in {same} of {len(run)}, scores within {furthest:.1e}"
 
@@ -146,7 +147,7 @@ def table(measured: Mapping[str, Evaluation]) -> str:
 
 
 def starts(given: argparse.Namespace) -> None:
-    """From the command to ready, and to the first answer."""
+    """Time the start of each system: from the command to ready, and to the first answer."""
     for key in given.systems:
         rows = []
         for _ in range(given.starts):
@@ -172,10 +173,12 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=60)
     parser.add_argument("--depth", type=int, default=50)
     parser.add_argument("--systems", nargs="+", choices=list(NAMES), default=list(NAMES))
-    parser.add_argument("--starts", type=int, default=0, help="time so many starts of each system instead")
-    parser.add_argument("--setting", nargs="*", default=[], metavar="NAME=VALUE", help="of keyblock-serve: provider=cpu")
-    parser.add_argument("--peers", type=Path, default=Path("build/peers"), help="keeps the peers' environments")
-    parser.add_argument("--python", type=Path, help="a Python with sentence-transformers; installed in --peers when left out")
+    parser.add_argument("--starts", type=int, default=0, help="only time this number of starts of each system")
+    parser.add_argument(
+        "--setting", nargs="*", default=[], metavar="NAME=VALUE", help="setting of keyblock-serve, such as provider=cpu"
+    )
+    parser.add_argument("--peers", type=Path, default=Path("build/peers"), help="directory of the peers' environments")
+    parser.add_argument("--python", type=Path, help="a Python with sentence-transformers; by default it is installed in --peers")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     if given.starts:

@@ -1,10 +1,10 @@
-"""Pairs of a question and a paragraph from SQuAD's train articles, to train a cross-encoder that knows nothing of KeyBlock.
+"""Writes pairs of a question and a paragraph from SQuAD's train articles, to train a cross-encoder without KeyBlock.
 
     python -m benchmarks.outside_pairs --data ../shared/data --out PAIRS.json [--questions 3700] [--words 90]
 
-Only paragraphs of at most so many words are taken: in the same time two cores see more of them. Of each question three pairs: its
-gold paragraph (label 1), one of the ten other paragraphs of train articles that share most of its rare words (label 0), and any
-other paragraph of its article (label 0). No article of a dev or test question is read.
+Only paragraphs of at most --words words are used: two cores can then read more of them in the same time. Each question gives three
+pairs: its gold paragraph (label 1), one of the ten other paragraphs of train articles that share most of its rare words (label 0),
+and a random other paragraph of its article (label 0). No article of a dev or test question is read.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from training.collections.collection import Collection
 from training.collections.types import Span
 from training.evaluation.evaluate import sample
 
-HARDEST = 10  # paragraphs among which the hard negative is drawn
+HARDEST = 10  # paragraphs from which the hard negative is drawn
 SEED = 1
 PARAGRAPH = "\n\n"
 
@@ -39,7 +39,7 @@ class Sharing:
         self._holding = {term: np.asarray(numbers) for term, numbers in found.items()}
 
     def best(self, question: str, count: int) -> list[int]:
-        """Numbers of so many paragraphs, best first."""
+        """Numbers of the `count` best paragraphs, best first."""
         scores = np.zeros(self._count)
         for term in set(self._analyzer.terms(question)) & self._holding.keys():
             scores[self._holding[term]] += math.log(self._count / len(self._holding[term]))
@@ -47,25 +47,25 @@ class Sharing:
 
 
 def pairs(collection: Collection, questions: int, words: int) -> list[tuple[str, str, int]]:
-    """Question, paragraph, label."""
+    """Triples of question, paragraph and label."""
     rng = random.Random(SEED)
     queries = [query for query in collection.split("train") if collection.spans.get(query)]
     articles = sorted({span.doc_id for query in queries for span in collection.spans[query]})
     paragraphs = ((article, text) for article in articles for text in collection.document(article).text.split(PARAGRAPH))
     owned = [(article, text) for article, text in paragraphs if 0 < len(text.split()) <= words]
     sharing, made = Sharing([text for _, text in owned]), []
-    of_article: dict[str, list[str]] = defaultdict(list)
+    by_article: dict[str, list[str]] = defaultdict(list)
     for article, text in owned:
-        of_article[article].append(text)
+        by_article[article].append(text)
     short = [query for query in queries if len(_text(collection, collection.spans[query][0]).split()) <= words]
     for query in sample(short, questions):
         question, span = collection.query(query), collection.spans[query][0]
         gold = _text(collection, span)
         hard = [owned[number][1] for number in sharing.best(question, HARDEST + 1)]
-        others = [text for text in of_article[span.doc_id] if not _same(text, gold)]
+        article_negatives = [text for text in by_article[span.doc_id] if not _same(text, gold)]
         made.append((question, gold, 1))
         made.append((question, rng.choice([text for text in hard if not _same(text, gold)]), 0))
-        made += [(question, rng.choice(others), 0)] if others else []
+        made += [(question, rng.choice(article_negatives), 0)] if article_negatives else []
     return made
 
 
@@ -74,7 +74,7 @@ def _text(collection: Collection, span: Span) -> str:
 
 
 def _same(text: str, gold: str) -> bool:
-    """Whether a paragraph is the gold one, or part of it where that has an empty line."""
+    """Whether a paragraph is the gold one, or a part of a gold one that has an empty line."""
     return text.strip() in gold or gold.strip() in text
 
 
@@ -84,7 +84,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="a directory of collections")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--questions", type=int, default=3700)
-    parser.add_argument("--words", type=int, default=90, help="of a paragraph at most")
+    parser.add_argument("--words", type=int, default=90, help="most words of a paragraph")
     given = parser.parse_args()
     made = pairs(Collection(given.data / "squad-articles"), given.questions, given.words)
     given.out.write_text(json.dumps(made), encoding="utf-8")

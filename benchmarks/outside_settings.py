@@ -1,9 +1,9 @@
-"""What an imported model's passages are worth: quality and cost by their number and tokens, on dev queries.
+"""Measures the passages of an imported model: quality and cost by their number and tokens, on dev queries.
 
     python -m benchmarks.outside_settings --bundle BUNDLE --data ../shared/data [--queries 40] [--depth 20] [--tokens 128 192 256]
 
-A document's passages come best first, so that one reading of three is also one of the first and of the first two. Cost is counted
-in tokens a document, which do not depend on what else the machine does.
+A document's passages come best first, so one run with three passages also gives the results for one and for two. Cost is counted in
+tokens a document, which do not depend on the load of the machine.
 """
 
 import argparse
@@ -23,13 +23,13 @@ from training.collections.collection import Collection
 from training.collections.types import Run
 from training.evaluation.evaluate import evaluate_run, sample
 
-MOST = 3
+MAX_PASSAGES = 3
 MEASURE = "RR@10"
 
 
 def read(pipeline: Pipeline, model: Model, collection: Collection, candidates: Run) -> dict[int, tuple[Run, float]]:
-    """By the number of passages: the run, and tokens a document."""
-    runs: dict[int, Run] = {number: defaultdict(dict) for number in range(1, MOST + 1)}
+    """The run and the tokens a document, by the number of passages."""
+    runs: dict[int, Run] = {number: defaultdict(dict) for number in range(1, MAX_PASSAGES + 1)}
     tokens: dict[int, list[int]] = defaultdict(list)
     for query, documents in candidates.items():
         prepared = pipeline.prepare_query(collection.query(query))
@@ -39,13 +39,15 @@ def read(pipeline: Pipeline, model: Model, collection: Collection, candidates: R
             chosen.append(pipeline.select(prepared, pipeline.prepare_document(document.text, document.title)))
         logits = model.outputs([one for selection in chosen for one in selection.sequences])
         ends = np.cumsum([len(selection.sequences) for selection in chosen])
-        for name, selection, own in zip(documents, chosen, np.split(logits, ends[:-1]), strict=True):
-            places = np.argsort(selection.taken)  # of each sequence, as they stand in the document: its rank
+        for name, selection, document_logits in zip(documents, chosen, np.split(logits, ends[:-1]), strict=True):
+            places = np.argsort(selection.taken)  # the rank of each sequence, in the order of the document
             lengths = np.asarray([len(one.ids) for one in selection.sequences])
             for number, run in runs.items():
-                run[query][name] = float(own[places < number].max(initial=-1e9))
+                run[query][name] = float(document_logits[places < number].max(initial=-1e9))
                 tokens[number].append(int(lengths[places < number].sum()))
-    ordered = {n: {q: dict(sorted(of.items(), key=lambda pair: -pair[1])) for q, of in run.items()} for n, run in runs.items()}
+    ordered = {
+        n: {q: dict(sorted(scores.items(), key=lambda pair: -pair[1])) for q, scores in run.items()} for n, run in runs.items()
+    }
     return {number: (run, statistics.fmean(tokens[number])) for number, run in ordered.items()}
 
 
@@ -74,7 +76,7 @@ def main() -> None:
         first = evaluate_run("BM25", candidates, collection, queries).values[MEASURE]
         print(f"| {name} | BM25 | | {statistics.fmean(first.values()):.3f} | |", flush=True)
         for size in given.tokens:
-            for number, (ranked, cost) in read(pipeline_of(size, MOST, tokenizer), model, collection, candidates).items():
+            for number, (ranked, cost) in read(pipeline_of(size, MAX_PASSAGES, tokenizer), model, collection, candidates).items():
                 values = evaluate_run("import", ranked, collection, queries).values[MEASURE]
                 print(f"| {name} | {number} | {size} | {statistics.fmean(values.values()):.3f} | {cost:.0f} |", flush=True)
 

@@ -1,8 +1,8 @@
-"""Runs in an environment of its own: trains a cross-encoder as sentence-transformers documents it. It imports nothing of KeyBlock.
+"""Trains a cross-encoder in its own environment, as sentence-transformers documents it. It imports nothing of KeyBlock.
 
     python outside_trainer.py PAIRS.json BACKBONE OUT [--batch 16] [--rate 2e-4] [--threads 1]
 
-PAIRS.json is a list of [query, text, label]. OUT becomes a checkpoint of one label.
+PAIRS.json is a list of [query, text, label]. OUT receives a checkpoint with one label.
 """
 
 import argparse
@@ -32,7 +32,7 @@ def main() -> None:
     torch.set_num_threads(given.threads)
     queries, texts, labels = (list(column) for column in zip(*json.loads(given.pairs.read_text(encoding="utf-8")), strict=True))
     model = CrossEncoder(given.backbone, num_labels=1, max_length=TOKENS, config_kwargs=UNDROPPED, device="cpu")
-    model.model.get_input_embeddings().requires_grad_(False)  # half of the weights, and a sixth of a step's time
+    model.model.get_input_embeddings().requires_grad_(False)  # these are half of the weights, and cost a sixth of a step's time
     arguments = CrossEncoderTrainingArguments(
         output_dir=str(given.out.with_suffix(".training")),
         per_device_train_batch_size=given.batch,
@@ -50,7 +50,7 @@ def main() -> None:
     )
     dataset = Dataset.from_dict({"query": queries, "text": texts, "label": [float(label) for label in labels]})
     CrossEncoderTrainer(model=model, args=arguments, train_dataset=dataset, loss=BinaryCrossEntropyLoss(model)).train()
-    model.max_length = model.config.max_position_embeddings  # 512: it was trained on paragraphs, and is asked about more
+    model.max_length = model.config.max_position_embeddings  # 512: it was trained on paragraphs, but scores longer texts
     model.save_pretrained(str(given.out))
 
 

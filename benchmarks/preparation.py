@@ -1,12 +1,17 @@
-"""How long documents take to prepare, beside what the tokenizer alone takes to read them.
+"""Times the preparation of documents, beside the tokenizer alone.
 
     python benchmarks/preparation.py [--data DATA/squad-articles] [--documents 100] [--words 2000] [--turns 5]
 
-In turns, on one thread: the pipeline in Python and compiled (where keyblock_native is installed), with vectors and without, the
-same with other segmenters, which are also cut by Python in texts that are read compiled, the tokenizer alone, and the selection
-of the prepared documents' blocks for a query, in Python and as the service does it. Medians of CPU time, and ratios. A new
-pipeline's first turn is shown apart: it meets every word for the first time. Last, how much sooner two threads are done than
-one. Without --data the documents are of random words, of which a few are frequent and most are rare, as in a language.
+It compares these in turns, on one thread:
+
+- the pipeline in Python and compiled (if keyblock_native is installed), with vectors and without;
+- the same with other segmenters, and with compiled reading but segmentation in Python;
+- the tokenizer alone;
+- selecting blocks of the prepared documents for a query, in Python and as the service does it.
+
+Prints medians of CPU time, and ratios. The first turn of a new pipeline has its own row: every word is new to it. At the end it
+prints the speedup of two threads over one. Without --data the documents consist of random words: a few are frequent and most are
+rare, as in a language.
 """
 
 import argparse
@@ -49,14 +54,14 @@ def collected(directory: Path, documents: int, words: int) -> list[str]:
 
 
 def cpu_seconds(work: Callable[[], object]) -> float:
-    """CPU time of a piece of work."""
+    """Seconds of CPU time that the work takes."""
     started = time.process_time()
     work()
     return time.process_time() - started
 
 
 class CutsNothing(Reader):
-    """Reads as any, and leaves all texts to the segmenter in Python."""
+    """Reads as usual, but leaves the segmentation of all texts to Python."""
 
     def cut(self, texts: Sequence[str], rule: Rule | None, pause: Pause = int) -> list[CutText | None]:
         """See Reader."""
@@ -64,7 +69,7 @@ class CutsNothing(Reader):
 
 
 def new(pipeline: Pipeline, segmenter: str | None = None, *, compiled: bool = True, vectors: bool = True) -> Pipeline:
-    """The pipeline as one that has met no word yet."""
+    """A copy of the pipeline with empty word caches."""
     config = pipeline.config.model_copy(update={"segmenter": SEGMENTERS.create(segmenter).describe()} if segmenter else {})
     made = Pipeline(config, pipeline.tokenizer, pipeline.frequencies, pipeline.encoder)
     if not compiled:
@@ -75,7 +80,7 @@ def new(pipeline: Pipeline, segmenter: str | None = None, *, compiled: bool = Tr
 
 
 def with_segmenter(pipeline: Pipeline, name: str) -> dict[str, Pipeline]:
-    """Another segmenter, without vectors: compiled, cut by Python, and plain."""
+    """Pipelines with another segmenter, without vectors: compiled, compiled but cut by Python, and plain Python."""
     ways = {name: new(pipeline, name, vectors=False), f"{name}, cut by Python": new(pipeline, name, vectors=False)}
     by_python = ways[f"{name}, cut by Python"]
     by_python.reader = CutsNothing(by_python.tokenizer, by_python.analyzer)
@@ -83,7 +88,7 @@ def with_segmenter(pipeline: Pipeline, name: str) -> dict[str, Pipeline]:
 
 
 def speedup_of_two_threads(pipeline: Pipeline, texts: Sequence[str]) -> float:
-    """Wall time of one thread over that of two, each of which prepares all documents one by one."""
+    """Wall time of one thread divided by that of two. Both prepare all documents twice, one by one."""
 
     def work(_number: int = 0) -> None:
         for text in texts:
@@ -133,6 +138,6 @@ if __name__ == "__main__":
     parser.add_argument("--data", type=Path, help="a collection's directory")
     parser.add_argument("--documents", type=int, default=100)
     parser.add_argument("--words", type=int, default=2000)
-    parser.add_argument("--segmenters", nargs="*", default=[], help="other segmenters, compared as well")
+    parser.add_argument("--segmenters", nargs="*", default=[], help="other segmenters to compare")
     parser.add_argument("--turns", type=int, default=5)
     main(parser.parse_args())

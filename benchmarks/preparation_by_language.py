@@ -1,14 +1,14 @@
-"""How long documents of each language take to prepare, beside what the tokenizer alone takes to read them.
+"""Times the preparation of documents by language, beside the tokenizer alone.
 
     python -m benchmarks.preparation_by_language --data DATA/languages [--languages de th] [--kinds wordpiece unigram bytes]
         [--analyzer '{"language": "de"}'] [--documents 100]
 
-Documents are stretches of a language's texts, one behind the other, of as many characters as 2,000 words of it have (2,000 words
-of Chinese, Japanese and Thai are taken for 3,500, 4,500 and 9,000 characters). Tokenizers: MiniLM's WordPiece, and two that are
-trained here on the collections themselves: Unigram with the steps of XLM-RoBERTa's, and byte-level BPE with those of Qwen's; each
-of 30,000 tokens. No model is run. CPU time of one thread, medians of five turns: what the tokenizer alone takes for ids and
-offsets, reading (tokens and terms), a preparation that is cut by Python, and one; beside them the first preparation of these texts
-in the process. An analyzer `{"language": ""}` is that of each language.
+The script joins a language's texts and cuts them into documents of as many characters as 2,000 words have. For Chinese, Japanese
+and Thai it takes 3,500, 4,500 and 9,000 characters for 2,000 words. The tokenizers are MiniLM's WordPiece, and two that are trained
+here on the collections: Unigram with the steps of XLM-RoBERTa's, and byte-level BPE with those of Qwen's; each has 30,000 tokens.
+No model is run. Prints CPU time of one thread, medians of five turns: the tokenizer alone (ids and offsets), reading (tokens and
+terms), a preparation that Python cuts, and a normal preparation; beside them the first preparation of these texts in the process.
+With the analyzer `{"language": ""}` each language uses its own.
 """
 
 import argparse
@@ -39,20 +39,20 @@ VOCABULARY = 30_000
 
 
 def texts_of(directory: Path) -> list[str]:
-    """The documents of a language."""
+    """The texts of a language's collection."""
     with gzip.open(directory / "corpus.jsonl.gz", "rt", encoding="utf-8") as corpus:
         return [json.loads(line)["text"] for line in corpus]
 
 
 def stretches(texts: Sequence[str], language: str, documents: int) -> list[str]:
-    """Texts of about WORDS words each."""
+    """Documents of about WORDS words each."""
     whole = "\n\n".join(texts)
     length = UNSPACED.get(language) or round(len(whole) / len(whole.split()) * WORDS)
     return [whole[start : start + length] for start in range(0, len(whole) - length, length)][:documents]
 
 
 def trained(kind: str, texts: Iterator[str]) -> Backend:
-    """A tokenizer of many languages."""
+    """A tokenizer trained on texts of many languages."""
     if kind == "unigram":
         found = Backend(models.Unigram())
         found.normalizer = normalizers.Sequence([normalizers.Nmt(), normalizers.NFKC()])
@@ -77,7 +77,7 @@ def trained(kind: str, texts: Iterator[str]) -> Backend:
 
 
 def tokenizer_of(kind: str, directories: Sequence[Path], folder: Path) -> Tokenizer:
-    """One of the kinds."""
+    """The tokenizer of a kind."""
     if kind == "wordpiece":
         return load_bundle(BUNDLE).pipeline.tokenizer
     path = folder / f"{kind}.json"
@@ -86,7 +86,7 @@ def tokenizer_of(kind: str, directories: Sequence[Path], folder: Path) -> Tokeni
 
 
 def pipeline_of(tokenizer: Tokenizer, analyzer: dict[str, Any]) -> Pipeline:
-    """As an imported model of several languages has it."""
+    """A pipeline like that of an imported multilingual model."""
     config = PipelineConfig.model_validate(
         {
             "analyzer": analyzer,
@@ -98,14 +98,14 @@ def pipeline_of(tokenizer: Tokenizer, analyzer: dict[str, Any]) -> Pipeline:
 
 
 def milliseconds(work: Callable[[], object], documents: int) -> float:
-    """CPU time of a document."""
+    """Milliseconds of CPU time a document."""
     started = time.process_time()
     work()
     return (time.process_time() - started) * 1000 / documents
 
 
 def alone(tokenizer: Tokenizer, texts: Sequence[str]) -> object:
-    """What the tokenizer says of the texts: ids and offsets."""
+    """The ids and offsets from the tokenizer alone."""
     return [(encoding.ids, encoding.offsets) for encoding in tokenizer.encode(texts)]
 
 
@@ -124,24 +124,24 @@ def main(options: argparse.Namespace) -> None:
 
 
 def row(tokenizer: Tokenizer, directory: Path, options: argparse.Namespace) -> str:
-    """One language."""
+    """The table row of a language."""
     texts = stretches(texts_of(directory), directory.name, options.documents)
     analyzer = options.analyzer | ({"language": directory.name} if "language" in options.analyzer else {})
-    (pipeline, before), n = (pipeline_of(tokenizer, analyzer) for _ in range(2)), len(texts)
-    before.reader = CutsNothing(tokenizer, before.analyzer)
+    (pipeline, cut_by_python), n = (pipeline_of(tokenizer, analyzer) for _ in range(2)), len(texts)
+    cut_by_python.reader = CutsNothing(tokenizer, cut_by_python.analyzer)
     first = milliseconds(lambda: pipeline.prepare_documents(texts), n)
-    before.prepare_documents(texts)
+    cut_by_python.prepare_documents(texts)
     ways = (
         lambda: alone(tokenizer, texts),
         lambda: pipeline.reader.read(texts),
-        lambda: before.prepare_documents(texts),
+        lambda: cut_by_python.prepare_documents(texts),
         lambda: pipeline.prepare_documents(texts),
     )
     turns = [[milliseconds(way, n) for way in ways] for _ in range(5)]
-    by_itself, read, by_python, prepared = map(statistics.median, zip(*turns, strict=True))
+    tokenizer_alone, read, by_python, prepared = map(statistics.median, zip(*turns, strict=True))
     tokens = statistics.mean(len(document.token_ids) for document in pipeline.prepare_documents(texts))
-    cells = " | ".join(f"{value:.2f}" for value in (by_itself, read, by_python, first, prepared))
-    return f"| {directory.name} ({n}) | {tokens:.0f} | {cells} | {by_itself / read:.1f} | {by_itself / prepared:.1f} |"
+    cells = " | ".join(f"{value:.2f}" for value in (tokenizer_alone, read, by_python, first, prepared))
+    return f"| {directory.name} ({n}) | {tokens:.0f} | {cells} | {tokenizer_alone / read:.1f} | {tokenizer_alone / prepared:.1f} |"
 
 
 if __name__ == "__main__":

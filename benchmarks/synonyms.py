@@ -151,9 +151,9 @@ def _other(word: str, first: bool, wordnet: WordNet, rng: np.random.Generator) -
     if first and word != lower and entry.part == "n":  # a noun that opens a question is mostly a name
         return word
     sense = wordnet.sense(entry)
-    others = [w for w in sense.words if w.islower() and not _stems(w) & {_stem(lower), _stem(entry.lemma)}]
-    if others:
-        return _inflected(others[int(rng.integers(len(others)))], lower, entry, wordnet)
+    synonyms = [w for w in sense.words if w.islower() and not _stems(w) & {_stem(lower), _stem(entry.lemma)}]
+    if synonyms:
+        return _inflected(synonyms[int(rng.integers(len(synonyms)))], lower, entry, wordnet)
     short = len(sense.definition.split()) <= LONGEST_DEFINITION
     return sense.definition if short and sense.definition and _stem(lower) not in _stems(sense.definition) else word
 

@@ -343,8 +343,8 @@ def most_common(values: Mapping[str, str]) -> str:
     systems_of: dict[str, list[str]] = {}
     for system, value in values.items():
         systems_of.setdefault(value, []).append(system)
-    common, *others = sorted(systems_of, key=lambda value: -len(systems_of[value]))
-    exceptions = [f"{value}: {', '.join(systems_of[value])}" for value in others]
+    common, *rare = sorted(systems_of, key=lambda value: -len(systems_of[value]))
+    exceptions = [f"{value}: {', '.join(systems_of[value])}" for value in rare]
     return f"{common} ({'; '.join(exceptions)})" if exceptions else common
 
 

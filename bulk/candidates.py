@@ -1,4 +1,4 @@
-"""Candidate lists as they are given: a row a list, a row a pair, or a TREC run."""
+"""Reads candidate lists: one row per list, one row per pair, or a TREC run."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,9 +16,9 @@ class Given(NamedTuple):
     """A document of a list.
 
     Attributes:
-        docid: its name; its place in the list, from 0, where it has none.
-        text: none where the collection has it.
-        score: the first stage's; none where nothing says it.
+        docid: its name; without one, its place in the list, from 0.
+        text: None if the collection has it.
+        score: from the first stage; None if the input has no score.
     """
 
     docid: str
@@ -31,9 +31,9 @@ class GivenList(NamedTuple):
     """A query with its candidates, in first-stage order.
 
     Attributes:
-        qid: its name; the query itself where it has none.
-        query: none where the collection has it.
-        place: where it was read, for an error.
+        qid: the query's name; without one, the query itself.
+        query: the query's text; None if the collection has it.
+        place: the file and line that it was read from, for error messages.
     """
 
     qid: str
@@ -43,12 +43,12 @@ class GivenList(NamedTuple):
 
 
 def read_lists(paths: Sequence[Path]) -> Iterator[GivenList]:
-    """The lists of several files. Raises BulkError, which names the line, for what is no list, and for a query that comes again."""
+    """The lists of several files. Raises BulkError, which names the line, for a malformed list or a repeated query."""
     return _each_once(found for path in paths for found in _file_lists(path))
 
 
 def read_run(path: Path) -> Iterator[GivenList]:
-    """The lists of a TREC run (``query Q0 document rank score tag``), best score first; ties stay as given. Raises BulkError."""
+    """The lists of a TREC run (``query Q0 document rank score tag``), best first; ties keep the file's order. Raises BulkError."""
     return _each_once(_run_lists(path))
 
 
@@ -65,20 +65,22 @@ def _each_once(lists: Iterable[GivenList]) -> Iterator[GivenList]:
 def _checked(found: GivenList) -> GivenList:
     if found.query is not None and not found.query.strip():
         raise BulkError(f"{found.place}: the query is empty: say what to rank the documents for")
-    if twice := len(found.documents) - len({one.docid for one in found.documents}):
-        raise BulkError(f"{found.place}: {twice} documents of query {found.qid[:80]!r} have the docid of another: name each once")
+    if repeated := len(found.documents) - len({one.docid for one in found.documents}):
+        raise BulkError(
+            f"{found.place}: {repeated} documents of query {found.qid[:80]!r} have the docid of another: name each once"
+        )
     return found
 
 
 def _run_lists(path: Path) -> Iterator[GivenList]:
     for qid, lines in groupby(_run_lines(path), key=itemgetter(0)):
-        (_, place, first), *others = lines
-        documents = [first, *(document for _, _, document in others)]
+        (_, place, first), *rest = lines
+        documents = [first, *(document for _, _, document in rest)]
         yield GivenList(qid, None, sorted(documents, key=lambda one: -(one.score or 0.0)), place)
 
 
 def _run_lines(path: Path) -> Iterator[tuple[str, str, Given]]:
-    """Of each line its query, its place and its document."""
+    """The query, place and document of each line."""
     for place, line in read_lines(path):
         fields = line.split()
         if len(fields) != 6:
@@ -87,23 +89,23 @@ def _run_lines(path: Path) -> Iterator[tuple[str, str, Given]]:
 
 
 def _file_lists(path: Path) -> Iterator[GivenList]:
-    for (qid, query, whole), rows in groupby(read_rows(path), key=_query):
-        for found in [[row] for row in rows] if whole else [list(rows)]:
+    for (qid, query, whole), rows in groupby(read_rows(path), key=_list_key):
+        for list_rows in [[row] for row in rows] if whole else [list(rows)]:
             named = query if qid is None else qid
             if named is None:
-                raise BulkError(f"{found[0].place}: has neither 'query' nor 'qid': say what the documents are ranked for")
-            documents = _listed(found[0]) if whole else [(row.place, row.fields) for row in found]
-            yield GivenList(named, query, [_document(n, *one) for n, one in enumerate(documents)], found[0].place)
+                raise BulkError(f"{list_rows[0].place}: has neither 'query' nor 'qid': say what the documents are ranked for")
+            documents = _row_documents(list_rows[0]) if whole else [(row.place, row.fields) for row in list_rows]
+            yield GivenList(named, query, [_document(n, *one) for n, one in enumerate(documents)], list_rows[0].place)
 
 
-def _query(row: Row) -> tuple[str | None, str | None, bool]:
-    """What tells a row's list from the next, and whether the row is all of it."""
+def _list_key(row: Row) -> tuple[str | None, str | None, bool]:
+    """The key that groups rows into lists: qid and query, and whether the row is a whole list."""
     qid, query = row.fields.get("qid"), _text(row.place, row.fields, "query")
     return None if qid is None else _name(row.place, "qid", qid), query, row.fields.get("documents") is not None
 
 
-def _listed(row: Row) -> list[tuple[str, object]]:
-    """The documents of a row that is a list, each with its place."""
+def _row_documents(row: Row) -> list[tuple[str, object]]:
+    """The documents of a row that holds a whole list, each with its place."""
     given = row.fields["documents"]
     if not isinstance(given, list):
         raise BulkError(f"{row.place}: 'documents' must be a list of texts or objects, not {type(given).__name__}")

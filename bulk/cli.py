@@ -1,10 +1,10 @@
-"""keyblock-bulk: re-rank millions of pairs; exit codes: 0 done, 1 it cannot go on, 2 bad usage, 130 stopped."""
+"""keyblock-bulk: re-ranks millions of pairs. Exit codes: 0 done, 1 failed, 2 bad usage, 130 interrupted."""
 
 import os
 import sys
 from collections.abc import Sequence
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy comes; workers have it from here
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy is imported; workers inherit it
 
 try:
     from bulk.errors import BulkError, one_line
@@ -17,22 +17,22 @@ FAILED, BAD_USAGE, INTERRUPTED = 1, 2, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Rank, or go on; returns the exit code, with one line on stderr where it is not 0."""
+    """Start or continue a job; print one line on stderr and return the exit code."""
     try:
         options = parse(sys.argv[1:] if arguments is None else arguments)
     except BulkError as error:
-        return _say(one_line(error), BAD_USAGE)
+        return _report(one_line(error), BAD_USAGE)
     try:
         done = rank_all(options)
     except (ValueError, OSError) as error:
-        return _say(one_line(error), FAILED)
+        return _report(one_line(error), FAILED)
     except KeyboardInterrupt:
-        return _say("stopped; the same command goes on", INTERRUPTED)
+        return _report("stopped; the same command goes on", INTERRUPTED)
     what = f"{done.pairs:,} pairs of {done.lists:,} queries and {done.documents:,} documents in {done.shards:,} shards"
-    return _say(f"{options.out}: {what}, {done.new:,} of them new", 0)
+    return _report(f"{options.out}: {what}, {done.new:,} of them new", 0)
 
 
-def _say(line: str, code: int) -> int:
+def _report(line: str, code: int) -> int:
     print(f"{PROGRAM}: {line}", file=sys.stderr)
     return code
 

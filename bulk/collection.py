@@ -1,4 +1,4 @@
-"""A collection's texts, in the layout of training: corpus.jsonl (or corpus.parquet) and queries.jsonl, gzipped or not."""
+"""Reads a collection's texts in the layout of training: corpus.jsonl (or corpus.parquet) and queries.jsonl, gzipped or not."""
 
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -20,7 +20,7 @@ class Document(NamedTuple):
 
 
 def read_documents(collection: Path, wanted: Collection[str]) -> Iterator[Document]:
-    """Those that are wanted, in the order of the collection; the others are passed over. Raises BulkError."""
+    """The wanted documents, in the order of the collection. Raises BulkError."""
     for row in read_rows(find(collection, "corpus")):
         if (docid := _field(row, "_id")) in wanted:
             title = row.fields.get("title")
@@ -28,12 +28,12 @@ def read_documents(collection: Path, wanted: Collection[str]) -> Iterator[Docume
 
 
 def read_queries(collection: Path) -> dict[str, str]:
-    """All queries by their names. Raises BulkError."""
+    """The text of each query, by name. Raises BulkError."""
     return {_field(row, "_id"): _field(row, "text") for row in read_rows(find(collection, "queries"))}
 
 
 def find(collection: Path, name: str) -> Path:
-    """The file of that name. Raises BulkError where there is none."""
+    """The collection's file of that name, in any of `KINDS`. Raises BulkError if there is none."""
     if (path := look_for(collection, name)) is None:
         names = ", ".join(f"{name}{kind}" for kind in KINDS)
         raise BulkError(f"{collection}: has none of {names}; name the collection's directory")
@@ -41,7 +41,7 @@ def find(collection: Path, name: str) -> Path:
 
 
 def look_for(collection: Path, name: str) -> Path | None:
-    """The same, or None."""
+    """The collection's file of that name, or None."""
     return next((path for kind in KINDS if (path := collection / f"{name}{kind}").is_file()), None)
 
 

@@ -1,10 +1,10 @@
-"""What a person can mend: one line that says what was wrong, with which value, and what to do."""
+"""Errors that a person can fix: one line says what is wrong, with which value, and what to do."""
 
 
 class BulkError(ValueError):
-    """The job cannot begin, or cannot go on."""
+    """The job cannot start or continue."""
 
 
 def one_line(error: BaseException) -> str:
-    """What an exception says, in one line of bounded length; its class, where it says nothing."""
+    """An exception's message in one line of bounded length; the name of its class if the message is empty."""
     return " ".join(str(error).split())[:600] or type(error).__name__

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Writes files whole or not at all."""
 
 import os
 import uuid
@@ -11,7 +11,7 @@ PARTIAL = ".partial"
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """A name to write under; what stands there when the block ends is synced to the disk and becomes `path`, all of it at once."""
+    """A temporary path to write to. When the block ends, the file is synced to the disk and renamed to `path`."""
     partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}{PARTIAL}")
     try:
         yield partial
@@ -23,13 +23,13 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """A text file that is there whole or not at all."""
+    """Write a text file whole or not at all."""
     with whole_file(path) as partial:
         partial.write_text(text, encoding="utf-8")
 
 
 def write_once(path: Path, text: str) -> str:
-    """What stands in a small file: this text, unless another process was first, on whatever machine."""
+    """Write a small file, unless another process on any machine wrote it first. Returns the text that the file holds."""
     partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}{PARTIAL}")
     partial.write_text(text, encoding="utf-8")
     with suppress(FileExistsError):
@@ -39,7 +39,7 @@ def write_once(path: Path, text: str) -> str:
 
 
 def sweep(*directories: Path) -> None:
-    """Remove what processes that were killed left half written."""
+    """Remove the partial files of killed processes."""
     for directory in directories:
         for partial in directory.glob(f"*{PARTIAL}"):
             partial.unlink(missing_ok=True)

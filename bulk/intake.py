@@ -1,7 +1,7 @@
-"""From what was given to shards: lists that name documents by number, and each distinct document once.
+"""Turns the input into shards: lists that name documents by number, and each distinct document once.
 
-A document is known by its title and text, whatever it is called: two names of one text are one document. The lists are read as a
-stream; in memory are a digest of 16 bytes for each distinct document, and the names that come from a collection.
+Title and text identify a document: two names with the same title and text are one document. The lists are read as a stream. Memory
+holds a digest of 16 bytes for each distinct document, and the names of the documents that a collection provides.
 """
 
 import hashlib
@@ -18,14 +18,14 @@ from bulk.tables import write_table
 from bulk.work import Intake, Layout
 
 DOCUMENTS_PER_SHARD = 1000
-CHARS_PER_SHARD = 1 << 24  # 16 million: of very long documents fewer are a shard
+CHARS_PER_SHARD = 1 << 24  # 16 million: a shard of very long documents holds fewer of them
 
 
 class DocumentShards:
-    """Writes distinct documents, numbered as they come.
+    """Writes distinct documents and numbers them in the order of their first appearance.
 
     Attributes:
-        counts: documents of each shard that is written.
+        counts: documents in each written shard.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -36,7 +36,7 @@ class DocumentShards:
         self._chars = 0
 
     def number(self, title: str, text: str) -> int:
-        """The document's number; it is written where it was not seen before."""
+        """The document's number. A new document is written, too."""
         key = hashlib.blake2b(f"{len(title)} {title}{text}".encode(), digest_size=16).digest()
         known = self._numbers.get(key)
         if known is None:
@@ -60,23 +60,23 @@ class DocumentShards:
 
 
 class ListShards:
-    """Writes lists, in the order given, so many pairs a shard; a list is never cut.
+    """Writes lists in the order of the input, up to a number of pairs in each shard. A list is never cut.
 
     Attributes:
-        pairs: of each shard that is written.
-        n_lists: that were written.
+        pairs: pairs in each written shard.
+        n_lists: written lists.
     """
 
     def __init__(self, layout: Layout, pairs: int) -> None:
         self.pairs: list[int] = []
         self.n_lists = 0
-        self._layout, self._most = layout, pairs
+        self._layout, self._max_pairs = layout, pairs
         self._open: list[dict[str, Any]] = []
         self._count = 0
 
     def add(self, qid: str, query: str, documents: list[dict[str, Any]]) -> None:
-        """One more list."""
-        if self._open and self._count + len(documents) > self._most:
+        """Add a list."""
+        if self._open and self._count + len(documents) > self._max_pairs:
             self.flush()
         self._open.append({"qid": qid, "query": query, "documents": documents})
         self._count += len(documents)
@@ -91,20 +91,20 @@ class ListShards:
             self._open, self._count = [], 0
 
 
-def take_in(options: Options, layout: Layout, tell: Callable[[int], object] = int) -> Intake:
+def take_in(options: Options, layout: Layout, on_pairs: Callable[[int], object] = int) -> Intake:
     """Read everything and write the shards. Raises BulkError.
 
     Args:
-        options: say what to read.
-        layout: says where to write.
-        tell: is told of pairs that are taken in.
+        options: what to read.
+        layout: where to write.
+        on_pairs: called with the number of pairs of each list.
     """
     documents, lists = DocumentShards(layout), ListShards(layout, options.shard_pairs)
-    known, queries = ({}, {}) if options.collection is None else _looked_up(options, options.collection, documents)
+    known, queries = ({}, {}) if options.collection is None else _read_collection(options, options.collection, documents)
     for given in _lists(options):
         query = _query(given, queries)
         lists.add(given.qid, query, [_row(one, _number(one, given, known, documents)) for one in given.documents])
-        tell(len(given.documents))
+        on_pairs(len(given.documents))
     lists.flush()
     documents.flush()
     if not lists.n_lists:
@@ -118,16 +118,16 @@ def _lists(options: Options) -> Iterator[GivenList]:
     return read_lists(options.lists) if options.run is None else read_run(options.run)
 
 
-def _looked_up(options: Options, collection: Path, documents: DocumentShards) -> tuple[dict[str, int], dict[str, str]]:
-    """Of the collection the numbers of the documents that the lists bring no text of, and the queries where one is without text."""
+def _read_collection(options: Options, collection: Path, documents: DocumentShards) -> tuple[dict[str, int], dict[str, str]]:
+    """From the collection: the numbers of documents whose text the lists lack, and the queries if a list lacks its query's text."""
     wanted: set[str] = set()
-    asks = False
+    queries_wanted = False
     for given in _lists(options):
-        asks = asks or given.query is None
+        queries_wanted = queries_wanted or given.query is None
         wanted.update(one.docid for one in given.documents if one.text is None)
     found = read_documents(collection, wanted) if wanted else ()
     known = {docid: documents.number(title, text) for docid, title, text in found}
-    return known, read_queries(collection) if asks else {}
+    return known, read_queries(collection) if queries_wanted else {}
 
 
 def _query(given: GivenList, queries: Mapping[str, str]) -> str:

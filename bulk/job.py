@@ -1,4 +1,4 @@
-"""A job from beginning to end: the manifest, the intake, the stages on an engine, and the word that all is there."""
+"""Runs a job: checks the manifest, takes in the input, runs the stages on an engine, and marks the output as complete."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -23,18 +23,18 @@ class Engine(Protocol):
     """Runs the shards of a stage."""
 
     def run(self, stage: type[Stage], job: Job, shards: list[int], note: Callable[[str], object]) -> Iterator[int]:
-        """Do the shards; gives each as it is done, and notes what is mended. Raises BulkError where one cannot be done."""
+        """Do the shards and yield each one when it is done; note each retry. Raises BulkError if a shard cannot be done."""
 
 
 class Summary(NamedTuple):
-    """What there is in the end.
+    """Counts of a finished job.
 
     Attributes:
         lists: queries.
-        pairs: of query and document.
-        documents: distinct ones.
+        pairs: pairs of query and document.
+        documents: distinct documents.
         shards: files of rankings.
-        new: of these, written by this process.
+        new: files of rankings that this process wrote.
     """
 
     lists: int
@@ -45,10 +45,10 @@ class Summary(NamedTuple):
 
 
 def rank_all(options: Options) -> Summary:
-    """Do what is not done yet. Raises BulkError, BundleError, and OSError where a file cannot be written."""
+    """Do the rest of the job. Raises BulkError, BundleError, and OSError if a file cannot be written."""
     bundle, layout = load_bundle(options.bundle), Layout(options.out)
-    held = BulkError(f"{options.out}: another job writes to it; wait for it, or choose another --out")
-    with locked(options.out, held):
+    lock_error = BulkError(f"{options.out}: another job writes to it; wait for it, or choose another --out")
+    with locked(options.out, lock_error):
         about = describe(options, bundle)
         whole = agree(options.out, about)
         if whole is not None and all(layout.rankings(shard).exists() for shard in range(whole["shards"])):
@@ -57,16 +57,16 @@ def rank_all(options: Options) -> Summary:
         sweep(options.out, layout.work)
         intake = Intake.read(layout.work) or _take_in(options, layout)
         job = Job(layout, options.bundle, options.asking, intake, fingerprint(about))
-        left = _left(Score, job)
-        if left:
+        remaining = _remaining(Score, job)
+        if remaining:
             with _engine(options) as engine:
-                _run(engine, Prepare, job, _left(Prepare, job))
-                _run(engine, Score, job, left)
+                _run(engine, Prepare, job, _remaining(Prepare, job))
+                _run(engine, Score, job, remaining)
         counts = {"lists": intake.n_lists, "pairs": sum(intake.pairs), "documents": sum(intake.documents)}
         complete(options.out, about, counts := {**counts, "shards": len(intake.pairs)})
         if not options.keep_work:
             shutil.rmtree(layout.work)
-        return Summary(**counts, new=len(left))
+        return Summary(**counts, new=len(remaining))
 
 
 def _take_in(options: Options, layout: Layout) -> Intake:
@@ -74,7 +74,7 @@ def _take_in(options: Options, layout: Layout) -> Intake:
         return take_in(options, layout, bar.add)
 
 
-def _left(stage: type[Stage], job: Job) -> list[int]:
+def _remaining(stage: type[Stage], job: Job) -> list[int]:
     return [shard for shard in range(len(stage.sizes(job))) if not stage.whole(job, shard)]
 
 
@@ -87,7 +87,7 @@ def _run(engine: Engine, stage: type[Stage], job: Job, shards: list[int]) -> Non
 
 
 def _engine(options: Options) -> AbstractContextManager[Engine]:
-    """The engine that was asked for. Raises BulkError where it is not there."""
+    """The engine that the options name. Raises BulkError if it is not installed."""
     if options.engine == "local":
         workers = options.workers or max(1, default_threads() // options.threads)
         return nullcontext(LocalEngine(workers, options.attempts))

@@ -1,4 +1,7 @@
-"""What an output directory is made from: fingerprints of the input, the bundle and what was asked. Nothing else is mixed in."""
+"""Records what an output directory is made from: fingerprints of the input, the bundle and the options that decide the answers.
+
+A job with other fingerprints is refused.
+"""
 
 import hashlib
 import json
@@ -17,7 +20,7 @@ FORMAT, NAME = 1, "manifest.json"
 
 
 def describe(options: Options, bundle: Bundle) -> dict[str, Any]:
-    """What decides the answers; paths, engines and numbers of workers do not. Raises BulkError for a file that cannot be read."""
+    """Everything that decides the answers. Paths, engine and number of workers do not. Raises BulkError for an unreadable file."""
     files = {name: entry.sha256 for name, entry in sorted(bundle.manifest.files.items())}
     pipeline = bundle.manifest.model_dump(mode="json", include={"name", "pipeline"})
     return {
@@ -30,19 +33,19 @@ def describe(options: Options, bundle: Bundle) -> dict[str, Any]:
 
 
 def fingerprint(about: dict[str, Any]) -> str:
-    """32 hexadecimal digits for all of it."""
+    """32 hexadecimal digits that identify the description."""
     return _digest(about)[:32]
 
 
 def agree(out: Path, about: dict[str, Any]) -> dict[str, int] | None:
-    """Write down what the output is made from, or see that it is that; gives the counts of `complete`, None before it was whole.
+    """Write what the output is made from, or check it. Returns the counts that `complete` wrote; None if that was not called.
 
-    Raises BulkError where the directory holds something else.
+    Raises BulkError if the directory holds something else.
     """
     path = out / NAME
     if not path.exists():
-        if others := [one.name for one in sorted(out.iterdir()) if one.name != "work"]:
-            raise BulkError(f"{out}: has no {NAME}, but {others[0]}: name a directory that is empty, or new")
+        if foreign_names := [one.name for one in sorted(out.iterdir()) if one.name != "work"]:
+            raise BulkError(f"{out}: has no {NAME}, but {foreign_names[0]}: name a directory that is empty, or new")
         write_whole(path, json.dumps(about, indent=1))
         return None
     try:
@@ -57,7 +60,7 @@ def agree(out: Path, about: dict[str, Any]) -> dict[str, int] | None:
 
 
 def complete(out: Path, about: dict[str, Any], counts: dict[str, int]) -> None:
-    """Say that everything is there, and how much that is."""
+    """Mark the output as complete, with its counts."""
     write_whole(out / NAME, json.dumps({**about, "whole": counts}, indent=1))
 
 
@@ -69,7 +72,7 @@ def _difference(name: str, before: Any, now: Any) -> str:
 
 
 def _inputs(options: Options) -> Iterator[tuple[str, Path]]:
-    """The files that are read, each by what it is in the job, not by its path."""
+    """The input files, each named by its role in the job, not by its path."""
     yield from ((f"lists {number}", path) for number, path in enumerate(options.lists, 1))
     if options.run is not None:
         yield "run", options.run
@@ -87,5 +90,5 @@ def _digest_of_file(path: Path) -> str:
         raise BulkError(f"{path}: cannot be read: {error.strerror}") from None
 
 
-def _digest(of: Any) -> str:
-    return hashlib.sha256(json.dumps(of, sort_keys=True).encode()).hexdigest()
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""What keyblock-bulk is told: each option once, with its type, default and meaning; the command line is made of it."""
+"""The options of keyblock-bulk: each has a type, a default and a meaning. The command line is made from them."""
 
 import argparse
 from collections.abc import Sequence
@@ -15,41 +15,43 @@ from keyblock.runtime.providers import Precision, Provider
 from keyblock.spans import THRESHOLD
 
 PROGRAM = "keyblock-bulk"
-ABOUT = "Re-rank candidate lists with a bundle. The same command goes on where it was stopped; docs/bulk.md says more."
+ABOUT = "Re-rank candidate lists with a bundle. To continue a stopped job, run the same command again. See docs/bulk.md."
 
 
 class Asking(BaseModel):
-    """What decides the answers, to the byte: shards of two different `Asking` are never mixed."""
+    """The options that decide the answers, to the byte. One output directory never mixes shards of two different `Asking`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    top_n: int = Field(0, ge=0, description="results of a query, best first; 0: all")
-    blocks: bool = Field(False, description="write the blocks that the model read of each document")
+    top_n: int = Field(0, ge=0, description="results per query, best first; 0: all")
+    blocks: bool = Field(False, description="write the blocks of each document that the model read")
     spans: bool = Field(False, description="write the sentences that answer")
     span_threshold: float = Field(THRESHOLD, ge=0, le=1, description="the probability that a sentence of a span must reach")
-    max_tokens_per_doc: int | None = Field(None, ge=1, description="bound on the tokens of a sequence; the bundle's own by default")
+    max_tokens_per_doc: int | None = Field(None, ge=1, description="limit on the tokens of a sequence; the bundle's own by default")
     fusion: str | None = Field(
-        None, description="orders by the model and the first stage together: the name of a fusion; the bundle's own by default"
+        None, description="name of a fusion, which orders by the model and the first stage together; the bundle's own by default"
     )
     provider: Provider = Field(Provider.AUTO, description="where the model runs")
-    precision: Precision = Field(Precision.AUTO, description="its arithmetic")
-    threads: int = Field(1, ge=1, description="that compute in each worker")
-    shard_pairs: int = Field(2000, ge=1, description="pairs of query and document in a shard, which is the unit of resuming")
+    precision: Precision = Field(Precision.AUTO, description="the model's arithmetic")
+    threads: int = Field(1, ge=1, description="compute threads of each worker")
+    shard_pairs: int = Field(
+        2000, ge=1, description="pairs of query and document in a shard; a stopped job continues with the shards that are not done"
+    )
 
 
 class Options(Asking):
-    """All options."""
+    """All options of the command."""
 
     lists: tuple[Path, ...] = Field((), description="candidate lists: Parquet or JSON lines, gzipped or not; may be repeated")
     run: Path | None = Field(None, description="candidate lists as a TREC run, whose texts are in the collection")
     collection: Path | None = Field(None, description="directory with corpus.jsonl and queries.jsonl, gzipped or not")
     bundle: Path = Field(description="directory of a bundle")
-    out: Path = Field(description="directory of the rankings, which all workers see")
-    engine: Literal["local", "ray"] = Field("local", description="who runs the workers")
-    workers: int | None = Field(None, ge=1, description="processes that work; as many as there are CPUs for, by default")
-    address: str | None = Field(None, description="of a Ray cluster; by default Ray starts one on this machine")
+    out: Path = Field(description="directory for the rankings; all workers must see it")
+    engine: Literal["local", "ray"] = Field("local", description="engine that runs the workers")
+    workers: int | None = Field(None, ge=1, description="worker processes; by default as many as the CPUs allow")
+    address: str | None = Field(None, description="address of a Ray cluster; by default Ray starts one on this machine")
     gpus: float = Field(0.0, ge=0, description="GPUs that Ray reserves for a scoring worker; 0.5: two share one")
-    attempts: int = Field(3, ge=1, description="times that a shard is tried whose worker dies")
-    keep_work: bool = Field(False, description="keep OUT/work, the prepared documents, when all is ranked")
+    attempts: int = Field(3, ge=1, description="times that a shard is tried when its worker dies")
+    keep_work: bool = Field(False, description="keep OUT/work, the prepared documents, when the job is done")
 
     @model_validator(mode="after")
     def _one_input(self) -> Self:
@@ -63,7 +65,7 @@ class Options(Asking):
 
     @property
     def asking(self) -> Asking:
-        """What decides the answers."""
+        """The options that decide the answers."""
         return Asking(**self.model_dump(include=set(Asking.model_fields)))
 
 
@@ -73,18 +75,18 @@ def flag(option: str) -> str:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line; what is left out is left to the defaults."""
+    """The command line's parser. It leaves defaults to `Options`."""
     made = argparse.ArgumentParser(prog=PROGRAM, description=ABOUT, argument_default=argparse.SUPPRESS)
     made.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
-    answers = made.add_argument_group("answers", "What is written of each list; one output directory has one kind of answers.")
-    ours = [name for name in Options.model_fields if name not in Asking.model_fields]
-    for name in (*ours, *Asking.model_fields):
+    answers = made.add_argument_group("answers", "What is written for each list. One output directory holds one kind of answers.")
+    job_options = [name for name in Options.model_fields if name not in Asking.model_fields]
+    for name in (*job_options, *Asking.model_fields):
         _add(answers if name in Asking.model_fields else made, name, Options.model_fields[name])
     return made
 
 
 def parse(arguments: Sequence[str]) -> Options:
-    """Exits, as commands do, at --help, --version and an unknown flag. Raises BulkError for a value that is none."""
+    """Options from a command line. Exits at --help, --version and an unknown flag. Raises BulkError for an invalid value."""
     try:
         return Options(**vars(parser().parse_args(arguments)))
     except ValidationError as error:
@@ -107,7 +109,7 @@ def _add(group: argparse._ActionsContainer, name: str, field: FieldInfo) -> None
 
 
 def _kind(annotation: Any) -> str:
-    """What the help shows as a flag's value: the choices, or a plain word for the type."""
+    """A flag's value in the help: the choices, or a plain word for the type."""
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         return f"{{{','.join(member.value for member in annotation)}}}"
     if get_origin(annotation) is Literal:

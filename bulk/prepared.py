@@ -1,4 +1,4 @@
-"""Prepared documents as Arrow columns, and back: what is read are views of the file's own pages."""
+"""Turns prepared documents into Arrow columns and back. The arrays that are read are views of the file's pages."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ _FLAT = ("token_ids", "starts", "ends", "terms", "term_bounds", "title_ids")  # 
 
 
 def columns_of(documents: Sequence[PreparedDocument]) -> dict[str, list[Any]]:
-    """The columns of `bulk.schemas.PREPARED`."""
+    """The documents as columns of `bulk.schemas.PREPARED`."""
     columns: dict[str, list[Any]] = {name: [getattr(one, name) for one in documents] for name in _FLAT}
     columns["bounds"] = [one.bounds.ravel() for one in documents]
     columns["vectors"] = [None if one.vectors is None else one.vectors.ravel() for one in documents]
@@ -37,13 +37,13 @@ class PreparedTable:
     def __init__(self, batch: pa.RecordBatch) -> None:
         self._dimensions = batch.column("dimensions").to_numpy()
         columns = {name: batch.column(name) for name in (*_FLAT, "bounds", "vectors")}
-        self._lists = {name: _Lists(of.values.to_numpy(), of.offsets.to_numpy()) for name, of in columns.items()}
+        self._lists = {name: _Lists(column.values.to_numpy(), column.offsets.to_numpy()) for name, column in columns.items()}
 
     def __len__(self) -> int:
         return len(self._dimensions)
 
     def __getitem__(self, number: int) -> PreparedDocument:
-        row = {name: of.row(number) for name, of in self._lists.items()}
+        row = {name: lists.row(number) for name, lists in self._lists.items()}
         vectors, dimensions = row.pop("vectors"), int(self._dimensions[number])
-        of_blocks = None if dimensions < 0 else vectors.reshape(-1, dimensions)
-        return PreparedDocument(**row | {"bounds": row["bounds"].reshape(-1, 2)}, vectors=of_blocks)
+        block_vectors = None if dimensions < 0 else vectors.reshape(-1, dimensions)
+        return PreparedDocument(**row | {"bounds": row["bounds"].reshape(-1, 2)}, vectors=block_vectors)

@@ -1,4 +1,4 @@
-"""How far a stage is: a bar with the rate and the time left on a terminal, else a line for each tenth."""
+"""Shows the progress of a stage: on a terminal a bar with the rate and the time left, else a line for each tenth."""
 
 import sys
 import time
@@ -9,14 +9,14 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-LINES = 10  # of a stage, where there is no terminal
+LINES = 10  # lines per stage without a terminal
 
 
 class Rate(ProgressColumn):
-    """What a second brings, since this process began: what was done before does not count."""
+    """Units per second in this process; work of earlier processes does not count."""
 
     def render(self, task: Task) -> Text:
-        """As a text, or a dash where nothing is known yet."""
+        """The rate as text, or a dash if it is not known yet."""
         return Text("-" if task.speed is None else f"{task.speed:,.1f}/s")
 
 
@@ -24,18 +24,18 @@ class Bar:
     """The progress of a stage, on stderr; to be used in a `with` block.
 
     Args:
-        name: the stage's.
-        unit: what is counted.
-        total: of the stage; none where it is not known.
-        done: before this process began.
+        name: the stage's name.
+        unit: the counted unit.
+        total: units of the stage; None if the number is not known.
+        done: units that earlier processes did.
     """
 
     def __init__(self, name: str, unit: str, total: int | None, done: int = 0) -> None:
         self._name, self._unit, self._total, self._done, self._new = name, unit, total, done, 0
         self._began = time.perf_counter()
-        self._told = self._tenths()
-        of_total = "{task.completed:,.0f}" if total is None else "{task.completed:,.0f} of {task.total:,.0f}"
-        columns = (TextColumn(f"{name:<8}"), BarColumn(), TextColumn(f"{of_total} {unit}"), Rate(), TimeRemainingColumn())
+        self._shown_tenths = self._tenths()
+        count = "{task.completed:,.0f}" if total is None else "{task.completed:,.0f} of {task.total:,.0f}"
+        columns = (TextColumn(f"{name:<8}"), BarColumn(), TextColumn(f"{count} {unit}"), Rate(), TimeRemainingColumn())
         self._progress = Progress(
             *columns, console=Console(stderr=True), disable=not sys.stderr.isatty(), speed_estimate_period=300
         )
@@ -49,15 +49,15 @@ class Bar:
         self._progress.stop()
 
     def add(self, count: int) -> None:
-        """Count what is done."""
+        """Count finished units."""
         self._done, self._new = self._done + count, self._new + count
         self._progress.advance(self._task, count)
-        if self._progress.disable and (tenths := self._tenths()) > self._told:
-            self._told = tenths
+        if self._progress.disable and (tenths := self._tenths()) > self._shown_tenths:
+            self._shown_tenths = tenths
             print(self._line(), file=sys.stderr, flush=True)
 
     def note(self, message: str) -> None:
-        """A line above the bar."""
+        """Print a line above the bar."""
         self._progress.console.print(message, highlight=False, markup=False, soft_wrap=True)
 
     def _tenths(self) -> int:

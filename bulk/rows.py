@@ -1,4 +1,4 @@
-"""Rows of JSON lines and Parquet files, each with its place, so that an error can name it."""
+"""Reads rows of JSON lines and Parquet files. Each row has its place, so that an error can name it."""
 
 import gzip
 import json
@@ -12,15 +12,15 @@ import pyarrow.parquet as pq
 
 from bulk.errors import BulkError, one_line
 
-ROWS_AT_ONCE = 256  # of a Parquet file: a row may hold a hundred long documents
+ROWS_AT_ONCE = 256  # read from a Parquet file: a row may hold a hundred long documents
 
 
 class Row(NamedTuple):
     """A row of a file.
 
     Attributes:
-        place: the file and the line (or row), from 1, for an error.
-        fields: its values by name.
+        place: the file and the number of the line or row, from 1, for error messages.
+        fields: the values by name.
     """
 
     place: str
@@ -28,12 +28,12 @@ class Row(NamedTuple):
 
 
 def read_rows(path: Path) -> Iterator[Row]:
-    """The rows of a file; Parquet where its name says so, else JSON lines. Raises BulkError."""
+    """The rows of a file: Parquet if its name ends in .parquet, else JSON lines. Raises BulkError."""
     return _parquet_rows(path) if path.suffix == ".parquet" else _json_rows(path)
 
 
 def read_lines(path: Path) -> Iterator[tuple[str, str]]:
-    """The lines that are not blank, each with its place. Raises BulkError for a file that is missing, cut short or no text."""
+    """The lines that are not blank, each with its place. Raises BulkError for a file that is missing, truncated or not text."""
     try:
         with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
             yield from ((f"{path}, line {number}", line) for number, line in enumerate(lines, 1) if line.strip())

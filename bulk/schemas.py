@@ -1,13 +1,13 @@
-"""The tables of a job, as Arrow schemas: lists, documents, prepared documents, rankings."""
+"""Arrow schemas of a job's tables: lists, documents, prepared documents, rankings."""
 
 import pyarrow as pa
 
 TEXT_DOCUMENT = pa.struct(
     [("docid", pa.string()), ("title", pa.string()), ("text", pa.string()), pa.field("score", pa.float64(), nullable=True)]
 )
-"""A document of a list that brings its text; `score` is the first stage's, or null."""
+"""A document of a list that holds its text; `score` is from the first stage, or null."""
 STORED_DOCUMENT = pa.struct([("docid", pa.string()), ("number", pa.int64()), pa.field("score", pa.float64(), nullable=True)])
-"""A document of a list whose text and preparation are kept under a number."""
+"""A document of a list; its number finds its text and preparation."""
 
 
 def lists_schema(document: pa.DataType) -> pa.Schema:
@@ -31,12 +31,12 @@ PREPARED = pa.schema(
         ("dimensions", pa.int32()),
     ]
 )
-"""`keyblock.prepared.PreparedDocument`, a row each: `bounds` and `vectors` row by row; `dimensions` of a vector, or -1."""
+"""A row is a `keyblock.prepared.PreparedDocument`. `bounds` and `vectors` are flat; `dimensions` is a vector's length, or -1."""
 _PLACES = pa.list_(pa.struct([("start", pa.int32()), ("end", pa.int32()), ("score", pa.float64())]))
 
 
 def rankings_schema(*, blocks: bool, spans: bool) -> pa.Schema:
-    """A row is a document of a query, best first; `fused_score` is what a fusion with the first stage orders by, or null."""
+    """A row is a document of a query, best first; `fused_score` is the score of a fusion with the first stage, or null."""
     fields = [
         ("qid", pa.string()),
         ("docid", pa.string()),

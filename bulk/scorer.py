@@ -1,4 +1,4 @@
-"""The scorer that every engine calls: candidate lists in, rankings out, as Arrow record batches."""
+"""The scorer that every engine calls: it turns candidate lists into rankings, both as Arrow record batches."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
@@ -21,55 +21,55 @@ class BundleScorer:
     """Ranks each list of a record batch as POST /rerank does; the sequences of all of them go through the model together.
 
     Args:
-        bundle: says how scores are made.
-        model: the bundle's, at work.
-        asking: what is written of each list.
-        source: knows the documents; by default the lists bring their texts.
+        bundle: how scores are computed.
+        model: the bundle's loaded model.
+        asking: what is written for each list.
+        source: provides the documents; by default the lists hold their texts.
 
     Attributes:
-        schema: of what it gives.
+        schema: schema of the rankings.
     """
 
     def __init__(self, bundle: Bundle, model: Model, asking: Asking, source: Source | None = None) -> None:
         self.schema = rankings_schema(blocks=asking.blocks, spans=asking.spans)
         self._pipeline, self._model = bundle.pipeline, model
         self._source = source or TextSource(bundle.pipeline)
-        self._asked = AnswerOptions(asking.spans, asking.span_threshold, top_n=asking.top_n)
+        self._answer_options = AnswerOptions(asking.spans, asking.span_threshold, top_n=asking.top_n)
         self._fusion = asking.fusion
         packing = self._pipeline.config.packing
         self._budget = packing.kept_inside(asking.max_tokens_per_doc)
-        self._asked_budget = None if asking.max_tokens_per_doc is None else self._budget
+        self._max_tokens = None if asking.max_tokens_per_doc is None else self._budget
 
     def __call__(self, lists: pa.RecordBatch) -> pa.RecordBatch:
-        """Rank.
+        """Rank the lists of a record batch.
 
         Args:
-            lists: a row each, with documents as the source knows them; see `bulk.schemas.LISTS`.
+            lists: one row per list, with documents in the form that the source reads; see `bulk.schemas.LISTS`.
 
         Returns:
-            A row for each document that is ranked, list after list, best first; see `bulk.schemas.rankings_schema`.
+            One row per ranked document, list after list, best first; see `bulk.schemas.rankings_schema`.
 
-        Raises ValueError for a fusion that needs first-stage scores where a list has none, and what the model raises.
+        Raises ValueError if a fusion needs first-stage scores and a list has none, and the exceptions of the model.
         """
         qids, documents = lists.column("qid").to_pylist(), lists.column("documents")
-        names = _parts(documents.flatten().field("docid").to_pylist(), documents)
-        met = list(self._meet(lists.column("query").to_pylist(), documents))
-        answers = rank_lists(self._pipeline, self._model, met, self._asked, self._budget)
+        names = _split_by_list(documents.flatten().field("docid").to_pylist(), documents)
+        candidate_lists = list(self._candidate_lists(lists.column("query").to_pylist(), documents))
+        answers = rank_lists(self._pipeline, self._model, candidate_lists, self._answer_options, self._budget)
         rows = [row for one in zip(qids, names, answers, strict=True) for row in self._rows(*one)]
         return pa.RecordBatch.from_pylist(rows, schema=self.schema)
 
-    def _meet(self, queries: Sequence[str], lists: pa.ListArray) -> Iterator[CandidateList]:
+    def _candidate_lists(self, queries: Sequence[str], lists: pa.ListArray) -> Iterator[CandidateList]:
         column = lists.flatten()
-        found = self._source.read(column, texts=self._asked.reads_texts)
-        parts = (_parts(of, lists) for of in (found.prepared, found.texts, column.field("score").to_pylist()))
+        found = self._source.read(column, texts=self._answer_options.reads_texts)
+        parts = (_split_by_list(values, lists) for values in (found.prepared, found.texts, column.field("score").to_pylist()))
         for text, prepared, texts, scores in zip(queries, *parts, strict=True):
             first_stage = FirstStage.read(None if None in scores else scores, self._fusion, len(scores))
             query = self._pipeline.prepare_query(text)
-            candidates = meet(self._pipeline, self._model, query, prepared, self._asked_budget)
+            candidates = meet(self._pipeline, self._model, query, prepared, self._max_tokens)
             yield CandidateList(query, candidates, texts, first_stage)
 
     def _rows(self, qid: str, names: Sequence[str], answer: Answered) -> Iterator[dict[str, Any]]:
-        """Of a list, what `schema` names."""
+        """A list's ranking as rows of `schema`."""
         ranking = answer.ranking
         for place, number in enumerate(ranking.order, 1):
             row: dict[str, Any] = {"qid": qid, "docid": names[number], "rank": place, "score": float(ranking.scores[number])}
@@ -81,8 +81,8 @@ class BundleScorer:
             yield row
 
 
-def _parts(of_documents: Sequence[T], lists: pa.ListArray) -> Iterator[Sequence[T]]:
-    """What is known of all documents, list by list."""
+def _split_by_list(values: Sequence[T], lists: pa.ListArray) -> Iterator[Sequence[T]]:
+    """Split values of all documents by list."""
     end = 0
     for count in lists.value_lengths().to_pylist():
-        yield of_documents[end : (end := end + count)]
+        yield values[end : (end := end + count)]

@@ -1,4 +1,4 @@
-"""Where a scorer has its documents from: prepared before, by their numbers, or prepared from the texts that a list brings."""
+"""Sources of a scorer's documents: prepared in an earlier stage and found by number, or prepared from the texts in a list."""
 
 from bisect import bisect_right
 from collections import OrderedDict
@@ -14,7 +14,7 @@ from bulk.work import Layout
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument
 
-OPEN_SHARDS = 256  # mapped at a time: each is an open file
+OPEN_SHARDS = 256  # mapped at once: each is an open file
 T = TypeVar("T")
 
 
@@ -22,8 +22,8 @@ class Documents(NamedTuple):
     """The documents of a record batch of lists, list after list.
 
     Attributes:
-        prepared: as the pipeline made them.
-        texts: theirs; "" for each where no texts are wanted.
+        prepared: the documents as the pipeline prepared them.
+        texts: the documents' texts; "" for each if the caller wants no texts.
     """
 
     prepared: Sequence[PreparedDocument]
@@ -31,17 +31,17 @@ class Documents(NamedTuple):
 
 
 class Source(Protocol):
-    """What a scorer asks for documents."""
+    """Provides documents to a scorer."""
 
     def read(self, column: pa.StructArray, *, texts: bool) -> Documents:
-        """The documents of a column that has what the source knows them by."""
+        """The documents of a column. The column holds their texts or their numbers, as the source needs."""
 
 
 class TextSource:
-    """Prepares documents of `bulk.schemas.TEXT_DOCUMENT`; each distinct one of a record batch once.
+    """Prepares documents of `bulk.schemas.TEXT_DOCUMENT`; each distinct document of a record batch once.
 
     Args:
-        pipeline: prepares them.
+        pipeline: prepares the documents.
     """
 
     def __init__(self, pipeline: Pipeline) -> None:
@@ -49,37 +49,37 @@ class TextSource:
 
     def read(self, column: pa.StructArray, *, texts: bool) -> Documents:
         """See Source."""
-        of_documents = [text or "" for text in column.field("text").to_pylist()]
-        keys = list(zip(of_documents, (title or "" for title in column.field("title").to_pylist()), strict=True))
+        document_texts = [text or "" for text in column.field("text").to_pylist()]
+        keys = list(zip(document_texts, (title or "" for title in column.field("title").to_pylist()), strict=True))
         distinct = list(dict.fromkeys(keys))
         made = self._pipeline.prepare_documents([text for text, _ in distinct], [title for _, title in distinct])
         known = dict(zip(distinct, made, strict=True))
-        return Documents([known[key] for key in keys], of_documents if texts else [""] * len(keys))
+        return Documents([known[key] for key in keys], document_texts if texts else [""] * len(keys))
 
 
 class _Mapped(Generic[T]):
-    """Shards by their numbers, the last used of them open."""
+    """Shards by number; the most recently used ones stay open."""
 
-    def __init__(self, opened: Callable[[int], T]) -> None:
-        self._opened = opened
+    def __init__(self, open_shard: Callable[[int], T]) -> None:
+        self._open_shard = open_shard
         self._shards: OrderedDict[int, T] = OrderedDict()
 
     def __getitem__(self, shard: int) -> T:
         if shard in self._shards:
             self._shards.move_to_end(shard)
         else:
-            self._shards[shard] = self._opened(shard)
+            self._shards[shard] = self._open_shard(shard)
             if len(self._shards) > OPEN_SHARDS:
                 self._shards.popitem(last=False)
         return self._shards[shard]
 
 
 class StoredSource:
-    """Maps documents of `bulk.schemas.STORED_DOCUMENT` that were prepared before.
+    """Maps documents of `bulk.schemas.STORED_DOCUMENT` that the job's stage `Prepare` wrote.
 
     Args:
-        layout: of the job.
-        counts: documents of each shard.
+        layout: the job's files.
+        counts: documents in each shard.
     """
 
     def __init__(self, layout: Layout, counts: Sequence[int]) -> None:
@@ -95,6 +95,6 @@ class StoredSource:
         return Documents(prepared, [self._texts[shard][row].as_py() for shard, row in places] if texts else [""] * len(places))
 
     def _place(self, number: int) -> tuple[int, int]:
-        """The shard of a document, and its row there."""
+        """A document's shard, and its row in the shard."""
         shard = bisect_right(self._ends, number)
         return shard, number - self._starts[shard]

@@ -1,7 +1,7 @@
-"""In Spark: candidate lists are a data frame, and so are the rankings.
+"""Re-ranks in Spark: candidate lists and rankings are data frames.
 
-A row of the frame is a query with its candidates; `lists_of` makes such rows of a frame of pairs. Each Spark task hands its rows to
-`bulk.scorer.BundleScorer` as Arrow record batches, by `mapInArrow`. The bundle's directory must be on every worker.
+A row of the frame is a query with its candidates; `lists_of` makes such rows from a frame of pairs. Each Spark task passes its rows
+to `bulk.scorer.BundleScorer` as Arrow record batches, with `mapInArrow`. The bundle's directory must be on every worker.
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,21 +24,23 @@ _PLACES = "array<struct<start: int, end: int, score: double>>"
 
 
 def rank(lists: "DataFrame", bundle: str, **asking: Any) -> "DataFrame":
-    """Rank each list; a row for each document, best first, as `bulk.schemas.rankings_schema` has it.
+    """Rank each list. The rankings have a row for each document, best first, with the columns of `bulk.schemas.rankings_schema`.
 
     Args:
-        lists: with qid, query, and documents: an array of structs with docid, title, text and score (the first stage's, or null).
-        bundle: its directory.
+        lists: columns qid, query and documents. A document is a struct of docid, title, text and score (first-stage, or null).
+        bundle: the bundle's directory.
         asking: fields of `bulk.options.Asking`.
     """
-    asked = Asking(**asking)
+    answer_options = Asking(**asking)
     columns = "qid string, docid string, rank int, score double, scored_by string, fused_score double"
-    schema = columns + (f", blocks {_PLACES}" if asked.blocks else "") + (f", spans {_PLACES}" if asked.spans else "")
-    return lists.mapInArrow(partial(_rank, bundle=bundle, asked=asked), schema)
+    schema = (
+        columns + (f", blocks {_PLACES}" if answer_options.blocks else "") + (f", spans {_PLACES}" if answer_options.spans else "")
+    )
+    return lists.mapInArrow(partial(_rank, bundle=bundle, asking=answer_options), schema)
 
 
 def lists_of(pairs: "DataFrame") -> "DataFrame":
-    """Lists of pairs: rows with qid, query, docid, title, text and score, the best score first."""
+    """Group pairs into lists, best score first. The rows have qid, query, docid, title, text and score."""
     from pyspark.sql import functions
 
     document = functions.struct(*(functions.col(name) for name in ("docid", "title", "text", "score")))
@@ -47,15 +49,15 @@ def lists_of(pairs: "DataFrame") -> "DataFrame":
     return collected.selectExpr("qid", "query", f"{best_first} AS documents")
 
 
-def _rank(batches: Iterable[pa.RecordBatch], bundle: str, asked: Asking) -> Iterator[pa.RecordBatch]:
-    """What a task does."""
-    scorer = _scorer(bundle, asked)
+def _rank(batches: Iterable[pa.RecordBatch], bundle: str, asking: Asking) -> Iterator[pa.RecordBatch]:
+    """Rank the record batches of a task."""
+    scorer = _scorer(bundle, asking)
     for batch in batches:
         yield scorer(batch)
 
 
 @lru_cache(maxsize=1)
-def _scorer(bundle: str, asked: Asking) -> BundleScorer:
-    """One in each of Spark's Python processes, which serve many tasks."""
+def _scorer(bundle: str, asking: Asking) -> BundleScorer:
+    """The scorer of a Spark Python process, which serves many tasks."""
     loaded = load_bundle(Path(bundle))
-    return BundleScorer(loaded, open_model(loaded, asked.provider, asked.threads, asked.precision), asked)
+    return BundleScorer(loaded, open_model(loaded, asking.provider, asking.threads, asking.precision), asking)

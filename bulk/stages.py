@@ -1,6 +1,7 @@
-"""The two stages of a job, each of them work on shards that any engine runs: preparation, then scoring.
+"""The two stages of a job: preparation, then scoring. Any engine can run their shards.
 
-A stage object holds what is loaded once in a worker. Called with a shard's number it writes that shard, whole or not at all.
+A worker creates a stage object once, and the object keeps what it loaded. A call with a shard's number writes that shard, whole or
+not at all.
 """
 
 from abc import ABC, abstractmethod
@@ -30,14 +31,14 @@ FINGERPRINT = b"keyblock.fingerprint"
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a worker needs to know.
+    """A worker's description of the job.
 
     Attributes:
-        layout: where files are.
-        bundle: its directory.
-        asking: what decides the answers.
-        intake: how much there is.
-        fingerprint: of all that decides the answers; each shard of rankings carries it.
+        layout: where the files are.
+        bundle: the bundle's directory.
+        asking: the options that decide the answers.
+        intake: how much was taken in.
+        fingerprint: identifies everything that decides the answers; each shard of rankings holds it.
     """
 
     layout: Layout
@@ -48,12 +49,12 @@ class Job:
 
 
 class Stage(ABC):
-    """Work on shards.
+    """A kind of work on shards.
 
     Attributes:
         name: for the progress bar.
-        unit: what its sizes count.
-        runs_model: whether a GPU is of use.
+        unit: the unit of the sizes.
+        runs_model: whether a worker can use a GPU.
     """
 
     name: ClassVar[str]
@@ -62,7 +63,7 @@ class Stage(ABC):
 
     @abstractmethod
     def __init__(self, job: Job) -> None:
-        """Load what is needed; each error that a person can mend is one line."""
+        """Load what the stage needs. An error that a person can fix is one line."""
 
     @abstractmethod
     def __call__(self, shard: int) -> None:
@@ -71,16 +72,16 @@ class Stage(ABC):
     @staticmethod
     @abstractmethod
     def sizes(job: Job) -> list[int]:
-        """What each shard counts."""
+        """The size of each shard, in units."""
 
     @staticmethod
     @abstractmethod
     def whole(job: Job, shard: int) -> bool:
-        """Whether a shard was written before."""
+        """Whether a shard is written."""
 
 
 class Prepare(Stage):
-    """Prepares the distinct documents; needs no model."""
+    """Prepares the distinct documents. It needs no model."""
 
     name, unit, runs_model = "prepare", "documents", False
 
@@ -128,7 +129,7 @@ class Score(Stage):
 
     @staticmethod
     def whole(job: Job, shard: int) -> bool:
-        """See Stage. Raises BulkError for a file of that name that this job did not write."""
+        """See Stage. Raises BulkError if another job wrote the file, or it is damaged."""
         path = job.layout.rankings(shard)
         if not path.exists():
             return False
@@ -142,14 +143,14 @@ class Score(Stage):
 
 
 def write_rankings(path: Path, ranked: pa.RecordBatch, fingerprint: str) -> None:
-    """A shard of rankings that says which job it is of; whole or not at all."""
+    """Write a shard of rankings, whole or not at all, with its job's fingerprint in the metadata."""
     schema = ranked.schema.with_metadata({FINGERPRINT: fingerprint})
     with whole_file(path) as partial:
         pq.write_table(pa.Table.from_batches([ranked.cast(schema)]), partial, compression="zstd")
 
 
 def _agree(path: Path, model: Model) -> None:
-    """Raise BulkError where another worker of the job computes otherwise: its scores would differ in their last digits, or more."""
+    """Raise BulkError if another worker of the job computes in another way: the scores would differ in the last digits, or more."""
     choice = model.session.choice if isinstance(model, GraphModel) else None
     own = "vectors" if choice is None else f"{choice.provider} in {choice.precision}"
     if (first := write_once(path, own)) != own:

@@ -1,4 +1,4 @@
-"""The work directory of a job: what stands where, and how much of it."""
+"""The files of a job: where they are, and how much they hold."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -15,41 +15,41 @@ class Layout:
     """Where a job keeps its files.
 
     Attributes:
-        out: the rankings' directory.
+        out: the directory of the rankings.
     """
 
     out: Path
 
     @property
     def work(self) -> Path:
-        """The directory of what is needed on the way."""
+        """The directory of intermediate files."""
         return self.out / "work"
 
     def rankings(self, shard: int) -> Path:
-        """What is ranked of a shard of lists."""
+        """The rankings of a shard of lists."""
         return self.out / f"rankings-{shard:05}.parquet"
 
     def lists(self, shard: int) -> Path:
-        """A shard of lists, as they came."""
+        """A shard of lists, as taken in."""
         return self.work / f"lists-{shard:05}.arrow"
 
     def documents(self, shard: int) -> Path:
-        """A shard of distinct documents, as they came."""
+        """A shard of distinct documents, as taken in."""
         return self.work / f"documents-{shard:05}.arrow"
 
     def prepared(self, shard: int) -> Path:
-        """The same documents, prepared."""
+        """A shard of prepared documents."""
         return self.work / f"prepared-{shard:05}.arrow"
 
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """What was taken in; written once all of it is there.
+    """Counts of the intake. The file is written when the intake is complete.
 
     Attributes:
-        pairs: of query and document, in each shard of lists.
-        documents: in each shard of documents.
-        n_lists: queries.
+        pairs: pairs of query and document in each shard of lists.
+        documents: documents in each shard of documents.
+        n_lists: number of queries.
     """
 
     pairs: list[int]
@@ -58,10 +58,10 @@ class Intake:
 
     @classmethod
     def read(cls, work: Path) -> Self | None:
-        """What `write` wrote; None where the intake is not complete."""
+        """Read the counts that `write` wrote; None if the intake is not complete."""
         path = work / INTAKE
         return cls(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
 
     def write(self, work: Path) -> None:
-        """Say that everything is there."""
+        """Write the counts, which marks the intake as complete."""
         write_whole(work / INTAKE, json.dumps(asdict(self)))

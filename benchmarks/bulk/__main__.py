@@ -22,7 +22,7 @@ MARKS = {name: f"<!-- {name}: python -m benchmarks.bulk writes from here -->" fo
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and publish, or reckon; the exit code."""
+    """Measure and publish, or only compute a larger job. Returns the exit code."""
     options = parser().parse_args(arguments)
     large = Large(**{name: getattr(options, name) for name in Large._fields})
     if wrong := wrong_numbers(large):
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def wrong_numbers(large: Large) -> str:
-    """What is wrong with the larger job, in a line; empty where nothing is."""
+    """The problem with the options of the larger job, in one line; empty if there is none."""
     for name, number in large._asdict().items():
         least = 0 if name in ("core_hour", "gpu_hour") else math.ulp(0)
         if not least <= number < math.inf:
@@ -51,7 +51,7 @@ def wrong_numbers(large: Large) -> str:
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
-    """Everything, as docs/results/bulk.json keeps it."""
+    """All measurements, in the form of docs/results/bulk.json."""
     lists = beside.read_lists(options.data, options.queries)
     command = f"python -m benchmarks.bulk --data DATA/{options.data.name} --queries {options.queries} --rounds {options.rounds}"
     run = run_of(command, f"{options.queries} lists", options.data.name, ROOT) | {"rounds": options.rounds}

@@ -1,4 +1,4 @@
-"""The same lists through the service and through keyblock-bulk, in turns: pairs a second, and whether the scores are the same.
+"""Ranks the same lists with the service and with keyblock-bulk, in turns: pairs a second, and differences of scores.
 
 A rate is of pairs of query and document. What a command costs before its first pair, which it costs once, is measured by a job of
 one pair and taken off. CPU seconds are of all processes; on a machine that does other work too, they are the steadier figure.
@@ -38,7 +38,7 @@ COMMANDS = {
 
 List = dict[str, Any]
 Scores = dict[tuple[str, str], float]
-"""Of a query and a document."""
+"""Names of a query and a document."""
 
 
 class Ran(NamedTuple):
@@ -46,9 +46,9 @@ class Ran(NamedTuple):
 
     Attributes:
         wall: seconds by the clock.
-        cpu: seconds of all processes; on Ray of the driver alone, whose children the workers are not.
-        scores: of every pair.
-        resident: the most MiB that a process of each kind had; none of the service.
+        cpu: CPU seconds of all processes; on Ray only of the driver, since the workers are not its children.
+        scores: score of every pair.
+        resident: highest MiB of a process, by kind; empty for the service.
     """
 
     wall: float
@@ -58,12 +58,12 @@ class Ran(NamedTuple):
 
 
 class DifferentScoresError(RuntimeError):
-    """The command and the service give different scores; the message is one line."""
+    """The command and the service give different scores. The message is one line."""
 
 
 def read_lists(data: Path, queries: int) -> list[List]:
     """The first lists of the dev run, each with its texts."""
-    texts, asked = ({row["_id"]: row["text"] for row in _rows(data / f"{name}.jsonl.gz")} for name in ("corpus", "queries"))
+    texts, query_texts = ({row["_id"]: row["text"] for row in _rows(data / f"{name}.jsonl.gz")} for name in ("corpus", "queries"))
     run: dict[str, list[str]] = {}
     with gzip.open(data / "run.dev.bm25.trec.gz", "rt", encoding="utf-8") as lines:
         for line in lines:
@@ -71,7 +71,7 @@ def read_lists(data: Path, queries: int) -> list[List]:
             run.setdefault(qid, []).append(docid)
     first = list(run.items())[:queries]
     return [
-        {"qid": qid, "query": asked[qid], "documents": [{"docid": one, "text": texts[one]} for one in found]}
+        {"qid": qid, "query": query_texts[qid], "documents": [{"docid": one, "text": texts[one]} for one in found]}
         for qid, found in first
     ]
 
@@ -87,7 +87,7 @@ def pairs_of(lists: Sequence[List]) -> int:
 
 
 def ask(service: Service, lists: Sequence[List]) -> Ran:
-    """All lists, one after the other, over HTTP."""
+    """Rank all lists with the service, one after the other, over HTTP."""
     process, began, scores = psutil.Process(service.process.pid), time.perf_counter(), Scores()
     before = sum(process.cpu_times()[:2])
     with httpx.Client(base_url=service.url, timeout=600) as client:
@@ -105,7 +105,7 @@ def write_lists(lists: Sequence[List], path: Path) -> Path:
 
 
 def rank(lists: Sequence[List], work: Path, *options: str) -> Ran:
-    """The command over the lists. Ends the program where the command fails."""
+    """Rank all lists with the command. Ends the program if the command fails."""
     with tempfile.TemporaryDirectory(dir=work) as folder:
         given, out = write_lists(lists, Path(folder, "lists.jsonl")), Path(folder, "out")
         command = [sys.executable, "-m", "bulk.cli", "--lists", str(given), "--bundle", str(BUNDLE), "--out", str(out)]
@@ -132,7 +132,7 @@ def rank(lists: Sequence[List], work: Path, *options: str) -> Ran:
 def _watch(process: "subprocess.Popen[str]", most: dict[str, float]) -> None:
     driver = psutil.Process(process.pid)
     while process.poll() is None:
-        with suppress(psutil.Error):  # who ends meanwhile is looked at no more
+        with suppress(psutil.Error):  # a process may have ended meanwhile
             for one in (driver, *driver.children(recursive=True)):
                 line = " ".join(one.cmdline())
                 for kind in (name for part, name in KINDS.items() if part in line):
@@ -153,7 +153,10 @@ def largest_difference(expected: Scores, found: Scores) -> float:
 
 
 def measure(lists: Sequence[List], rounds: int, work: Path) -> dict[str, Any]:
-    """All in turns, `rounds` times: rates of each, the most that a score differs, and memory. Raises DifferentScoresError."""
+    """Rank with all in turns, `rounds` times. Returns rates, the largest difference of a score, and memory.
+
+    Raises DifferentScoresError.
+    """
     one_pair = [{**lists[0], "documents": lists[0]["documents"][:1]}]
     starts = {name: [rank(one_pair, work, *options)] for name, options in COMMANDS.items()}
     ran: dict[str, list[Ran]] = {name: [] for name in (SERVICE, *COMMANDS)}
@@ -177,7 +180,7 @@ def measure(lists: Sequence[List], rounds: int, work: Path) -> dict[str, Any]:
 
 
 def _rates(pairs: int, ran: Sequence[Ran], starts: Sequence[Ran]) -> dict[str, float]:
-    """Pairs a second by the clock and a CPU second, medians of all rounds less the mean start."""
+    """Pairs a second by the clock and per CPU second: medians of all rounds, without the mean time of a start."""
     rates = {}
     for kind in ("wall", "cpu"):
         start = statistics.fmean(getattr(one, kind) for one in starts) if starts else 0.0

@@ -1,4 +1,4 @@
-"""What a large job would take and cost on many cores or GPUs, from the rates of one machine: arithmetic, nothing is run.
+"""Computes the time and cost of a large job on many cores or GPUs from the rates of one machine. Nothing is run.
 
 A stage that is spread out takes its work divided by the number of cores. One that is not takes as long on any number of cores, and
 becomes the bottleneck: from the number of cores at which it takes as long as all that is spread out.
@@ -13,14 +13,14 @@ GIGA, HOUR = 1e9, 3600.0
 
 
 class Large(NamedTuple):
-    """A job, and what its machines cost.
+    """A job, and the prices of its machines.
 
     Attributes:
-        pairs: of query and document.
-        documents: distinct ones.
-        shard_pairs: in a shard.
-        core_hour, gpu_hour: prices, in whatever money.
-        gpu_pairs: that one GPU scores a second; no GPU was measured with this command.
+        pairs: pairs of query and document.
+        documents: distinct documents.
+        shard_pairs: pairs in a shard.
+        core_hour, gpu_hour: prices, in any currency.
+        gpu_pairs: pairs that one GPU scores a second; no GPU was measured with this command.
         file_system: bytes a second that the shared file system reads.
     """
 
@@ -39,7 +39,7 @@ class Large(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """What was measured: see `benchmarks.bulk.stages.measure`; `load` is the seconds until a worker is ready.
+    """The measured rates: see `benchmarks.bulk.stages.measure`. `load` is the seconds until a worker is ready.
 
     `neighbours`: what a CPU second does while another worker computes beside, of what it does alone.
     """
@@ -56,27 +56,27 @@ class Rates(NamedTuple):
 
     @classmethod
     def of(cls, record: Mapping[str, Any], *, ray: bool) -> "Rates":
-        """Of the record of a run; on Ray, or in processes of one machine."""
+        """The rates in a run's record, on Ray or in processes of one machine."""
         stages, beside, name = record["stages"], record["beside"], "Ray, 1 worker" if ray else "1 worker"
         alone, together = (beside["rates"][one]["cpu"] for one in ("1 worker", "2 workers"))
         return cls(
             take_in=stages["take_in_lists"],
             hand_out=stages["hand_out_ray" if ray else "hand_out_local"],
-            load=beside["start_seconds"][name] / 2,  # of a job of one pair, whose two stages load one after the other
+            load=beside["start_seconds"][name] / 2,  # half of a job of one pair, whose two stages load one after the other
             neighbours=min(1.0, together / alone),
             **{key: stages[key] for key in ("prepare", "score", "choose", "prepared_bytes", "ranking_bytes")},
         )
 
 
 class Plan(NamedTuple):
-    """Seconds of each part of a job, and how many cores or GPUs are paid for meanwhile.
+    """Seconds of each part of a job, and the cores or GPUs that are paid for.
 
     Attributes:
-        machines: cores; of a job on GPUs these, each with its cores.
-        take_in: by one process.
-        prepare: with loading.
-        score: with loading, in as many turns as there are shards for a worker, or as fast as they are handed out.
-        cost: of all machines from the beginning to the end.
+        machines: number of cores; for a job on GPUs, number of GPUs, each with its cores.
+        take_in: seconds of one process.
+        prepare: seconds with loading.
+        score: seconds with loading, in as many turns as each worker has shards, or as fast as the engine hands them out.
+        cost: price of all machines from the beginning to the end.
     """
 
     machines: int
@@ -92,7 +92,7 @@ class Plan(NamedTuple):
 
 
 def on_cores(large: Large, rates: Rates, cores: int) -> Plan:
-    """The plan of the job on so many cores, a worker each."""
+    """The plan of the job on a number of cores, with a worker each."""
     prepare = large.documents / (rates.prepare * rates.neighbours) / cores + rates.load
     shard = large.shard_pairs / (rates.score * rates.neighbours)
     score = max(math.ceil(large.shards / cores) * shard, large.shards / rates.hand_out) + rates.load
@@ -106,7 +106,7 @@ def cores_of_a_gpu(large: Large, rates: Rates) -> int:
 
 
 def on_gpus(large: Large, rates: Rates, gpus: int) -> Plan:
-    """The job on so many GPUs, each with the cores that feed it, which prepare, too."""
+    """The plan of the job on a number of GPUs, each with the cores that feed it. The cores prepare, too."""
     cores = gpus * cores_of_a_gpu(large, rates)
     prepare = large.documents / (rates.prepare * rates.neighbours) / cores + rates.load
     score = max(math.ceil(large.shards / gpus) * large.shard_pairs / large.gpu_pairs, large.shards / rates.hand_out) + rates.load
@@ -115,7 +115,7 @@ def on_gpus(large: Large, rates: Rates, gpus: int) -> Plan:
 
 
 def bottlenecks(large: Large, rates: Rates) -> dict[str, float]:
-    """From how many cores each part alone takes longer than the work that is spread over them; the fewest first."""
+    """For each part, the number of cores above which it takes longer than the work spread over the cores; the fewest first."""
     score = rates.score * rates.neighbours
     spread = large.documents / (rates.prepare * rates.neighbours) + large.pairs / score
     return dict(

@@ -1,4 +1,4 @@
-"""What each stage of a bulk job does a second, by itself, in one thread: what the reckoning of a larger job stands on."""
+"""Measures the rate of each stage of a bulk job alone, in one thread. The plan of a larger job is computed from these rates."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -25,14 +25,14 @@ from keyblock.runtime.model import open_model
 from keyblock.scoring import Model
 
 ATTEMPTS, WORKERS = 3, 2
-HANDED_OUT = 500  # shards
+HANDED_OUT = 500  # shards that the engine hands out
 
 
 class Timed:
-    """A model, and the CPU seconds that it takes.
+    """A model that counts its CPU seconds.
 
     Attributes:
-        seconds: so far.
+        seconds: CPU seconds so far.
     """
 
     def __init__(self, inner: Model) -> None:
@@ -60,7 +60,7 @@ class Timed:
 
 
 class Nothing(Stage):
-    """Shards that are done as soon as they are requested, so that only the engine takes time."""
+    """A stage without work, so that only the engine takes time."""
 
     name, unit, runs_model = "nothing", "shards", False
 
@@ -108,7 +108,7 @@ def measure(lists: Sequence[List], data: Path, work: Path) -> dict[str, float]:
 
 
 def _taken_in(out: Path, **given: Any) -> tuple[float, Job]:
-    """Pairs a CPU second, and the job."""
+    """Pairs per CPU second of the intake, and the job."""
     options, layout = Options(bundle=BUNDLE, out=out, **given), Layout(out)
     layout.work.mkdir(parents=True)
     seconds = time.process_time()
@@ -134,7 +134,7 @@ def _bytes(folder: Path, pattern: str) -> int:
 
 
 def _scored(job: Job) -> dict[str, float]:
-    """The first shard once to warm up, then once more."""
+    """Rates of scoring the first shard, after a run to warm up."""
     bundle = load_bundle(BUNDLE)
     model = Timed(open_model(bundle, job.asking.provider, job.asking.threads, job.asking.precision))
     scorer = BundleScorer(bundle, model, job.asking, StoredSource(job.layout, job.intake.documents))
@@ -155,7 +155,7 @@ def _scored(job: Job) -> dict[str, float]:
 
 
 def _handed_out(engine: Engine, job: Job) -> float:
-    """Shards a second, from the first that is done to the last."""
+    """Shards a second, from the first finished one to the last."""
     times = [time.perf_counter() for _ in engine.run(Nothing, job, list(range(HANDED_OUT)), lambda _: None)]
     return (len(times) - 1) / (times[-1] - times[0])
 

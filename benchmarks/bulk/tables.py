@@ -1,4 +1,4 @@
-"""What was measured, and what is reckoned from it, as the tables of docs/bulk.md."""
+"""The tables of docs/bulk.md: the measurements, and the plans that are computed from them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,7 +24,7 @@ STAGES = {
 
 
 def measured(record: Mapping[str, Any]) -> str:
-    """Where, how fast beside the service, each stage, and memory."""
+    """The machine, the rates beside the service, the rate of each stage, and memory."""
     beside, machine, run = record["beside"], record["machine"], record["run"]
     where = f"{machine['cpu']}, {run['date']}, load {run['load']} before: `{run['command']}`, {beside['pairs']:,} pairs"
     memory = "; ".join(f"{name}: {_sizes(sizes)}" for name, sizes in beside["resident"].items())
@@ -71,7 +71,7 @@ def _sizes(sizes: Mapping[str, int]) -> str:
 
 
 def reckoned(record: Mapping[str, Any], large: Large) -> str:
-    """On cores, on GPUs, and the bottlenecks."""
+    """The plans on cores and on GPUs, and the bottlenecks."""
     local, ray = Rates.of(record, ray=False), Rates.of(record, ray=True)
     gpu, in_processes = cores_of_a_gpu(large, ray), bottlenecks(large, local)
     head = ["take in, min", "prepare, min", "score, min", "in all, min", "hours paid", "cost"]

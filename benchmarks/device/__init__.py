@@ -1,1 +1,1 @@
-"""What the host of a fast GPU can feed it, on a machine without one: the service as it is, in front of a simulated device."""
+"""Measures how much work a host can feed to a fast GPU, without a GPU: the real service runs in front of a simulated device."""

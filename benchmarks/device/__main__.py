@@ -1,13 +1,13 @@
-"""What share of a fast device's rate the host reaches, over HTTP, by preparation threads, and where its time goes.
+"""Measures which share of a fast device's rate the host reaches over HTTP, by preparation threads, and where its time goes.
 
     python -m benchmarks.device [--threads 1 2 4] [--processes 1] [--seconds 20] [--documents 100] [--words 2000] [--rate 25000]
                                 [--launch 0.0001] [--token-cap 16384] [--py-spy PROGRAM] [--json FILE]
 
 Starts the service with a session that sleeps as long as a GPU would compute: 25,000 sequences of 128 tokens a second, padding
-included, and 0.1 ms a batch. Clients in processes of their own ask for new documents (every cache is off), and for the same ones by
-id. Prints documents a second, the device's share, and milliseconds of processor time a document by kind of work. With py-spy (a
-program that is installed elsewhere) it also tells for what share of their work the threads hold the interpreter lock; of a service
-of one process.
+included, and 0.1 ms a batch. Clients in separate processes send new documents (every cache is off), and then the same documents by
+id. Prints documents a second, the device's share, and milliseconds of processor time a document by kind of work. For a service of
+one process, and with py-spy (a separate program), it also prints for which share of their work the threads hold the interpreter
+lock.
 """
 
 import argparse
@@ -37,10 +37,10 @@ from benchmarks.performance.texts import invented
 from keyblock.bundle import TOKENIZER_FILE, load_bundle
 from service.settings import DEFAULT_BUNDLE
 
-BODIES = 12  # requests of different documents, asked for again and again
+BODIES = 12  # requests of different documents, sent again and again
 CLIENTS = 2  # processes
 WARM_SECONDS = 3
-PATIENCE = 600  # seconds, of a machine that has other work
+PATIENCE = 600  # seconds to start, on a machine with other work
 SAMPLES = 50  # a second, of py-spy
 NATIVE = "native threads"
 CORES = (1, 2, 4, 8, 16)
@@ -48,19 +48,19 @@ CORES = (1, 2, 4, 8, 16)
 
 @dataclass
 class Measured:
-    """One way of asking at one number of threads and processes.
+    """A measurement with one kind of request, number of threads and number of processes.
 
     Attributes:
         rate: documents a second.
-        share: of the device's rate.
+        share: share of the device's rate.
         busy: share of the time in which the device computed.
         cpu: milliseconds of processor time a document, by kind of thread.
-        steps: the same of the steps in these threads.
-        waits: wall time of each step for its processor time: waiting for the lock or a core.
+        steps: milliseconds of processor time a document, by step in these threads.
+        waits: each step's wall time divided by its processor time; more than 1 means waiting for the lock or a core.
         clients: milliseconds of the clients' processor time a document.
-        locked: share of the threads' work in which they hold the interpreter lock; None where nobody looked.
-        hot: the functions that hold it most, each with its share of the time in which it is held.
-        processes: for HTTP and preparation; with more than one, the model has another.
+        locked: share of the threads' work in which they hold the interpreter lock; None without py-spy.
+        hot: the functions that hold the lock most, each with its share of the time in which it is held.
+        processes: processes for HTTP and preparation; if more than one, the model has another.
     """
 
     way: str
@@ -88,11 +88,11 @@ class Measured:
 
     @property
     def of_model(self) -> float:
-        """Milliseconds a document of the model's process, of which there is one however many fronts there are."""
+        """Milliseconds a document of the model's process. There is one, whatever the number of front processes."""
         return sum(self.cpu.get(kind, 0.0) for kind in (CALLS, KINDS["model"], BESIDE))
 
     def reachable(self, cores: int) -> float:
-        """Documents a second that so many cores can reach, bounded by their time and by one interpreter lock."""
+        """Documents a second that `cores` cores can reach, limited by their time and by one interpreter lock."""
         return min(1000 * cores / self.total, 1000 / (self.under_lock or 1e-9))
 
 
@@ -113,7 +113,7 @@ def main(options: argparse.Namespace) -> None:
                 store(service, bodies["new"])
                 for way, paths in bodies.items():
                     found.append(measure(service, way, paths, (threads, processes), options))
-                    tell(found[-1])
+                    show(found[-1])
     if options.json:
         options.json.write_text(
             json.dumps({"engine": alone._asdict(), "served": [asdict(one) for one in found]}, indent=1) + "\n", encoding="utf-8"
@@ -121,7 +121,7 @@ def main(options: argparse.Namespace) -> None:
 
 
 def write_bodies(folder: Path, documents: int, words: int) -> dict[str, list[Path]]:
-    """Requests with texts, and the same by id; each in a file."""
+    """Write requests with texts, and the same requests by id, each to a file."""
     source = invented(DEFAULT_BUNDLE / TOKENIZER_FILE)
     paths: dict[str, list[Path]] = {"new": [], "by id": []}
     for number in range(BODIES):
@@ -138,7 +138,7 @@ def write_bodies(folder: Path, documents: int, words: int) -> dict[str, list[Pat
 
 @contextmanager
 def started(folder: Path, threads: int, processes: int, options: argparse.Namespace) -> Iterator[Service]:
-    """The service in front of the device, with so many threads and processes."""
+    """Run the service in front of the device, with these numbers of threads and processes."""
     os.environ.update({RATE: str(options.rate), LAUNCH: str(options.launch), LEDGERS: str(folder)})
     command = (sys.executable, "-m", "benchmarks.device.serving")
     log, place = folder / f"log-{processes}-{threads}", folder / f"store-{processes}-{threads}"
@@ -156,9 +156,9 @@ def store(service: Service, bodies: list[Path]) -> None:
 
 
 def measure(service: Service, way: str, paths: list[Path], size: tuple[int, int], options: argparse.Namespace) -> Measured:
-    """Measure a service of so many threads and processes under load. Raises RuntimeError if an answer failed."""
+    """Measure a service under load. `size` is its threads and processes. Raises RuntimeError if an answer failed."""
     threads, processes = size
-    # of each client: enough that every thread has work, the device's queue too, and that no front goes without connections
+    # per client: enough work for every thread and for the device's queue, and connections for every front process
     connections = max(2, threads + 1) if processes == 1 else 4 * max(threads, processes)
     run_clients(service.port, connections, WARM_SECONDS, paths)
     before = ledger(service, processes)
@@ -173,7 +173,7 @@ def measure(service: Service, way: str, paths: list[Path], size: tuple[int, int]
         raise RuntimeError(f"{way}, {threads} threads, {processes} processes: {reports}")
     rate = answered * options.documents / options.seconds
     wall = after["at"] - before["at"]
-    done = rate * wall  # what is asked for at the end is answered after it
+    done = rate * wall  # requests sent at the end are answered after it
     locked, hot = spied.result() if spied else (None, [])
     cpu = milliseconds(before["threads"], after["threads"], done)
     cpu[NATIVE] = max(1000 * (after["cpu"] - before["cpu"]) / done - sum(cpu.values()), 0.0)
@@ -185,7 +185,7 @@ def measure(service: Service, way: str, paths: list[Path], size: tuple[int, int]
 
 
 def run_clients(port: int, connections: int, seconds: float, paths: list[Path]) -> list[dict[str, Any]]:
-    """The reports of the client processes."""
+    """Run the client processes. Returns their reports."""
     command = [sys.executable, "-m", "benchmarks.device.client", str(port), str(connections), str(seconds)]
     shares = [paths[number::CLIENTS] for number in range(CLIENTS)]
     running = [subprocess.Popen([*command, *map(str, share)], stdout=subprocess.PIPE) for share in shares]
@@ -193,7 +193,7 @@ def run_clients(port: int, connections: int, seconds: float, paths: list[Path]) 
 
 
 def ledger(service: Service, processes: int) -> dict[str, Any]:
-    """The sums of all processes; see Ledger."""
+    """The sums over all processes; see Ledger."""
     if processes > 1:
         return ledgers(service.process.pid, Path(os.environ[LEDGERS]))
     report: dict[str, Any] = httpx.get(service.url + PATH, timeout=600).json()
@@ -210,11 +210,11 @@ def _by_step(report: dict[str, Any], kind: str) -> dict[str, float]:
 
 
 def spy(program: str, process: int, seconds: float) -> tuple[float, list[str]]:
-    """For what share of their work the process's threads hold the interpreter lock, and the functions that hold it most."""
-    time.sleep(1.0)  # until the clients ask
+    """The share of their work for which the process's threads hold the interpreter lock, and the functions that hold it most."""
+    time.sleep(1.0)  # until the clients send requests
     with tempfile.TemporaryDirectory() as folder:
         stacks: list[str] = []
-        for which in (["--gil"], []):  # first what holds the lock, then all that works
+        for which in (["--gil"], []):  # first threads that hold the lock, then all working threads
             out = Path(folder) / f"raw{len(stacks)}"
             how = ["--nonblocking", "-r", str(SAMPLES), "-d", str(max(int(seconds / 2) - 2, 2)), "-f", "raw", "-o", str(out)]
             subprocess.run([program, "record", *which, *how, "-p", str(process)], check=True, capture_output=True)
@@ -223,7 +223,10 @@ def spy(program: str, process: int, seconds: float) -> tuple[float, list[str]]:
 
 
 def held(holding: str, working: str, most: int = 12) -> tuple[float, list[str]]:
-    """How many of py-spy's samples (lines of `outer;inner count`) hold the lock, of those that work, and the functions that do."""
+    """The share of py-spy's working samples that hold the lock, and the functions that hold it most.
+
+    A sample is a line `outer;inner count`.
+    """
     holds = innermost(holding)
     total = max(sum(holds.values()), 1)
     hot = sorted(holds, key=holds.__getitem__, reverse=True)[:most]
@@ -241,7 +244,7 @@ def innermost(stacks: str) -> dict[str, int]:
     return counts
 
 
-def tell(one: Measured) -> None:
+def show(one: Measured) -> None:
     """Print a measurement."""
     print(f"{one.way}, {one.threads} threads, {one.processes} processes: {one.rate:.0f} documents a second, ", end="")
     print(f"{one.share:.1%} of the device's rate; ", end="")
@@ -262,13 +265,15 @@ def tell(one: Measured) -> None:
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--threads", type=int, nargs="*", default=[1, 2, 4], help="that prepare; none: the model's thread alone")
+    made.add_argument(
+        "--threads", type=int, nargs="*", default=[1, 2, 4], help="preparation threads; none: only the model's thread"
+    )
     made.add_argument("--processes", type=int, nargs="+", default=[1])
     made.add_argument("--seconds", type=float, default=20)
-    made.add_argument("--documents", type=int, default=100, help="of a request")
+    made.add_argument("--documents", type=int, default=100, help="documents of a request")
     made.add_argument("--words", type=int, default=2000)
-    made.add_argument("--rate", type=float, default=25_000, help="of the device, in sequences of 128 tokens a second")
-    made.add_argument("--launch", type=float, default=0.0001, help="seconds that every batch takes beside")
+    made.add_argument("--rate", type=float, default=25_000, help="the device's rate, in sequences of 128 tokens a second")
+    made.add_argument("--launch", type=float, default=0.0001, help="additional seconds of every batch")
     made.add_argument("--token-cap", type=int, default=16_384)
     made.add_argument("--py-spy", default="", metavar="PROGRAM")
     made.add_argument("--json", type=Path, metavar="FILE")

@@ -1,4 +1,4 @@
-"""A process that keeps several connections busy with requests that were written before.
+"""A client process that keeps several connections busy with requests from files.
 
 python -m benchmarks.device.client PORT CONNECTIONS SECONDS BODY [BODY ...]     prints JSON: answers, failures, processor time
 """
@@ -16,11 +16,11 @@ HEADERS = {"Content-Type": "application/json"}
 
 
 class Load:
-    """Connections that ask one request after the other.
+    """Connections that send one request after the other.
 
     Attributes:
-        answers: in time.
-        failures: what was no answer, or was degraded.
+        answers: good answers in time.
+        failures: errors and degraded answers.
     """
 
     def __init__(self, port: int, bodies: Sequence[bytes]) -> None:
@@ -29,15 +29,15 @@ class Load:
         self._lock = threading.Lock()
 
     def run(self, connections: int, seconds: float) -> None:
-        """Send requests for so many seconds."""
+        """Send requests for a number of seconds."""
         until = time.perf_counter() + seconds
-        threads = [threading.Thread(target=self._ask, args=(number, until)) for number in range(connections)]
+        threads = [threading.Thread(target=self._send_requests, args=(number, until)) for number in range(connections)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
 
-    def _ask(self, number: int, until: float) -> None:
+    def _send_requests(self, number: int, until: float) -> None:
         connection = HTTPConnection("127.0.0.1", self._port, timeout=600)
         for body in islice(cycle(self._bodies), number * len(self._bodies) // 8, None):
             connection.request("POST", "/rerank", body, HEADERS)

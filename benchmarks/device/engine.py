@@ -1,4 +1,4 @@
-"""The model's thread alone in front of the simulated device: what it can feed when everything before it is free."""
+"""Measures the model's thread alone in front of the simulated device: the rate if everything before it costs nothing."""
 
 import threading
 import time
@@ -26,8 +26,8 @@ class Fed(NamedTuple):
     Attributes:
         rate: sequences a second.
         busy: share of the time in which the device computed.
-        given: share of the time in which it had a batch; more than `busy`, since who waits for it wakes up late.
-        host: microseconds of processor time a sequence, of the model's thread and the device's.
+        given: share of the time in which the device had a batch; more than `busy`, since waiting threads wake up late.
+        host: microseconds of processor time a sequence, of the model's and the device's threads together.
     """
 
     rate: float
@@ -36,24 +36,24 @@ class Fed(NamedTuple):
     host: float
 
 
-def engine_alone(bundle: Bundle, device: SimulatedDevice, token_cap: int, sequences: int = 20_000, of_a_job: int = 100) -> Fed:
-    """Hand in sequences of 128 tokens in jobs as requests make them, all at once, and wait for the last."""
+def engine_alone(bundle: Bundle, device: SimulatedDevice, token_cap: int, sequences: int = 20_000, job_size: int = 100) -> Fed:
+    """Submit sequences of 128 tokens in jobs as requests do, all at once, and wait for the last."""
     defaults = Settings.model_fields
     engine = Engine(Caps(token_cap, defaults["batch_ms"].default / 1000), Metrics())
     instance = engine.add("simulated", Graphs(device, ahead=1), bundle.pipeline)
     engine.start()
     instance.warmed.result()
     clocks = [_clock_of("model"), _clock_of("device")]
-    rows = np.random.default_rng(0).integers(1000, 20_000, (of_a_job, LENGTH), dtype=np.int32)
+    rows = np.random.default_rng(0).integers(1000, 20_000, (job_size, LENGTH), dtype=np.int32)
     packed = [Packed(row, QUERY_TOKENS, np.zeros(1, np.intp)) for row in rows]
-    jobs = [Job(packed, instance.ranker) for _ in range(sequences // of_a_job)]
+    jobs = [Job(packed, instance.ranker) for _ in range(sequences // job_size)]
     before, began, cpu = np.array([device.busy, device.waited]), time.perf_counter(), sum(clock() for clock in clocks)
     for future in [engine.submit(job) for job in jobs]:
         future.result()
     wall, cpu = time.perf_counter() - began, sum(clock() for clock in clocks) - cpu
     busy, given = (np.array([device.busy, device.waited]) - before) / wall
     engine.close()
-    done = len(jobs) * of_a_job
+    done = len(jobs) * job_size
     return Fed(done / wall, float(busy), float(given), 1e6 * cpu / done)
 
 

@@ -1,4 +1,4 @@
-"""Processor time of the service by kind of work, served at a path of its own."""
+"""Processor time of the service by kind of work, served at its own path."""
 
 import functools
 import resource
@@ -16,7 +16,7 @@ from keyblock.pipeline import Pipeline
 from service.store.values import Values
 
 PATH = "/ledger"
-KINDS = {  # of threads, by how their names begin
+KINDS = {  # kinds of threads, by the beginning of their names
     "MainThread": "event loop",
     "edge": "JSON",
     "prepare": "preparing threads",
@@ -36,25 +36,25 @@ class Ledger:
     """Sums of processor time since the start of the process.
 
     Args:
-        device: whose time is told beside.
+        device: the simulated device, whose times are added.
     """
 
     def __init__(self, device: SimulatedDevice) -> None:
         self._device = device
         self._steps: defaultdict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
-        self._lock = threading.RLock()  # a signal may come while this thread has it
+        self._lock = threading.RLock()  # a signal may arrive while this thread holds it
 
     def watch(self) -> None:
-        """Measure the steps from now on."""
+        """Start to measure the steps."""
         for step, (owner, name) in STEPS.items():
             setattr(owner, name, self._measured(step, getattr(owner, name)))
 
-    async def tell(self, _request: Request) -> JSONResponse:
-        """See `sums`."""
+    async def respond(self, _request: Request) -> JSONResponse:
+        """The sums as an HTTP response."""
         return JSONResponse(self.sums())
 
     def sums(self) -> dict[str, Any]:
-        """Seconds of processor time by threads and by steps, of all the process, and of the device."""
+        """Seconds of processor time by thread, by step and of the whole process, and the device's times."""
         with self._lock:
             steps = {step: {"cpu": cpu, "wall": wall} for step, (cpu, wall) in self._steps.items()}
         used = resource.getrusage(resource.RUSAGE_SELF)
@@ -79,7 +79,7 @@ class Ledger:
 
 
 def by_kind() -> dict[str, float]:
-    """Seconds of processor time of the process's Python threads that still run."""
+    """Seconds of processor time of the process's running Python threads, by kind."""
     found: defaultdict[str, float] = defaultdict(float)
     for thread in threading.enumerate():
         kind = next((kind for start, kind in KINDS.items() if thread.name.startswith(start)), REST)

@@ -1,6 +1,6 @@
-"""The processes of `keyblock-serve --processes` in front of a simulated device, and the processor time of all of them.
+"""The processes of `keyblock-serve --processes` in front of a simulated device, and their processor time.
 
-Each writes its ledger to the folder that LEDGERS names, when it is sent SIGUSR2.
+Each process writes its ledger to the folder that LEDGERS names when it receives SIGUSR2.
 """
 
 import json
@@ -27,15 +27,15 @@ LEDGERS = "DEVICE_LEDGERS"
 CALLS = "calls of the model's process"
 REST = "the model's process beside"
 OF_MODEL = {KINDS["MainThread"]: CALLS, KINDS["model"]: KINDS["model"]}
-READY = ".ready"  # a process that can be asked has made a file of this kind
+READY = ".ready"  # suffix of the file that a process makes when it is ready for the signal
 WAIT_SECONDS = 0.01
 
 
 async def device(order: Order, control: Control) -> int:
     """The model's process."""
     simulated = SimulatedDevice.from_environment()
-    write_when_asked(Ledger(simulated))
-    choice = resolve(Provider.CPU, precision=Precision.FP32)  # what it says of itself; nothing is computed
+    write_on_signal(Ledger(simulated))
+    choice = resolve(Provider.CPU, precision=Precision.FP32)  # only for its description; nothing is computed
 
     def opener(bundle: Bundle, _: Settings) -> Opened:
         return Opened(bundle, Graphs(simulated, ahead=1), choice)
@@ -45,13 +45,13 @@ async def device(order: Order, control: Control) -> int:
 
 async def preparing(order: Order, control: Control) -> int:
     """A front process."""
-    ledger = Ledger(SimulatedDevice(1.0, 0.0))  # which nobody asks
+    ledger = Ledger(SimulatedDevice(1.0, 0.0))  # without requests: the model has its own process
     ledger.watch()
-    write_when_asked(ledger)
+    write_on_signal(ledger)
     return await front(order, control)
 
 
-def write_when_asked(ledger: Ledger) -> None:
+def write_on_signal(ledger: Ledger) -> None:
     """Let SIGUSR2 write the ledger to a file, and mark the process as ready for the signal."""
     path = Path(os.environ[LEDGERS], str(os.getpid()))
 
@@ -64,7 +64,7 @@ def write_when_asked(ledger: Ledger) -> None:
 
 
 def ledgers(supervisor: int, folder: Path) -> dict[str, Any]:
-    """The sums of all processes that this one has started."""
+    """The sums over all child processes of the supervisor."""
     found = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text(encoding="utf-8").split()
     by_child = {child: _ledger_of(int(child), folder / child) for child in found}
     of_model = {child for child in found if f"{__name__}:device" in Path(f"/proc/{child}/cmdline").read_text(encoding="utf-8")}
@@ -72,13 +72,13 @@ def ledgers(supervisor: int, folder: Path) -> dict[str, Any]:
 
 
 def merged(fronts: list[dict[str, Any]], model: dict[str, Any]) -> dict[str, Any]:
-    """One ledger of several; the threads of the model's process keep entries of their own."""
+    """Merge several ledgers into one. The threads of the model's process keep their own entries."""
     threads, steps = Counter(), {}
     for one in fronts:
         threads.update(one["threads"])
         for step, sums in one["steps"].items():
             steps[step] = Counter(steps.get(step, {})) + Counter(sums)
-    threads.pop(KINDS["model"], None)  # of a front: it waits for nothing
+    threads.pop(KINDS["model"], None)  # the model's thread of a front process has no work
     of_model = {kind: model["threads"].get(thread, 0.0) for thread, kind in OF_MODEL.items()}
     of_model[REST] = model["cpu"] - sum(of_model.values())
     cpu = model["cpu"] + sum(one["cpu"] for one in fronts)
@@ -86,7 +86,7 @@ def merged(fronts: list[dict[str, Any]], model: dict[str, Any]) -> dict[str, Any
 
 
 def _ledger_of(pid: int, path: Path) -> dict[str, Any]:
-    while not path.with_suffix(READY).exists():  # else the signal would end it
+    while not path.with_suffix(READY).exists():  # earlier the signal would kill the process
         time.sleep(WAIT_SECONDS)
     path.unlink(missing_ok=True)
     os.kill(pid, signal.SIGUSR2)

@@ -34,10 +34,10 @@ def main() -> int:
     device = SimulatedDevice.from_environment()
     ledger = Ledger(device)
     ledger.watch()
-    choice = resolve(Provider.CPU, precision=Precision.FP32)  # what it says of itself; nothing is computed
+    choice = resolve(Provider.CPU, precision=Precision.FP32)  # only for its description; nothing is computed
     ranker = Ranker(settings, [Opened(load_bundle(settings.bundle[0]), Graphs(device, ahead=1), choice)], open_store(settings))
     app = create_app(settings, ranker)
-    app.router.routes.insert(0, Route(PATH, ledger.tell))
+    app.router.routes.insert(0, Route(PATH, ledger.respond))
     return 0 if serve(settings, ranker.metrics, (app, clients)) else 1
 
 

@@ -1,4 +1,4 @@
-"""A device that takes the time a GPU would: what it computes means nothing."""
+"""A simulated device that takes as long as a GPU would. Its results mean nothing."""
 
 import ctypes
 import os
@@ -9,23 +9,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 RATE, LAUNCH = "DEVICE_RATE", "DEVICE_LAUNCH"  # variables of the environment
-LENGTH = 128  # tokens of the sequences that a device's rate is told for
+LENGTH = 128  # tokens of the sequences that the device's rate counts
 Ints = NDArray[np.int64]
 _PR_SET_TIMERSLACK, _NANOSECOND = 29, 1
 _LIBC = ctypes.CDLL(None)
 
 
 class SimulatedDevice:
-    """Stands in for a `keyblock.runtime.session.Session`: it sleeps, and holds neither a core nor the interpreter lock meanwhile.
+    """Replaces a `keyblock.runtime.session.Session`. It sleeps, and uses neither a core nor the interpreter lock meanwhile.
 
     Args:
-        rate: sequences of 128 tokens a second, in batches without end; padding takes as long as tokens.
-        launch: seconds that every batch takes beside.
+        rate: sequences of 128 tokens a second in very large batches; padding takes as long as tokens.
+        launch: additional seconds of every batch.
 
     Attributes:
-        busy: seconds that it has computed.
-        waited: seconds that who asked it has waited; more than `busy`, since threads wake up late.
-        batches: that it has run.
+        busy: seconds of computation so far.
+        waited: seconds that callers have waited; more than `busy`, since threads wake up late.
+        batches: batches so far.
     """
 
     def __init__(self, rate: float, launch: float) -> None:
@@ -45,7 +45,7 @@ class SimulatedDevice:
     def score(self, ids: Ints, types: Ints, mask: Ints) -> NDArray[np.float32]:
         """Logits of shape (batch,) for three arrays of shape (batch, length): small numbers that differ."""
         started, seconds = time.perf_counter(), self.seconds(*ids.shape)
-        _LIBC.prctl(_PR_SET_TIMERSLACK, _NANOSECOND, 0, 0, 0)  # of this thread: Linux may end its sleep 50 us late, else
+        _LIBC.prctl(_PR_SET_TIMERSLACK, _NANOSECOND, 0, 0, 0)  # for this thread: otherwise Linux may end its sleep 50 us late
         logits: NDArray[np.float32] = (ids[:, 1:].sum(axis=1) % 1000).astype(np.float32) / 100 - 5
         time.sleep(max(started + seconds - time.perf_counter(), 0.0))
         self.busy += seconds

@@ -1,1 +1,1 @@
-"""The tables of the evaluation paper (Boytsov et al. 2022), made anew: every system from one start, with equal budgets."""
+"""Reproduces the tables of the evaluation paper (Boytsov et al. 2022): every system from the same start, with equal budgets."""

@@ -1,11 +1,11 @@
-"""Train and measure every system of the evaluation paper; write its tables. What is done is not done again.
+"""Train and measure every system of the evaluation paper, and write its tables. A new run continues where the last one stopped.
 
     python -m benchmarks.field --data DATA [--only firstp maxp ...] [--seeds 0 1 2] [--parallel 2]
     python -m benchmarks.field --data DATA --latency    milliseconds a document, all systems in turns: when the machine is quiet
     python -m benchmarks.field --publish                puts the tables of all records, and the picture, into docs/field.md
 
-DATA holds squad-articles, squad-far and qmsum. A training or measurement is a process, so that its memory is its own; runs stand in
-RUNS, a record a system and setting in RECORDS. A system that fails does not stop the others.
+DATA holds squad-articles, squad-far and qmsum. Each training or measurement is a separate process with its own memory. RUNS holds
+the runs, RECORDS a record per system and setting. A system that fails does not stop the other systems.
 """
 
 import argparse
@@ -39,7 +39,7 @@ PICTURED = "squad-far, fine-tuned"
 
 
 def main(options: argparse.Namespace) -> None:
-    """Do what is left to do; print the tables. Exits with the names of the systems that failed, once the others are done."""
+    """Do the rest of the work and print the tables. If systems failed, exits with their names after all others are done."""
     for setting in SETTINGS:
         work.write_baselines(setting, options)
     if not (options.runs / START / work.FINISHED).exists() and (problem := process(["--train", START], options)):
@@ -54,7 +54,7 @@ def main(options: argparse.Namespace) -> None:
 
 
 def complete(one: System, seed: int, options: argparse.Namespace) -> str | None:
-    """Train and measure a system as far as it is not done; what failed, if something did."""
+    """Do the rest of a system's trainings and measurements. Returns the problem of the first that fails, or None."""
     for step in pieces(one, seed, options):
         if problem := process([*step, "--seed", str(seed)], options):
             return problem
@@ -62,7 +62,7 @@ def complete(one: System, seed: int, options: argparse.Namespace) -> str | None:
 
 
 def pieces(one: System, seed: int, options: argparse.Namespace) -> Iterator[list[str]]:
-    """The arguments of each piece of work that is left for a system, in order."""
+    """The arguments of each remaining piece of work of a system, in order."""
     for level in STAGES:
         if level.systems is not None and one.recipe not in level.systems:
             continue
@@ -80,12 +80,12 @@ def pieces(one: System, seed: int, options: argparse.Namespace) -> Iterator[list
 
 
 def _comes_after(level: Stage, other: Stage, one: System) -> bool:
-    """Whether a system's training in the other stage starts from the one in this."""
+    """Whether a system's training in stage `other` starts from its training in stage `level`."""
     return other.after == level.name and (other.systems is None or one.recipe in other.systems)
 
 
 def process(arguments: Sequence[str], options: argparse.Namespace) -> str | None:
-    """Run this program with other arguments, its output in a log beside the runs; what went wrong, if something did."""
+    """Run this program with other arguments; a log beside the runs gets its output. Returns the problem, or None."""
     paths = [f"--{name}={getattr(options, name)}" for name in ("data", "runs", "records", "cache", "queries", "depth")]
     command = [sys.executable, "-m", "benchmarks.field", *arguments, *paths, *(f"--set={one}" for one in options.set)]
     log, started = options.runs / f"{arguments[1]}.log", time.perf_counter()
@@ -97,7 +97,7 @@ def process(arguments: Sequence[str], options: argparse.Namespace) -> str | None
 
 
 def one_piece(options: argparse.Namespace) -> None:
-    """What a process does: one training or one measurement."""
+    """Do one training or one measurement. Called in a child process."""
     if options.train == START:
         work.train_start(options)
     elif options.train:
@@ -108,7 +108,7 @@ def one_piece(options: argparse.Namespace) -> None:
 
 
 def latency(options: argparse.Namespace) -> None:
-    """Milliseconds a document of squad-far for every system that is trained, in turns in one process: RECORDS/latency.json."""
+    """Time every trained system on squad-far, in turns in one process. Writes milliseconds a document to RECORDS/latency.json."""
     collection = Collection(options.data / "squad-far")
     queries, candidates = sample(collection.split("test"), options.timed_queries), collection.run("test")
     names = [one.recipe for one in SYSTEMS if (run_of(options.runs, "far", one.recipe, 0) / work.FINISHED).exists()]
@@ -125,13 +125,13 @@ def written(options: argparse.Namespace) -> str:
 
 
 def latencies(options: argparse.Namespace) -> dict[str, float]:
-    """What `latency` left, if it ran."""
+    """The milliseconds that `latency` wrote; empty if it has not run."""
     path = options.records / LATENCY
     return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
 
 
 def publish(options: argparse.Namespace) -> None:
-    """Put the tables into the page, and draw its picture. Raises PageError where the page's marks are missing."""
+    """Put the tables into the page and draw its picture. Raises PageError if the page's marks are missing."""
     put(options.page, written(options), BEGIN)
     taken = latencies(options)
     here = [r for r in tables.known_records(options.records) if r.collection == PICTURED and r.system in taken]
@@ -144,20 +144,20 @@ def publish(options: argparse.Namespace) -> None:
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser("benchmarks.field", description="The evaluation paper's tables; resumable.")
-    made.add_argument("--data", type=Path, help="the directory of the collections; needed unless tables are written")
-    made.add_argument("--runs", type=Path, default=Path("runs/field"), help="where trainings go (%(default)s)")
-    made.add_argument("--records", type=Path, default=ROOT / "docs" / "results" / "field", help="where measurements go")
-    made.add_argument("--only", nargs="+", choices=[one.recipe for one in SYSTEMS], help="these systems")
+    made.add_argument("--data", type=Path, help="directory of the collections; needed unless --publish is given")
+    made.add_argument("--runs", type=Path, default=Path("runs/field"), help="directory of the trainings (%(default)s)")
+    made.add_argument("--records", type=Path, default=ROOT / "docs" / "results" / "field", help="directory of the measurements")
+    made.add_argument("--only", nargs="+", choices=[one.recipe for one in SYSTEMS], help="only these systems")
     made.add_argument("--seeds", nargs="+", type=int, default=[0], help="trainings of each system, by seed")
     made.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a key of every recipe")
     made.add_argument("--queries", type=int, default=100, help="test queries of a collection, a fixed sample")
-    made.add_argument("--depth", type=int, default=8, help="candidates that are ranked again; the others stay below")
-    made.add_argument("--parallel", type=int, default=1, metavar="N", help="systems that are trained and measured at once")
+    made.add_argument("--depth", type=int, default=8, help="candidates that are re-ranked; the rest stay below them")
+    made.add_argument("--parallel", type=int, default=1, metavar="N", help="systems to train and measure at once")
     made.add_argument("--threads", type=int, default=2, help="CPU threads of all processes together")
-    made.add_argument("--cache", type=Path, default=default_directory(), help="where prepared documents are kept (%(default)s)")
+    made.add_argument("--cache", type=Path, default=default_directory(), help="directory of prepared documents (%(default)s)")
     made.add_argument("--latency", action="store_true", help="only time every trained system, in turns")
-    made.add_argument("--timed-queries", type=int, default=10, help="test queries of squad-far that are timed")
-    made.add_argument("--publish", action="store_true", help="only write the tables of what is measured into --page")
+    made.add_argument("--timed-queries", type=int, default=10, help="timed test queries of squad-far")
+    made.add_argument("--publish", action="store_true", help="only write the tables of all measurements into --page")
     made.add_argument("--page", type=Path, default=ROOT / "docs" / "field.md", help="a page with a marked place for the tables")
     for hidden in ("train", "measure", "stage", "setting"):
         made.add_argument(f"--{hidden}", help=argparse.SUPPRESS)

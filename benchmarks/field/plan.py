@@ -1,4 +1,4 @@
-"""What is trained and measured: the systems, what each is trained on in which order, and where it is measured."""
+"""The plan: the systems, their trainings in order, and the collections for measurement."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +15,10 @@ class System:
     """A row of the tables.
 
     Attributes:
-        recipe: its name in recipes/field.
-        title: what the paper calls it.
-        helper: the recipe of a model that must be trained before it, on the same collection; its run selects for this one.
-        words: whether it has no transformer, and starts from the backbone's word vectors in place of the shared start.
+        recipe: name of its recipe in recipes/field.
+        title: its name in the paper.
+        helper: recipe of a model that must be trained first, on the same collection; it selects blocks for this system.
+        words: whether the system has no transformer; it then starts from the backbone's word vectors, not from the shared start.
     """
 
     recipe: str
@@ -59,11 +59,11 @@ class Stage:
     """A training of every system.
 
     Attributes:
-        name: of its folder among the runs.
-        collection: that it learns from.
-        after: the stage whose model it starts from; none: the start that all share.
-        steps: of the training; none: as the recipe says.
-        systems: that are trained so; none: all.
+        name: name of its folder among the runs.
+        collection: collection to learn from.
+        after: stage whose model it starts from; None: the shared start.
+        steps: training steps; None: as in the recipe.
+        systems: systems that are trained in this stage; None: all.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Stage:
     systems: tuple[str, ...] | None = None
 
 
-# of which the paper says that fine-tuning decides, and those that they are compared with
+# systems for which the paper says that fine-tuning decides, and the systems they are compared with
 LONGER = ("firstp", "maxp", "parade-attention", "parade-transformer", "cedr-knrm", "longp")
 STAGES = (
     Stage("articles", "squad-articles"),
@@ -111,5 +111,5 @@ def stage(name: str) -> Stage:
 
 
 def run_of(runs: Path, stage: str, recipe: str, seed: int) -> Path:
-    """Where the run of a recipe stands after a stage."""
+    """The directory of a recipe's run in a stage."""
     return runs / stage / (recipe if seed == 0 else f"{recipe}-{seed}")

@@ -1,4 +1,4 @@
-"""The tables of docs/field.md, and what they say of the paper's findings."""
+"""The tables of docs/field.md, with tests of the paper's findings."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,68 +24,66 @@ FINDINGS = (
     ("keyb", "maxp"),
     ("keyb-parade", "parade-attention"),
 )
-"""Pairs whose difference the paper speaks of, or that KeyB adds."""
+"""Pairs whose difference the paper discusses, and pairs with KeyB."""
 
 
 def known_records(directory: Path) -> list[Record]:
-    """A record a system and setting, in the table's order; those of several seeds are averaged per query."""
-    of: dict[tuple[str, str], list[Record]] = {}
+    """One record per system and setting, in the table's order. Records of several seeds are averaged per query."""
+    by_key: dict[tuple[str, str], list[Record]] = {}
     for folder in sorted(directory.glob("seed-*")):
         for record in read_records(folder):
-            of.setdefault((record.collection, record.system), []).append(record)
+            by_key.setdefault((record.collection, record.system), []).append(record)
     labels = [setting.label for setting in SETTINGS]
-    keys = sorted(of, key=lambda key: (labels.index(key[0]), list(TITLES).index(key[1])))
-    return [over_seeds(of[key]) for key in keys]
+    keys = sorted(by_key, key=lambda key: (labels.index(key[0]), list(TITLES).index(key[1])))
+    return [over_seeds(by_key[key]) for key in keys]
 
 
 def over_seeds(seeds: Sequence[Record]) -> Record:
-    """One record of several seeds: values are each query's mean, steps and minutes those of one training."""
+    """Merge the records of several seeds: values are each query's mean; steps and minutes are those of one training."""
     first = seeds[0]
     values = mean_over_seeds([record.by_query for record in seeds])
-    by_measure = {measure: [of[query] for query in first.queries] for measure, of in values.items()}
+    by_measure = {measure: [by_query[query] for query in first.queries] for measure, by_query in values.items()}
     return first.model_copy(update={"values": by_measure, "seeds": len(seeds)})
 
 
 def field_table(records: Sequence[Record], latencies: dict[str, float]) -> str:
-    """A row a system, a pair of columns a setting: RR@10, and whether FirstP or MaxP differ from it.
+    """A row per system and a column per setting: RR@10, with marks for significant differences.
 
     The p-values against one reference in one setting are a family, corrected after Holm; `f` marks a difference from FirstP, `m`
     one from MaxP, at p <= .05.
     """
-    of_all = [setting.label for setting in SETTINGS if stage(setting.stage).systems is None]
-    settings = [label for label in of_all if any(record.collection == label for record in records)]
+    labels = [setting.label for setting in SETTINGS if stage(setting.stage).systems is None]
+    settings = [label for label in labels if any(record.collection == label for record in records)]
     head = ["system", *settings, "ms a document", "minutes of training", "seeds"]
     rows = []
     for name, title in TITLES.items():
         own = {record.collection: record for record in records if record.system == name}
         if own:
             cells = [_cell(own.get(label), [r for r in records if r.collection == label]) for label in settings]
-            any_of = next(iter(own.values()))
+            first = next(iter(own.values()))
             minutes = {round((record.training_seconds or 0) / 60) for record in own.values()}
-            rows.append(
-                [title, *cells, f"{latencies[name]:.1f}" if name in latencies else "", f"{max(minutes)}", f"{any_of.seeds}"]
-            )
+            rows.append([title, *cells, f"{latencies[name]:.1f}" if name in latencies else "", f"{max(minutes)}", f"{first.seeds}"])
     return markdown([head, *rows])
 
 
-def _cell(record: Record | None, beside: Sequence[Record]) -> str:
+def _cell(record: Record | None, setting_records: Sequence[Record]) -> str:
     if record is None:
         return ""
-    marks = [mark for mark, reference in zip("fm", REFERENCES, strict=True) if _differs(record, reference, beside)]
+    marks = [mark for mark, reference in zip("fm", REFERENCES, strict=True) if _differs(record, reference, setting_records)]
     return f"{record.means[MEASURES[0]]:.3f}" + (f" {''.join(marks)}" if marks else "")
 
 
-def _differs(record: Record, reference: str, beside: Sequence[Record]) -> bool:
-    p = p_values(reference, beside).get(record.system)
+def _differs(record: Record, reference: str, setting_records: Sequence[Record]) -> bool:
+    p = p_values(reference, setting_records).get(record.system)
     return p is not None and p <= 0.05
 
 
 def p_values(reference: str, records: Sequence[Record]) -> dict[str, float]:
-    """Of every other system in a setting, its corrected p against the reference; empty where that was not measured."""
+    """The corrected p of every other system against the reference in a setting; empty if the reference was not measured."""
     values = {record.system: record.by_query[MEASURES[0]] for record in records}
     if reference not in values:
         return {}
-    return corrected_tests({name: of for name, of in values.items() if name != reference}, values[reference])
+    return corrected_tests({name: by_query for name, by_query in values.items() if name != reference}, values[reference])
 
 
 def p_table(records: Sequence[Record]) -> str:
@@ -102,16 +100,16 @@ def p_table(records: Sequence[Record]) -> str:
 
 
 def findings_table(records: Sequence[Record]) -> str:
-    """The paper's comparisons, one family of tests."""
+    """The paper's comparisons, as one family of tests."""
     names = {record.system for record in records}
     pairs = [pair for pair in FINDINGS if set(pair) <= names]
     return comparisons_table(compare_pairs(records, pairs, MEASURES[0])) if pairs else ""
 
 
 def gain_table(records: Sequence[Record]) -> str:
-    """What fine-tuning on squad-far adds to each system that was measured without and with it, and what longer tuning adds.
+    """The gain of fine-tuning on squad-far for each system that was measured without and with it, and the gain of longer tuning.
 
-    The p-values of the gains are a family, and those of their differences from MaxP's gain another, both corrected after Holm.
+    The p-values of the gains are one family, those of the differences from MaxP's gain another. Both are corrected after Holm.
     """
     by = {(record.collection, record.system): record for record in records}
     before, after, longer = (setting.label for setting in SETTINGS if setting.collection == "squad-far")

@@ -1,4 +1,4 @@
-"""One piece of work, in a process of its own: train a system, or measure it and leave a record."""
+"""One piece of work in its own process: train a system, or measure it and write a record."""
 
 import argparse
 from pathlib import Path
@@ -17,12 +17,12 @@ FINISHED = "finished"
 
 
 def records_of(options: argparse.Namespace, seed: int) -> Path:
-    """Where the records of a seed stand."""
+    """The directory of a seed's records."""
     return Path(options.records) / f"seed-{seed}"
 
 
 def train_recipe(recipe: str, collection: str, run: Path, settings: list[str], options: argparse.Namespace) -> None:
-    """Train a recipe of the field, or go on with it, unless it is finished."""
+    """Train a recipe of the field, or continue its training, unless it is finished."""
     if (run / FINISHED).exists():
         return
     loaded = load_recipe(RECIPES / f"{recipe}.yaml", [*settings, *options.set])
@@ -36,7 +36,7 @@ def train_start(options: argparse.Namespace) -> None:
 
 
 def train_system(system: System, stage: Stage, seed: int, options: argparse.Namespace) -> None:
-    """Train a system in a stage, and before it the model that selects for it, if it has one."""
+    """Train a system in a stage. If it has a helper, train that first."""
     run = run_of(options.runs, stage.name, system.recipe, seed)
     start = None if system.words and stage.after is None else _start(system.recipe, stage, seed, options)
     longer = [] if stage.steps is None else [f"steps={stage.steps}"]
@@ -56,7 +56,7 @@ def _start(recipe: str, stage: Stage, seed: int, options: argparse.Namespace) ->
 
 
 def measure(system: System, setting: Setting, seed: int, options: argparse.Namespace) -> None:
-    """Measure a system in a setting; leave its record."""
+    """Measure a system in a setting, and write its record."""
     collection = Collection(options.data / setting.collection)
     queries, candidates = sample(collection.split("test"), options.queries), collection.run("test")
     run = run_of(options.runs, setting.stage, system.recipe, seed)
@@ -69,7 +69,7 @@ def measure(system: System, setting: Setting, seed: int, options: argparse.Names
 
 
 def write_baselines(setting: Setting, options: argparse.Namespace) -> None:
-    """The records of the order that every system is given, and of its head in random order."""
+    """Write the records of the first stage's order, and of its first candidates in random order."""
     collection, directory = Collection(options.data / setting.collection), records_of(options, 0)
     queries, candidates = sample(collection.split("test"), options.queries), collection.run("test")
     given = {query: candidates[query] for query in queries if query in candidates}

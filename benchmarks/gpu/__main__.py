@@ -1,12 +1,12 @@
-"""All that a GPU is measured by, within half an hour; what is done is not done again. Nothing is downloaded.
+"""Measures a GPU within half an hour. A new run continues where the last one stopped. Nothing is downloaded.
 
     python -m benchmarks.gpu --prepare build/gpu/prepared --data DATA/squad-far   on a machine that can export: a few MiB
     python -m benchmarks.gpu --prepared build/gpu/prepared --minutes 25           on the machine with the GPU
     python -m benchmarks.gpu --publish                                            puts the tables into docs/gpu.md
     python -m benchmarks.gpu --provider cpu --sizes small                         tries the script itself; not to be published
 
-Each part is a process, and leaves a record in RECORDS; one that fails, hangs or lacks its packages does not stop the others.
-Started again, it measures what is not measured yet, and what had failed comes last.
+Each part runs in its own process and writes a record to RECORDS. A part that fails, hangs or lacks its packages does not stop the
+other parts. A new run measures the missing parts, and those that failed come last.
 """
 
 import argparse
@@ -25,17 +25,17 @@ from benchmarks.performance.record import RecordError, cpu_name
 from benchmarks.performance.service import last_line
 
 PROVIDERS = ("cuda", "cpu")
-MARGIN = 5.0  # seconds in which a part whose time is up may finish its row
+MARGIN = 5.0  # seconds in which a part may finish its row after its time is up
 
 
 class Processes:
-    """Measures each part in a process of its own. Implements `benchmarks.gpu.plan.Lab`."""
+    """Measures each part in its own process. Implements `benchmarks.gpu.plan.Lab`."""
 
     def __init__(self, options: argparse.Namespace, setup: Setup) -> None:
         self._options, self._setup = options, setup
 
     def done(self, part: Part) -> bool:
-        """See Lab; a record of another machine, or of other sizes, does not count."""
+        """See Lab. A record of another machine or other sizes does not count."""
         record = read(self._options.records, part.name)
         return record is not None and record["state"] == State.MEASURED and record["setup"] == self._setup
 
@@ -49,7 +49,7 @@ class Processes:
         return [name for name in part.needs if importlib.util.find_spec(name) is None]
 
     def leave_out(self, part: Part, why: str) -> None:
-        """See Lab. What an earlier try had measured is kept."""
+        """See Lab. The rows of an earlier try are kept."""
         print(f"{part.name}: left out, {why}", flush=True)
         if not self.tried(part):
             write(self._options.records, new_record(part.name, self._setup, State.LEFT_OUT, why))
@@ -71,7 +71,7 @@ class Processes:
         self._note(part, code, log)
 
     def _note(self, part: Part, code: int | str, log: Path) -> None:
-        """Say how a part ended; a process that was killed could not."""
+        """Print how a part ended, and note it for a process that was killed."""
         record = read(self._options.records, part.name)
         if record is None or (code != 0 and record["state"] == State.CUT_OFF):
             record = record or new_record(part.name, self._setup, State.FAILED, "")
@@ -81,7 +81,7 @@ class Processes:
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
-    """End what a part has left behind, itself included: a service that it started is in its group."""
+    """Kill the part's process group, which includes a service that it started."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -90,7 +90,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 
 def main(options: argparse.Namespace) -> None:
-    """Measure what is asked for and fits into the time. Exits with one line where the provider or what travels is missing."""
+    """Measure the chosen parts that fit into the time. Exits with one line if the provider or the prepared files are missing."""
     parts = [part for part in PARTS if part.name in (options.only or [one.name for one in PARTS])]
     device = Driver().name if options.provider == "cuda" else cpu_name()
     if device is None:
@@ -107,7 +107,7 @@ def main(options: argparse.Namespace) -> None:
 
 
 def one_part(options: argparse.Namespace) -> None:
-    """What a process does."""
+    """Measure one part. Called in a child process."""
     from benchmarks.gpu.bench import SIZES, Bench
     from benchmarks.gpu.work import measure_part
     from keyblock.runtime.providers import Provider
@@ -120,7 +120,7 @@ def one_part(options: argparse.Namespace) -> None:
 
 
 def prepare(options: argparse.Namespace) -> None:
-    """Write what travels. Exits with one line where that cannot be."""
+    """Write the files for the machine with the GPU. Exits with one line if an export fails."""
     from benchmarks.gpu.bench import BUNDLE, SIZES
     from benchmarks.gpu.prepare import prepare as write_prepared
     from export import ExportError
@@ -132,7 +132,7 @@ def prepare(options: argparse.Namespace) -> None:
 
 
 def publish(options: argparse.Namespace) -> None:
-    """Put the tables into the page. Exits with one line where nothing is measured, or not on a GPU, or the page has no marks."""
+    """Put the tables into the page. Exits with one line if nothing is measured, or not on a GPU, or the page has no marks."""
     from benchmarks.gpu.tables import NothingToSayError, write_page
     from benchmarks.performance.report import PageError
 
@@ -146,16 +146,24 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     home = Path("build/gpu")
     made = argparse.ArgumentParser("benchmarks.gpu", description="What a GPU does, part by part; resumable.")
-    made.add_argument("--prepare", type=Path, metavar="DIR", help="write what the machine with the GPU is given, and end")
-    made.add_argument("--data", type=Path, help="for --prepare: a collection whose dev queries are asked, else a small sample")
-    made.add_argument("--prepared", type=Path, default=home / "prepared", metavar="DIR", help="what --prepare wrote (%(default)s)")
+    made.add_argument("--prepare", type=Path, metavar="DIR", help="only write the files for the machine with the GPU")
+    made.add_argument("--data", type=Path, help="for --prepare: collection of the dev queries; by default a small sample")
+    made.add_argument(
+        "--prepared", type=Path, default=home / "prepared", metavar="DIR", help="directory that --prepare wrote (%(default)s)"
+    )
     made.add_argument("--provider", choices=PROVIDERS, default="cuda", help="cpu tries the script (%(default)s)")
     made.add_argument("--sizes", choices=("full", "small"), default="full", help="how much is measured (%(default)s)")
-    made.add_argument("--minutes", type=float, default=25, help="after which no part is begun that would not fit (%(default)s)")
-    made.add_argument("--only", nargs="+", choices=[part.name for part in PARTS], metavar="PART", help="of: %(choices)s")
-    made.add_argument("--home", type=Path, default=home, help="for graphs and logs (%(default)s)")
-    made.add_argument("--records", type=Path, default=home / "records", help="what was measured, a file a part (%(default)s)")
-    made.add_argument("--publish", action="store_true", help="only put the tables of what is measured into --page")
+    made.add_argument(
+        "--minutes", type=float, default=25, help="time for all parts; one that does not fit is left out (%(default)s)"
+    )
+    made.add_argument(
+        "--only", nargs="+", choices=[part.name for part in PARTS], metavar="PART", help="parts to measure, of: %(choices)s"
+    )
+    made.add_argument("--home", type=Path, default=home, help="directory of graphs and logs (%(default)s)")
+    made.add_argument(
+        "--records", type=Path, default=home / "records", help="directory of the records, a file per part (%(default)s)"
+    )
+    made.add_argument("--publish", action="store_true", help="only put the tables of the records into --page")
     made.add_argument("--page", type=Path, default=ROOT / "docs" / "gpu.md", help="a page with a marked place for the tables")
     made.add_argument("--part", help=argparse.SUPPRESS)
     made.add_argument("--seconds", type=float, default=3600, help=argparse.SUPPRESS)

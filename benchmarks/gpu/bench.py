@@ -1,4 +1,4 @@
-"""What the parts share: how much is measured, where, and on what."""
+"""Shared by the parts: sizes, directories and the device."""
 
 import gc
 from dataclasses import dataclass, field
@@ -22,17 +22,17 @@ class Sizes:
     """How much is measured.
 
     Attributes:
-        name: of this set of sizes; figures compare only within one.
+        name: name of the set; figures are comparable only within one set.
         budgets: tokens of a sequence.
         batches: sequences of a batch.
-        seconds: of one figure.
-        products: rows and columns of the matrices whose product is timed.
+        seconds: time for one figure.
+        products: rows and columns of the timed matrix products.
         copied: bytes that are copied to measure the memory's bandwidth.
-        sequences: real ones, at most, that are scored for parity.
-        documents, words: of a request.
-        requests: of each measurement of the service.
-        clients: that send them at once, a measurement each.
-        starts: of the service.
+        sequences: most real sequences that are scored for parity.
+        documents, words: documents of a request, and words of a document.
+        requests: requests of each measurement of the service.
+        clients: numbers of concurrent clients, one measurement for each.
+        starts: number of starts of the service.
     """
 
     name: str
@@ -56,14 +56,14 @@ SIZES = {sizes.name: sizes for sizes in (FULL, SMALL)}
 
 @dataclass
 class Bench:
-    """One run.
+    """One run of the benchmark.
 
     Attributes:
         provider: CUDA, or the CPU to try the script itself.
         sizes: how much is measured.
         prepared: what `benchmarks.gpu.prepare` wrote.
-        home: for graphs, logs and bundles.
-        bundle: that is served, and whose ranking is compared.
+        home: directory for graphs, logs and bundles.
+        bundle: bundle that is served, and whose ranking is compared.
     """
 
     provider: Provider
@@ -78,12 +78,12 @@ class Bench:
 
     @property
     def on_gpu(self) -> bool:
-        """Whether a GPU computes."""
+        """Whether the device is a GPU."""
         return self.provider is not Provider.CPU
 
     @cached_property
     def device(self) -> torch.device:
-        """PyTorch's name for what computes. One stream other than the default does all of it, so that libraries can share it."""
+        """The PyTorch device. One stream other than the default does all work, so that libraries can share it."""
         if not self.on_gpu:
             torch.set_num_threads(default_threads())
             return torch.device("cpu")
@@ -91,21 +91,21 @@ class Bench:
         return torch.device("cuda", 0)
 
     def finish(self) -> None:
-        """Wait until all that was started is done."""
+        """Wait for all started work."""
         if self.on_gpu:
             torch.cuda.current_stream().synchronize()
 
     def forget(self) -> None:
-        """Give back the device's memory that nothing refers to."""
+        """Free the device's unused memory."""
         gc.collect()
         if self.on_gpu:
             torch.cuda.empty_cache()
 
     def host(self, values: np.ndarray) -> Tensor:
-        """A copy that the GPU can fetch by itself: in pinned memory."""
+        """A copy in pinned memory, which the GPU can fetch."""
         copied = torch.from_numpy(np.array(values))
         return copied.pin_memory() if self.on_gpu else copied
 
     def there(self, values: Tensor) -> Tensor:
-        """A copy in the device's memory; on a GPU it may arrive later, before what is started after it."""
+        """A copy in the device's memory. On a GPU it may arrive later, but before any work that starts after it."""
         return values.to(self.device, non_blocking=True, copy=True)

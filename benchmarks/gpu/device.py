@@ -1,4 +1,4 @@
-"""The GPU itself: what it is, and the two rates that bound what any program does on it."""
+"""Describes the GPU, and measures its rates of arithmetic and of memory, which limit every program."""
 
 import platform
 import time
@@ -19,7 +19,7 @@ WARM_RUNS = 3
 
 
 def measure(bench: Bench) -> Iterator[Row]:
-    """What it is, what runs on it, then its rates, by PyTorch."""
+    """Rows that describe the GPU and its software, then its rates, measured with PyTorch."""
     driver = bench.driver
     yield {
         "table": "device",
@@ -47,14 +47,14 @@ def measure(bench: Bench) -> Iterator[Row]:
 
 
 def _product(bench: Bench, size: int, dtype: torch.dtype) -> float:
-    """Operations a second of square matrices' product; random numbers, since zeros cost less power."""
+    """Operations a second of a product of square matrices. They hold random numbers, since zeros cost less power."""
     left, right = (torch.randn(size, size, device=bench.device).to(dtype) for _ in range(2))
     result = torch.empty_like(left)
     return 2 * size**3 / _seconds(bench, lambda: torch.matmul(left, right, out=result))
 
 
 def _copy(bench: Bench) -> float:
-    """Bytes a second that are read and written when the device copies within its memory."""
+    """Bytes a second that the device reads and writes when it copies within its memory."""
     given = torch.ones(bench.sizes.copied // 2, dtype=torch.uint8, device=bench.device)
     result = torch.empty_like(given)
     return 2 * given.numel() / _seconds(bench, lambda: result.copy_(given))
@@ -68,7 +68,7 @@ def _fetch(bench: Bench) -> float:
 
 
 def _seconds(bench: Bench, work: Callable[[], object]) -> float:
-    """Of one run, among as many as take the time that a figure has."""
+    """Seconds of one run: the mean of as many runs as fit into a figure's time."""
     for _ in range(WARM_RUNS):
         work()
     bench.finish()

@@ -1,4 +1,4 @@
-"""What NVIDIA's driver tells of the first GPU: name, memory, clocks, energy; nothing where there is none."""
+"""Reads name, memory, clocks and energy of the first GPU from NVIDIA's driver."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,10 +7,10 @@ from service.telemetry.gpus import nvml
 
 
 class Driver:
-    """Asks NVML.
+    """The first GPU, as NVML describes it. Without a GPU, every property is None or empty.
 
     Args:
-        library: its bindings; by default those installed, where the driver loads.
+        library: NVML's bindings; by default the installed ones, if the driver loads.
     """
 
     def __init__(self, library: Any = None) -> None:
@@ -19,32 +19,32 @@ class Driver:
 
     @property
     def name(self) -> str | None:
-        """What the GPU calls itself; None without a driver."""
+        """The GPU's name; None without a driver."""
         return self._query(lambda nvml, gpu: _text(nvml.nvmlDeviceGetName(gpu)))
 
     @property
     def version(self) -> str | None:
-        """The driver's."""
+        """Version of the driver."""
         return self._query(lambda nvml, _: _text(nvml.nvmlSystemGetDriverVersion()))
 
     @property
     def memory(self) -> int | None:
-        """Bytes that the GPU has."""
+        """Bytes of the GPU's memory."""
         return self._query(lambda nvml, gpu: int(nvml.nvmlDeviceGetMemoryInfo(gpu).total))
 
     @property
     def used(self) -> int | None:
-        """Bytes of it in use, by all processes."""
+        """Bytes of the GPU's memory that all processes use."""
         return self._query(lambda nvml, gpu: int(nvml.nvmlDeviceGetMemoryInfo(gpu).used))
 
     @property
     def joules(self) -> float | None:
-        """Energy since the driver was loaded."""
+        """Energy in joules since the driver was loaded."""
         return self._query(lambda nvml, gpu: nvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1000)
 
     @property
     def clocks(self) -> dict[str, int]:
-        """MHz now and at most, of the multiprocessors and of the memory; empty where they are not told."""
+        """Current and highest MHz of the multiprocessors and of the memory; empty if the driver does not report them."""
         found = {}
         for name, kind in (("SM", "NVML_CLOCK_SM"), ("memory", "NVML_CLOCK_MEM")):
             now = self._query(lambda nvml, gpu, kind=kind: int(nvml.nvmlDeviceGetClockInfo(gpu, getattr(nvml, kind))))
@@ -53,7 +53,7 @@ class Driver:
         return {name: value for name, value in found.items() if value is not None}
 
     def _query(self, ask: Callable[..., Any]) -> Any:
-        """What the library says; None without it, and where the GPU does not tell it."""
+        """The library's answer; None without the library, or if the GPU does not support the query."""
         if self._nvml is None:
             return None
         try:
@@ -67,7 +67,7 @@ def _text(output: str | bytes) -> str:
 
 
 def _with_a_gpu() -> Any:
-    """The bindings, initialised; None where they are not installed, or there is no driver or no GPU."""
+    """The initialised bindings; None if they are not installed, or without a driver or a GPU."""
     library = nvml()
     try:
         return library if library is not None and library.nvmlDeviceGetCount() else None

@@ -1,4 +1,4 @@
-"""Ways to compute a batch: ONNX Runtime as the service calls it, with its inputs in place, as a captured CUDA graph; PyTorch."""
+"""Ways to compute a batch: ONNX Runtime as in the service, with bound inputs, or as a captured CUDA graph; and PyTorch."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ Batch = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 """Ids, types and mask, each of shape (rows, length)."""
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 CUDA_OPTIONS = {"arena_extend_strategy": "kSameAsRequested"}
-TENSORRT_OPTIONS = {"trt_fp16_enable": "1"} | {  # one engine for all shapes: each that it does not know would cost a minute
+TENSORRT_OPTIONS = {"trt_fp16_enable": "1"} | {  # one engine for all shapes: each unknown shape would cost a minute
     f"trt_profile_{end}_shapes": ",".join(f"{name}:{sizes}" for name in INPUTS)
     for end, sizes in (("min", "1x16"), ("opt", "32x128"), ("max", "512x512"))
 }
@@ -31,12 +31,12 @@ class Way:
     """A way to compute.
 
     Attributes:
-        title: in the tables.
-        precision: of the matrix products.
-        provider: ONNX Runtime's; none: PyTorch computes.
-        kind: of graph; see `benchmarks.gpu.prepare.KINDS`.
-        bound: whether inputs and outputs lie on the device, fetched from pinned memory; else they are numpy arrays, as in service/.
-        captured: whether a shape's second run is recorded as a CUDA graph, and later ones replay it.
+        title: title in the tables.
+        precision: precision of the matrix products.
+        provider: ONNX Runtime's provider; None: PyTorch computes.
+        kind: kind of graph; see `benchmarks.gpu.prepare.KINDS`.
+        bound: whether inputs and outputs are on the device, copied from pinned memory; else they are numpy arrays, as in service/.
+        captured: whether a shape's second run is recorded as a CUDA graph, which later runs replay.
         compiled: whether PyTorch compiles the model for each shape.
     """
 
@@ -69,21 +69,21 @@ TENSORRT_WAYS = (Way("TensorRT", "fp16", Provider.TENSORRT, "plain", bound=True)
 
 
 class Work(Protocol):
-    """A batch that lies ready to be computed, as often as is asked."""
+    """A batch that can be computed any number of times."""
 
     def start(self) -> None:
-        """Have it computed; on a GPU this may return before it is."""
+        """Start the computation. On a GPU this may return before the end."""
 
     def answer(self) -> NDArray[np.float32]:
-        """The logits, shape (rows,), of what was started last, once they are there."""
+        """Wait for the last start's logits, of shape (rows,)."""
 
 
 Engine = Callable[[Batch], Work]
-"""Makes a batch ready."""
+"""Prepares a batch for computation."""
 
 
 def open_engine(bench: Bench, shape: Shape, way: Way) -> Engine:
-    """A model of that shape, loaded. Raises what a library raises that cannot: the caller says so in a row."""
+    """Load a model of that shape. Raises the library's exception if it cannot; the caller reports it in a row."""
     if way.provider is None:
         model = shape.peer(DTYPES[way.precision], bench.device)
         run = torch.compile(model, dynamic=False) if way.compiled else model
@@ -92,7 +92,7 @@ def open_engine(bench: Bench, shape: Shape, way: Way) -> Engine:
 
 
 def open_session(bench: Bench, name: str, way: Way) -> Engine:
-    """A session on a graph that travelled. Raises as `open_engine` does."""
+    """Open a session on a prepared graph. Raises as `open_engine` does."""
     assert way.provider is not None  # noqa: S101
     path = graph_file(bench, name, way.kind)
     if not way.bound:
@@ -103,22 +103,22 @@ def open_session(bench: Bench, name: str, way: Way) -> Engine:
 
 
 def choice_of(bench: Bench, way: Way) -> Choice:
-    """The provider with the options that a way wants. Raises ProviderError where it is not there."""
+    """The provider with a way's options. Raises ProviderError if it is not available."""
     assert way.provider is not None  # noqa: S101
     choice = resolve(way.provider, precision=Precision.AUTO, variants=())
     if way.provider is Provider.CPU:
         return choice
-    _ = bench.device  # makes the stream
+    _ = bench.device  # creates the stream
     shared = {"user_compute_stream": str(torch.cuda.current_stream().cuda_stream)} if way.bound else {}
     cuda = CUDA_OPTIONS | shared | ({"enable_cuda_graph": "1"} if way.captured else {})
-    own: dict[str, dict[str, Any]] = {"CUDAExecutionProvider": cuda, "TensorrtExecutionProvider": TENSORRT_OPTIONS | shared}
-    first, *others = (name for name, _ in choice.ort_providers)
-    names = dict.fromkeys([first, "CUDAExecutionProvider", *others])  # what TensorRT does not know stays on the GPU
-    return replace(choice, ort_providers=[(name, own.get(name, {})) for name in names])
+    options: dict[str, dict[str, Any]] = {"CUDAExecutionProvider": cuda, "TensorrtExecutionProvider": TENSORRT_OPTIONS | shared}
+    first, *rest = (name for name, _ in choice.ort_providers)
+    names = dict.fromkeys([first, "CUDAExecutionProvider", *rest])  # operators that TensorRT does not know stay on the GPU
+    return replace(choice, ort_providers=[(name, options.get(name, {})) for name in names])
 
 
 class HostWork:
-    """As the service does it: numpy arrays in, numpy arrays out; `start` returns when all is done."""
+    """Computes as the service does, with numpy arrays in and out. `start` returns at the end."""
 
     def __init__(self, session: Session, batch: Batch) -> None:
         self._session, self._batch = session, batch
@@ -133,9 +133,9 @@ class HostWork:
 
 
 class BoundWork:
-    """Inputs go from pinned memory to buffers on the device that the session reads; logits come back the same way."""
+    """Copies inputs from pinned memory to buffers on the device that the session reads, and logits back the same way."""
 
-    _shapes = 0  # that were captured so far: each has a number
+    _shapes = 0  # captured so far: each has a number
 
     def __init__(self, bench: Bench, session: Any, batch: Batch, *, captured: bool = False) -> None:
         self._bench, self._session = bench, session
@@ -148,11 +148,11 @@ class BoundWork:
         for name, values in zip((name for name in INPUTS if name in names), self._there, strict=True):
             self._bind(self._binding.bind_input, name, values, np.int64)
         self._bind(self._binding.bind_output, session.get_outputs()[0].name, self._logits, np.float32)
-        self._how = onnxruntime.RunOptions()
-        self._how.add_run_config_entry("disable_synchronize_execution_providers", "1")
+        self._run_options = onnxruntime.RunOptions()
+        self._run_options.add_run_config_entry("disable_synchronize_execution_providers", "1")
         if captured:
             BoundWork._shapes += 1
-            self._how.add_run_config_entry("gpu_graph_id", str(BoundWork._shapes))
+            self._run_options.add_run_config_entry("gpu_graph_id", str(BoundWork._shapes))
 
     def _bind(self, bind: Callable[..., None], name: str, values: torch.Tensor, kind: type) -> None:
         bind(name, self._bench.device.type, 0, kind, tuple(values.shape), values.data_ptr())
@@ -161,7 +161,7 @@ class BoundWork:
         """See Work."""
         for there, values in zip(self._there, self._from, strict=True):
             there.copy_(values, non_blocking=True)
-        self._session.run_with_iobinding(self._binding, self._how)
+        self._session.run_with_iobinding(self._binding, self._run_options)
         self._back.copy_(self._logits, non_blocking=True)
 
     def answer(self) -> NDArray[np.float32]:
@@ -171,7 +171,7 @@ class BoundWork:
 
 
 class TorchWork:
-    """A transformers model of the same shape: pinned inputs, logits back in pinned memory."""
+    """Computes with a transformers model of the same shape: inputs and logits are in pinned memory."""
 
     def __init__(self, bench: Bench, model: Callable[..., Any], batch: Batch, *, typed: bool) -> None:
         self._bench, self._model = bench, model
@@ -192,12 +192,12 @@ class TorchWork:
 
 
 def random_batch(rows: int, length: int, vocabulary: int) -> Batch:
-    """Sequences without padding, as a full budget gives them: a query of 16 tokens, then a document. Types are BERT's."""
+    """Random sequences that fill the budget: a query of 16 tokens, then a document. Types are BERT's."""
     ids = np.random.default_rng(rows * length).integers(1000, vocabulary, (rows, length))
     types = np.broadcast_to((np.arange(length) >= 16).astype(np.int64), ids.shape)
     return ids, types, np.ones_like(ids)
 
 
 def ways_of(provider: Provider, ways: Sequence[Way] = GPU_WAYS) -> Sequence[Way]:
-    """Those of the part on a GPU; on the CPU, where the script is only tried, the CPU's."""
+    """The part's ways on a GPU; the CPU's ways on a CPU, where the script is only tried."""
     return ways if provider is not Provider.CPU else CPU_WAYS

@@ -1,4 +1,4 @@
-"""The graphs that travelled, with their weights again: files that a session opens."""
+"""Fills the prepared graphs with weights, as files that a session can open."""
 
 from pathlib import Path
 
@@ -8,11 +8,11 @@ from benchmarks.gpu.bench import Bench
 from benchmarks.gpu.hollow import fill
 from keyblock.bundle import GRAPH_FILE
 
-EMBEDDED = "embedded"  # the bundle's own weights; other graphs have random ones
+EMBEDDED = "embedded"  # has the bundle's weights; other graphs have random weights
 
 
 class NoGraphError(RuntimeError):
-    """No such graph travelled; one line."""
+    """There is no such prepared graph. The message is one line."""
 
 
 def graph_file(bench: Bench, name: str, kind: str) -> Path:

@@ -1,7 +1,7 @@
-"""Graphs without their weights: they travel in kilobytes, and are filled where they run.
+"""Removes the weights of graphs, which then take kilobytes, and fills them again on another machine.
 
-A weight is emptied when it is large, and its note (ONNX's doc_string) then says where its numbers come from: a tensor of another
-graph, or a third of its columns (a fused attention holds query, key and value side by side); else from a seed.
+A large weight is emptied. Its note (ONNX's doc_string) then says where its numbers come from: a tensor of another graph, a third of
+that tensor's columns (a fused attention holds query, key and value side by side), or a seed.
 """
 
 import json
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 LARGE = 16 << 10  # bytes
-SPREAD = 0.02  # as transformers draws its weights
-BLOCK = 1 << 20  # numbers that are drawn; a larger weight repeats them
+SPREAD = 0.02  # standard deviation of transformers' random weights
+BLOCK = 1 << 20  # random numbers; a larger weight repeats them
 DTYPES = {TensorProto.FLOAT: np.float32, TensorProto.FLOAT16: np.float16, TensorProto.BFLOAT16: ml_dtypes.bfloat16}
 
 
@@ -24,9 +24,9 @@ def hollow(model: ModelProto, source: ModelProto | None = None, rows: Mapping[in
     """Empty the large weights, in place.
 
     Args:
-        model: with its weights.
-        source: a graph that holds the same numbers in float16 or float32; what is not found there stays. None: a seed draws others.
-        rows: other numbers of rows to fill in, by those that a weight has: those of a vocabulary.
+        model: the graph with its weights.
+        source: a graph with the same numbers in float16 or float32; weights that it lacks stay. None: a seed draws new numbers.
+        rows: replaces a weight's number of rows by another one when it is filled, for vocabularies.
     """
     known = None if source is None else _known(source)
     for tensor in model.graph.initializer:
@@ -43,7 +43,7 @@ def hollow(model: ModelProto, source: ModelProto | None = None, rows: Mapping[in
 
 
 def fill(model: ModelProto, source: ModelProto | None = None) -> None:
-    """Give a graph that was emptied its weights, in place. Raises KeyError where the source is not the one it was emptied by."""
+    """Fill an emptied graph with weights, in place. Raises KeyError if the source is not the one that `hollow` used."""
     stored = {} if source is None else {tensor.name: tensor for tensor in source.graph.initializer}
     for tensor in model.graph.initializer:
         if tensor.doc_string.startswith("{"):
@@ -53,7 +53,7 @@ def fill(model: ModelProto, source: ModelProto | None = None) -> None:
 
 
 def in_bf16(model: ModelProto) -> None:
-    """Let a graph that computes in float16 compute in bfloat16, in place: the same operators, where a provider has them."""
+    """Convert a graph from float16 to bfloat16, in place. The operators stay the same."""
     for tensor in model.graph.initializer:
         if tensor.data_type == TensorProto.FLOAT16:
             tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(ml_dtypes.bfloat16), tensor.name))
@@ -72,7 +72,7 @@ def in_bf16(model: ModelProto) -> None:
 
 
 def _known(source: ModelProto) -> dict[bytes, dict[str, Any]]:
-    """Where to find a matrix by its numbers."""
+    """The note of each matrix of the source, by its numbers."""
     found = {}
     for tensor in source.graph.initializer:
         values = numpy_helper.to_array(tensor)

@@ -1,4 +1,4 @@
-"""Real sequences of the embedded bundle in other arithmetic: how far logits move, and whose places change."""
+"""Scores real sequences of the embedded bundle in other arithmetic: the change of logits and of rankings."""
 
 import time
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ CPU_WAYS = (
 
 
 class Bound:
-    """An engine as `score_all` wants it."""
+    """An engine with the interface that `score_all` needs."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -49,7 +49,7 @@ class Bound:
 
 
 def measure(bench: Bench) -> Iterator[Row]:
-    """A row for each way; the reference is the bundle's own graph in fp32 on the CPU."""
+    """A row for each way. The reference is the bundle's own graph in fp32 on the CPU."""
     sequences = Sequences.load(bench.prepared / SEQUENCES_FILE).first(bench.sizes.sequences)
     tokenizer = load_bundle(bench.bundle).tokenizer
     queries = np.asarray(sequences.queries)
@@ -65,14 +65,14 @@ def measure(bench: Bench) -> Iterator[Row]:
         row = common | {"way": way.title}
         try:
             found = logits(Bound(open_session(bench, EMBEDDED, way)))
-        except Exception as error:  # each library has its own classes
+        except Exception as error:  # each library has its own exceptions
             yield row | {"refused": one_line(error)}
             continue
         yield row | compared(reference, found, queries)
 
 
 def compared(reference: NDArray[np.float32], found: NDArray[np.float32], queries: NDArray[np.int64]) -> Row:
-    """How far logits are apart, and in how many queries and pairs of documents the order is another."""
+    """The differences of logits, and the shares of queries and pairs of documents whose order changes."""
     apart = np.abs(found - reference)
     groups = [np.flatnonzero(queries == query) for query in np.unique(queries)]
     firsts = [bool(reference[group].argmax() == found[group].argmax()) for group in groups]
@@ -87,7 +87,7 @@ def compared(reference: NDArray[np.float32], found: NDArray[np.float32], queries
 
 
 def swapped(reference: NDArray[np.float32], found: NDArray[np.float32]) -> tuple[int, int]:
-    """Pairs of documents that stand the other way round, and all pairs that the reference tells apart."""
+    """The number of pairs of documents in reversed order, and of all pairs without a tie in the reference."""
     upper = np.triu_indices(len(reference), 1)
     before, after = (np.sign(values[:, None] - values[None, :])[upper] for values in (reference, found))
     return int((before * after < 0).sum()), int((before != 0).sum())

@@ -1,21 +1,21 @@
-"""What is measured, in the order of its worth, and what of it fits into the time there is."""
+"""The parts of the benchmark, most important first, and the choice of those that fit into the time."""
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-SHARE_OVER = 1.5  # a part that takes longer than this times its minutes is ended, for the sake of those behind it
+SHARE_OVER = 1.5  # a part that takes longer than this times its minutes is stopped, for the sake of later parts
 
 
 @dataclass(frozen=True)
 class Part:
-    """Something that is measured, in a process of its own.
+    """A part of the benchmark, which runs in its own process.
 
     Attributes:
-        name: of its record.
-        title: of its section on the page.
-        minutes: that it is expected to take on a data-centre GPU.
+        name: name of its record.
+        title: title of its section on the page.
+        minutes: expected time on a data-centre GPU.
         needs: modules that must be installed.
     """
 
@@ -45,32 +45,32 @@ PARTS = (
 
 
 class Lab(Protocol):
-    """Where parts are measured."""
+    """Measures parts and knows their records."""
 
     def done(self, part: Part) -> bool:
-        """Whether it was measured before."""
+        """Whether the part is measured."""
 
     def tried(self, part: Part) -> bool:
-        """Whether that was tried, and failed or was cut off."""
+        """Whether the part was tried, and failed or was cut off."""
 
     def missing(self, part: Part) -> Sequence[str]:
-        """Modules that it needs and that are not installed."""
+        """The part's modules that are not installed."""
 
     def leave_out(self, part: Part, why: str) -> None:
-        """Note that it was not measured."""
+        """Note that the part is not measured, and why."""
 
     def measure(self, part: Part, seconds: float) -> None:
-        """Measure it in at most so many seconds; what goes wrong is noted, not raised."""
+        """Measure the part in at most `seconds` seconds. A problem is noted, not raised."""
 
 
 def measure_all(parts: Sequence[Part], minutes: float, lab: Lab, clock: Callable[[], float] = time.monotonic) -> None:
-    """Measure what was not, as far as time goes: parts that failed come last, one that would not fit is left out for the next."""
+    """Measure the missing parts in the given time. Parts that failed come last. A part that does not fit is left out."""
     until = clock() + 60 * minutes
     for part in sorted((one for one in parts if not lab.done(one)), key=lab.tried):
-        left = until - clock()
+        remaining = until - clock()
         if missing := lab.missing(part):
             lab.leave_out(part, f"it needs {', '.join(missing)}, not installed there")
-        elif 60 * part.minutes > left:
-            lab.leave_out(part, f"it may take {part.minutes:g} minutes, and {max(left, 0) / 60:.1f} were left")
+        elif 60 * part.minutes > remaining:
+            lab.leave_out(part, f"it may take {part.minutes:g} minutes, and {max(remaining, 0) / 60:.1f} were left")
         else:
-            lab.measure(part, min(left, SHARE_OVER * 60 * part.minutes))
+            lab.measure(part, min(remaining, SHARE_OVER * 60 * part.minutes))

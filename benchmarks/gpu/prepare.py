@@ -1,6 +1,6 @@
-"""What travels to the machine with the GPU: graphs without their weights, and real sequences; a few MiB.
+"""Writes the files for the machine with the GPU: graphs without their weights, and real sequences; a few MiB.
 
-Needs all that an export needs: PyTorch, transformers, onnx and the embedded model's backbone. The other machine does not.
+This needs the packages of an export: PyTorch, transformers, onnx, and the embedded model's backbone. The other machine does not.
 """
 
 import gc
@@ -33,9 +33,11 @@ from training.models.classifier import Classifier
 from training.models.cross_encoder import CrossEncoder
 from training.models.transformer_ranker import masked_by
 
-VOCABULARY = 1009  # rows that a random graph is exported with, in place of up to 250,002: no other weight has so many
+VOCABULARY = (
+    1009  # rows of an exported random graph's vocabulary, instead of up to 250,002; no other weight has this number of rows
+)
 DEPTH = 50  # candidates of a query
-LARGEST = 50 << 20  # bytes of all that is written
+LARGEST = 50 << 20  # bytes of all written files
 EMBEDDED, VARIANT_FILE, SEQUENCES_FILE = "embedded", "variant.json", "sequences.npz"
 KINDS: dict[str, Callable[[ModelProto], object]] = {
     "fp32": lambda _: None,
@@ -43,20 +45,20 @@ KINDS: dict[str, Callable[[ModelProto], object]] = {
     "fp16": in_fp16,
     "bf16": lambda model: (in_fp16(model), in_bf16(model)),
 }
-"""Of a fused graph. `unpadded` is the fp16 variant that a bundle has for CUDA."""
+"""Kinds of a fused graph. `unpadded` is the fp16 variant that a bundle has for CUDA."""
 
 
 def prepare(directory: Path, bundle: Path, data: Path | None, sequences: int, shapes: Sequence[Shape] = SHAPES) -> None:
-    """Write it.
+    """Write the files for the machine with the GPU.
 
     Args:
-        directory: new, or written by this before.
-        bundle: whose ranking is compared, and that is served.
-        data: a collection whose dev queries are asked; none: export's small sample.
-        sequences: at most.
-        shapes: that are timed, beside the bundle's own.
+        directory: new, or written by this function earlier.
+        bundle: bundle that is served, and whose ranking is compared.
+        data: collection of the dev queries; None: export's small sample.
+        sequences: the largest number of sequences.
+        shapes: shapes to time, besides the bundle's own.
 
-    Raises ExportError when a graph does not come out as it must, or it is too much to travel.
+    Raises ExportError if a graph is not as expected, or the files are too large.
     """
     directory.mkdir(parents=True, exist_ok=True)
     trained, opened = load_trained(bundle), load_bundle(bundle)
@@ -73,7 +75,7 @@ def prepare(directory: Path, bundle: Path, data: Path | None, sequences: int, sh
 
 
 def ranker_of(shape: Shape) -> CrossEncoder | Classifier:
-    """A model of that shape as an export wants it, with random weights and a small vocabulary."""
+    """A model of that shape for an export, with random weights and a small vocabulary."""
     config = shape.config(VOCABULARY)
     if shape.roberta:
         return Classifier(AutoModelForSequenceClassification.from_config(config, attn_implementation="eager")).eval()
@@ -81,7 +83,7 @@ def ranker_of(shape: Shape) -> CrossEncoder | Classifier:
 
 
 def _write_kinds(directory: Path, name: str, model: CrossEncoder | Classifier, empty: Callable[[ModelProto], None]) -> None:
-    """The model's graphs; those that its form does not allow are left out."""
+    """Write the model's graphs, except those that its form does not allow."""
     with TemporaryDirectory(prefix="keyblock-gpu-") as folder:
         fused, plain = Path(folder) / "fused.onnx", Path(folder) / "plain.onnx"
         export_ranker(model, fused)
@@ -112,7 +114,7 @@ def _variant(directory: Path, trained: Trained) -> Variant:
 
 
 def packed(preparation: Preparation, sequences: int) -> Sequences:
-    """What the bundle feeds its model for the dev queries' candidates, the first of each, until so many sequences are reached."""
+    """The sequences of the first DEPTH candidates of each dev query, up to a number of sequences."""
     found = Sequences.empty()
     candidates = preparation.collection.run("dev")
     for number, query_id in enumerate(sorted(candidates)):

@@ -1,4 +1,4 @@
-"""A part's record: a JSON file that is written anew after each row, so that whatever ends a part leaves what it had measured."""
+"""A part's record: a JSON file that is rewritten after each row, so that an interrupted part keeps its rows."""
 
 import json
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 from benchmarks.performance.record import RecordError, run_of, write_record
 
 Row = dict[str, Any]
-"""What was measured of one thing; `table` says where it belongs."""
+"""A row of measurements. `table` names its table."""
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -23,7 +23,7 @@ class State(StrEnum):
 
 
 class Setup(TypedDict):
-    """What must be the same for two parts to stand on one page."""
+    """The set-up. All parts of a page must have the same."""
 
     device: str
     provider: str
@@ -31,9 +31,9 @@ class Setup(TypedDict):
 
 
 class PartRecord(TypedDict):
-    """What is known of a part.
+    """The record of a part.
 
-    `why`: it is not measured whole; empty where it is. `run`: see `benchmarks.performance.record.run_of`. `seconds`: it took.
+    `why`: the reason if the part is incomplete, else empty. `run`: see `benchmarks.performance.record.run_of`. `seconds`: its time.
     """
 
     part: str
@@ -57,7 +57,7 @@ def write(records: Path, record: PartRecord) -> None:
 
 
 def read(records: Path, part: str) -> PartRecord | None:
-    """What is known of a part, if something is. Raises RecordError for a file that is no record."""
+    """The record of a part; None without a file. Raises RecordError for a file that is not a record."""
     path = records / f"{part}.json"
     if not path.exists():
         return None
@@ -71,6 +71,6 @@ def read(records: Path, part: str) -> PartRecord | None:
 
 
 def read_all(records: Path, parts: Iterable[str]) -> dict[str, PartRecord]:
-    """What is known, by part, in this order. Raises RecordError."""
+    """The existing records, by part, in this order. Raises RecordError."""
     known = {part: read(records, part) for part in parts}
     return {part: record for part, record in known.items() if record is not None}

@@ -1,4 +1,4 @@
-"""Real sequences on their way: token ids, where the document begins, and whose query each is."""
+"""Stores real sequences in a file: token ids, the start of the document, and the query of each."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ class Sequences:
     """Sequences of several queries.
 
     Attributes:
-        packed: as a bundle's pipeline packs them.
-        queries: the number of each one's query.
+        packed: sequences as a bundle's pipeline packs them.
+        queries: number of each sequence's query.
     """
 
     packed: list[Packed]
@@ -25,23 +25,23 @@ class Sequences:
 
     @classmethod
     def empty(cls) -> Self:
-        """None yet."""
+        """An object without sequences."""
         return cls([], [])
 
     def __len__(self) -> int:
         return len(self.packed)
 
     def add(self, query: int, packed: Sequence[Packed]) -> None:
-        """Those of one query."""
+        """Add the sequences of one query."""
         self.packed += packed
         self.queries += [query] * len(packed)
 
     def first(self, count: int) -> Self:
-        """So many of them."""
+        """The first `count` sequences."""
         return type(self)(self.packed[:count], self.queries[:count])
 
     def save(self, path: Path) -> None:
-        """Write them; `load` reads them."""
+        """Write the sequences to a file, which `load` reads."""
         np.savez_compressed(
             path,
             ids=np.concatenate([one.ids for one in self.packed]),

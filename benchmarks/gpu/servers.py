@@ -1,6 +1,6 @@
-"""Other rerankers' servers on the same GPU, where they are installed: as many documents a request as our service is asked for.
+"""Measures other rerankers' servers on the same GPU, if installed, with as many documents a request as our service gets.
 
-Each serves a model of the embedded one's sizes, with random weights, and cuts documents where the model ends: at 512 tokens.
+Each serves a model of the embedded one's sizes with random weights, and truncates documents at the model's limit of 512 tokens.
 """
 
 import shutil
@@ -34,7 +34,7 @@ class Infinity(Server):
 
 
 class Vllm(Server):
-    """vLLM, which wants to be told the model's name."""
+    """vLLM, whose requests name the model."""
 
     program, title = "vllm", "vLLM, fp16"
 
@@ -49,7 +49,7 @@ class Vllm(Server):
 
 
 class Tei(Server):
-    """Hugging Face's text-embeddings-inference, which speaks another dialect."""
+    """Hugging Face's text-embeddings-inference, which has another request format."""
 
     program, title = "text-embeddings-router", "TEI, fp16"
 
@@ -80,12 +80,12 @@ def measure(bench: Bench) -> Iterator[Row]:
             continue
         try:
             yield row | measure_server(bench, server, Path(found))
-        except Exception as error:  # whatever it takes to write its model, start it and ask it
+        except Exception as error:  # from writing the model, starting the server or a request
             yield row | {"refused": one_line(error)}
 
 
 def measure_server(bench: Bench, server: type[Server], program: Path) -> Row:
-    """Documents a second of one request at a time, all documents new. Raises PeerError, and what writing the model raises."""
+    """Documents a second of one request at a time, all documents new. Raises PeerError, or an error of writing the model."""
     source = invented(bench.bundle / TOKENIZER_FILE)
     requests = [source.request(bench.sizes.documents, bench.sizes.words) for _ in range(TURNS + 1)]
     running = server(program, write_model(bench), default_threads(), bench.home / f"{program.name}.log")
@@ -99,7 +99,7 @@ def measure_server(bench: Bench, server: type[Server], program: Path) -> Row:
 
 
 def write_model(bench: Bench) -> Path:
-    """A Hugging Face directory."""
+    """Write a Hugging Face directory with a random model."""
     from transformers import BertForSequenceClassification
 
     from benchmarks.performance.weights import write_tokenizer  # imports the training package

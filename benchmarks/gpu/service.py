@@ -1,4 +1,4 @@
-"""The service on the GPU, over HTTP: start, documents a second as texts and by id, memory, energy."""
+"""Measures the service on the GPU over HTTP: start, documents a second as texts and by id, memory, energy."""
 
 import json
 import sys
@@ -18,7 +18,7 @@ from benchmarks.performance.texts import Request, invented
 from keyblock.bundle import TOKENIZER_FILE, Variant, load_bundle, write_bundle
 from keyblock.runtime.cpus import default_threads
 
-COMMAND = (sys.executable, "-m", "service.cli")  # the package need not be installed
+COMMAND = (sys.executable, "-m", "service.cli")  # works without an installed package
 VARIANT_FILE = "variant.json"
 KILO = 1000
 
@@ -51,7 +51,7 @@ def measure(bench: Bench) -> Iterator[Row]:
 
 
 def served_bundle(bench: Bench) -> Path:
-    """The bundle with the fp16 variant that travelled without weights."""
+    """The bundle with its prepared fp16 variant, whose weights are filled in here."""
     opened = load_bundle(bench.bundle)
     variant = Variant.model_validate_json((bench.prepared / VARIANT_FILE).read_text(encoding="utf-8"))
     files = {name: opened.path / name for name in opened.manifest.files}
@@ -66,7 +66,7 @@ def _service(bench: Bench, bundle: Path) -> Service:
 
 
 def alone(service: Service, request: Request) -> Row:
-    """What one request takes while nobody else asks, stage by stage, in seconds. Raises ServiceError."""
+    """Seconds of a single request without other load, by stage. Raises ServiceError."""
     body, started = make_body(request), time.perf_counter()
     response = httpx.post(f"{service.url}/rerank", content=body, timeout=REQUEST_SECONDS)
     seconds = time.perf_counter() - started
@@ -77,7 +77,7 @@ def alone(service: Service, request: Request) -> Row:
 
 
 def store(service: Service, request: Request) -> list[dict[str, str]]:
-    """Store the documents; what asks for each of them. Raises ServiceError."""
+    """Store the documents. Returns the `documents` of a request that asks for them by id. Raises ServiceError."""
     ids = [f"document-{number}" for number in range(len(request.documents))]
     lines = [json.dumps({"id": one, "text": text}) for one, text in zip(ids, request.documents, strict=True)]
     answer = httpx.put(f"{service.url}/documents", content="\n".join(lines), timeout=REQUEST_SECONDS)
@@ -87,7 +87,7 @@ def store(service: Service, request: Request) -> list[dict[str, str]]:
 
 
 def measure_requests(bench: Bench, service: Service, bodies: Sequence[bytes], clients: int) -> Row:
-    """Documents a second, and joules where the driver tells them. Raises ServiceError when an answer is none."""
+    """Documents a second, and joules if the driver reports them. Raises ServiceError if an answer is not good."""
     before, started = bench.driver.joules, time.perf_counter()
     answered = send_all(service.url, bodies, clients)
     seconds, after = time.perf_counter() - started, bench.driver.joules

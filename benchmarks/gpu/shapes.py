@@ -1,4 +1,4 @@
-"""The encoders that are timed: their sizes, what they cost, and how they are made without a hub, with random weights."""
+"""The timed encoders: their sizes, and models with random weights, made without a model hub."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,10 +14,10 @@ class Shape:
     """An encoder's sizes.
 
     Attributes:
-        name: of the part that times it.
-        title: on the page.
+        name: name of the part that times it.
+        title: title on the page.
         layers, hidden, heads, intermediate, vocabulary: as in a Hugging Face configuration.
-        roberta: of XLM-RoBERTa's architecture rather than BERT's, with the head that its rerankers have.
+        roberta: whether the architecture is XLM-RoBERTa's, with its rerankers' head; else it is BERT's.
     """
 
     name: str
@@ -31,11 +31,11 @@ class Shape:
 
     @property
     def encoder(self) -> Encoder:
-        """What decides its arithmetic."""
+        """The sizes that decide its operations."""
         return Encoder(self.layers, self.hidden, self.intermediate)
 
     def config(self, vocabulary: int | None = None) -> PretrainedConfig:
-        """Its configuration; with another vocabulary it costs the same."""
+        """The Hugging Face configuration. The vocabulary does not change the cost."""
         sizes: dict[str, Any] = {
             "num_hidden_layers": self.layers,
             "hidden_size": self.hidden,
@@ -47,7 +47,7 @@ class Shape:
         return XLMRobertaConfig(**sizes, max_position_embeddings=514, type_vocab_size=1) if self.roberta else BertConfig(**sizes)
 
     def peer(self, dtype: torch.dtype, device: torch.device) -> torch.nn.Module:
-        """As transformers' users run it: a sequence classifier whose attention is PyTorch's own (SDPA), with random weights."""
+        """A sequence classifier as users of transformers run it, with PyTorch's attention (SDPA) and random weights."""
         with device:
             model = AutoModelForSequenceClassification.from_config(self.config(), attn_implementation="sdpa", dtype=dtype)
         return model.to(device).eval()

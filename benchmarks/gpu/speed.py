@@ -1,4 +1,4 @@
-"""How fast a shape is, by budget and batch, in each way; and how that stands to the GPU's own limit (see `device`)."""
+"""Measures the speed of a shape by budget and batch, in each way, and its operations a second (for the limit see `device`)."""
 
 import statistics
 import time
@@ -11,7 +11,7 @@ from benchmarks.gpu.record import Row
 from benchmarks.gpu.shapes import Shape
 from keyblock.runtime.session import one_line
 
-WARM_RUNS = 3  # of each batch: the second one of a captured graph records it
+WARM_RUNS = 3  # runs of each batch before it is timed: the second run of a captured graph records it
 MOST_RUNS = 200
 TABLE = "speed"
 Cell = tuple[int, int]
@@ -19,13 +19,13 @@ Cell = tuple[int, int]
 
 
 def measure(bench: Bench, shape: Shape, ways: Sequence[Way] = GPU_WAYS, cells: Sequence[Cell] | None = None) -> Iterator[Row]:
-    """A row for each way, budget and batch; one alone for a way, or a batch, that a library refuses, with what it says."""
+    """A row for each way, budget and batch. If a library refuses a way or a batch, its single row has the message."""
     cells = cells or list(product(bench.sizes.budgets, bench.sizes.batches))
     for way in ways_of(bench.provider, ways):
         common = {"table": TABLE, "shape": shape.name, "way": way.title, "precision": way.precision}
         try:
             engine = open_engine(bench, shape, way)
-        except Exception as error:  # each library has its own classes
+        except Exception as error:  # each library has its own exceptions
             yield common | {"refused": one_line(error)}
             continue
         for budget, batch in cells:
@@ -38,19 +38,19 @@ def _cell(bench: Bench, shape: Shape, engine: Engine, cell: Cell) -> Row:
     budget, batch = cell
     try:
         found = timed(engine(random_batch(batch, budget, shape.vocabulary)), bench.sizes.seconds)
-    except Exception as error:  # out of memory above all
+    except Exception as error:  # mostly out of memory
         return {"refused": one_line(error)}
     sequences = found["rate"] * batch
     return {**found, "sequences": sequences, "achieved": sequences * shape.encoder.operations(budget)}
 
 
 def timed(work: Work, seconds: float, clock: Callable[[], float] = time.perf_counter) -> dict[str, float]:
-    """Seconds from start to answer (median and 90th percentile), and batches a second where none waits for the answer before it.
+    """Seconds from start to answer (median and 90th percentile), and batches a second when none waits for the one before.
 
     Args:
-        work: a batch.
-        seconds: for both together.
-        clock: in seconds.
+        work: the batch.
+        seconds: time for both measurements together.
+        clock: returns seconds.
     """
     for _ in range(WARM_RUNS):
         work.start()

@@ -12,7 +12,7 @@ from training.evaluation.tables import markdown
 BEGIN = "<!-- the GPU: python -m benchmarks.gpu --publish writes from here -->"
 TERA, GIGA, MILLI, MEBI = 1e12, 1e9, 1e3, 2**20
 TITLES = {part.name: part.title for part in PARTS} | {shape.name: shape.title for shape in SHAPES}
-TENSOR_FLOAT = {"fp32": "tf32"}  # what ONNX Runtime's CUDA provider multiplies fp32 in
+TENSOR_FLOAT = {"fp32": "tf32"}  # ONNX Runtime's CUDA provider multiplies fp32 matrices in TF32
 Records = Mapping[str, PartRecord]
 
 
@@ -26,7 +26,7 @@ def write_page(page: Path, records: Records) -> None:
 
 
 def report(records: Records) -> str:
-    """All tables in Markdown, and what is missing from them. Raises NothingToSayError unless they are of one GPU."""
+    """All tables in Markdown, and a list of missing parts. Raises NothingToSayError unless all records are of one GPU."""
     setups = {tuple(record["setup"].values()) for record in records.values() if record["rows"]}
     if not setups:
         raise NothingToSayError("no part is measured: run python -m benchmarks.gpu first")
@@ -57,13 +57,13 @@ def absent(records: Records) -> str:
 
 
 def rates_of(records: Records) -> dict[str, float]:
-    """The GPU's own rates, by precision: operations a second; and of its memory, bytes."""
+    """The GPU's own rates: operations a second by precision, and bytes a second of its memory."""
     rows = records["device"]["rows"] if "device" in records else []
     return {row["what"]: row["rate"] for row in rows if row["table"] == "roofline"}
 
 
 def section(record: PartRecord, rates: Mapping[str, float]) -> str:
-    """A part's tables, each kind of row by its own."""
+    """A part's tables: one for each kind of row."""
     kinds = dict.fromkeys(row["table"] for row in record["rows"])
     made = [WRITERS[kind]([row for row in record["rows"] if row["table"] == kind], rates) for kind in kinds]
     return "\n\n".join(part for part in made if part)
@@ -199,4 +199,4 @@ WRITERS: dict[str, Callable[[Sequence[Row], Mapping[str, float]], str]] = {
     "service": service_table,
     "memory": memory_text,
 }
-"""By the kind of row."""
+"""The functions that make tables, by kind of row."""

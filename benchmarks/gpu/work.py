@@ -1,4 +1,4 @@
-"""One part, in a process of its own: it measures, and leaves a record that grows row by row."""
+"""Measures one part in its own process, and writes a record that grows row by row."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -10,11 +10,11 @@ from benchmarks.gpu.record import PartRecord, Row, Setup, State, new_record, wri
 from keyblock.runtime.session import one_line
 
 Measure = Callable[[Bench], Iterator[Row]]
-COMPILED_CELLS = ((128, 32), (128, 128), (512, 32), (512, 128))  # each is compiled anew
+COMPILED_CELLS = ((128, 32), (128, 128), (512, 32), (512, 128))  # each needs its own compilation
 
 
 def measures(part: str) -> Measure:
-    """What measures a part; imported only then, so that a part needs no other's packages."""
+    """The function that measures a part. Its module is imported only here, so that a part needs no other part's packages."""
     if part == "device":
         from benchmarks.gpu import device
 
@@ -60,16 +60,16 @@ def measure_part(
     measure: Measure | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> PartRecord:
-    """Measure a part, until it is done or time is up.
+    """Measure a part until it is done or the time is up.
 
     Args:
-        bench: where.
-        part: its name.
-        setup: for the record.
-        records: where that goes, after each row.
-        seconds: after which no further row is measured.
-        measure: gives the rows; by default what the part's name stands for.
-        clock: in seconds.
+        bench: the run's sizes, directories and device.
+        part: name of the part.
+        setup: set-up for the record.
+        records: directory of the record, which is rewritten after each row.
+        seconds: time after which no further row is measured.
+        measure: yields the rows; by default the function of the part's name.
+        clock: returns seconds.
     """
     record = new_record(part, setup, State.CUT_OFF, "its process ended before it was done")
     write(records, record)
@@ -84,7 +84,7 @@ def measure_part(
                 break
         else:
             record["state"], record["why"] = State.MEASURED, ""
-    except Exception as error:  # whatever a library raises: other parts go on
+    except Exception as error:  # any exception of a library: other parts continue
         record["state"], record["why"] = State.FAILED, f"{type(error).__name__}: {one_line(error)}"
     record["seconds"] = clock() - started
     write(records, record)

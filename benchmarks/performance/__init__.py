@@ -1,4 +1,4 @@
-"""KeyBlock as it is served, beside the rerankers that people run on the same weights: `python -m benchmarks.performance --help`."""
+"""Compares the KeyBlock service with other rerankers on the same weights: `python -m benchmarks.performance --help`."""
 
-LONGEST = 512  # tokens: where the model ends, and every peer cuts
+LONGEST = 512  # tokens: the model's limit, at which every peer truncates
 BUDGETS = (LONGEST, 256, 128)

@@ -1,14 +1,14 @@
-"""KeyBlock as it is served, beside infinity-emb, sentence-transformers and FlashRank on the same weights and machine.
+"""Compares the KeyBlock service with infinity-emb, sentence-transformers and FlashRank on the same weights and machine.
 
     python -m benchmarks.performance                     # everything, about 25 minutes on two cores
-    python -m benchmarks.performance --quick             # the same with small sizes, to see that it works
+    python -m benchmarks.performance --quick             # the same with small sizes, to check that it works
     python -m benchmarks.performance --only throughput --peers infinity torch
     python -m benchmarks.performance --only memory --requests 10000
     python -m benchmarks.performance --publish           # puts what the last runs measured into docs/performance.md
 
-Peers are installed into environments of their own under build/peers, the first time. Parts that are measured replace those of
-earlier runs in build/performance.json (of --quick: performance-quick.json). Each run is compared with the ratios that were last
-published: it ends with 1, and publishes nothing, where one is worse by more than the tolerance, unless --accept is given.
+The first run installs each peer into its own environment under build/peers. Each measured part replaces that of earlier runs in
+build/performance.json (with --quick: performance-quick.json). Each run is compared with the last published ratios. If a ratio is
+worse by more than the tolerance, the run ends with 1 and publishes nothing, unless --accept is given.
 """
 
 import argparse
@@ -36,7 +36,7 @@ PROGRAM = "benchmarks.performance"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure unless only publishing is asked for, compare, publish; the exit code."""
+    """Measure, unless the command only publishes; compare; publish. Returns the exit code."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     options = parser().parse_args(given)
     options.latest = options.latest or (LATEST_QUICK if options.quick else LATEST)
@@ -49,12 +49,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def wanted(options: argparse.Namespace) -> bool:
-    """Whether anything is to be measured."""
+    """Whether the command measures anything."""
     return not options.publish or options.measure or bool(options.only)
 
 
 def measure(options: argparse.Namespace, command: str) -> bool:
-    """Measure each part, writing the record after each, so that a stop loses one part at most; whether all could be measured."""
+    """Measure each part, and write the record after each, so that a stop loses at most one part. Returns whether all succeeded."""
     from benchmarks.performance.bench import FULL, QUICK, Bench  # PyTorch and more
     from keyblock.runtime.cpus import default_threads
 
@@ -97,7 +97,7 @@ def measured(name: str) -> Callable[[Any], dict[str, Any]]:
 
 
 def silence() -> None:
-    """Libraries' progress bars and advice are no results."""
+    """Switch off the libraries' progress bars and advice."""
     import transformers
 
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
@@ -106,7 +106,7 @@ def silence() -> None:
 
 
 def finish(options: argparse.Namespace) -> int:
-    """Print the targets, compare with what is recorded, publish; 1 where a ratio is worse."""
+    """Print the targets, compare with the published record, publish. Returns 1 if a ratio is worse."""
     record, recorded = read_record(options.latest), read_record(options.recorded)
     if not record["parts"]:
         raise RecordError(f"{options.latest}: nothing is measured yet")

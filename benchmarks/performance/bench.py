@@ -1,4 +1,4 @@
-"""What the parts of the benchmark share: sizes, texts, weights, and the systems, each started when a part first asks for it."""
+"""Shared by the parts of the benchmark: sizes, texts, weights and systems. A system starts when a part first needs it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -31,18 +31,18 @@ class Sizes:
     """How much is measured.
 
     Attributes:
-        name: of this set of sizes; ratios compare only within one.
-        documents, words: of a request.
-        turns: of each system.
-        grid_documents, grid_words: of the grid's requests.
-        grid_turns: of the grid.
-        clients: at once.
-        client_documents: of a client's request.
-        client_requests: of each client.
-        client_words: of a document of a client's.
-        long_words: of the documents that are ten times as long.
-        memory_first, memory_last: after how many requests memory is read.
-        starts: of the service.
+        name: name of the set; ratios are comparable only within one set.
+        documents, words: documents of a request, and words of a document.
+        turns: turns of each system.
+        grid_documents, grid_words: the same for the grid's requests.
+        grid_turns: turns of the grid.
+        clients: numbers of concurrent clients.
+        client_documents: documents of a client's request.
+        client_requests: requests of each client.
+        client_words: words of a document in a client's request.
+        long_words: words of the documents that are ten times as long.
+        memory_first, memory_last: numbers of requests after which memory is read.
+        starts: number of starts of the service.
     """
 
     name: str
@@ -68,13 +68,13 @@ QUICK = Sizes("quick", 16, 2000, 2, (4, 16), (500, 2000), 1, (4, 32), 10, 2, 500
 
 @dataclass
 class Bench:
-    """One run of the benchmark; used as a context, which stops at its end whatever was started.
+    """One run of the benchmark. Use it in a `with` block, which stops all started systems at its end.
 
     Attributes:
         sizes: how much is measured.
-        threads: that every system may use.
-        home: a folder for environments, weights and logs.
-        data: a collection to take texts from; none: they are invented.
+        threads: threads that every system may use.
+        home: folder for environments, weights and logs.
+        data: collection of the texts; None: random texts.
         wanted: keys of the peers to measure.
     """
 
@@ -99,23 +99,23 @@ class Bench:
 
     @cached_property
     def source(self) -> Source:
-        """Requests; every run draws others of the same kind."""
+        """The source of requests; every run draws different ones of the same kind."""
         seed = int(np.random.SeedSequence().generate_state(1)[0])
         return collected(self.data, seed) if self.data else invented(BUNDLE / TOKENIZER_FILE, seed)
 
     @cached_property
     def ranker(self) -> CrossEncoder:
-        """The embedded bundle's, in PyTorch."""
+        """The embedded bundle's ranker in PyTorch."""
         return read_ranker(BUNDLE, backbone_path(DEFAULT_BACKBONE))
 
     @cached_property
     def encoder(self) -> Encoder:
-        """Its sizes."""
+        """Sizes of the ranker's encoder."""
         return encoder_of(self.ranker.encoder.config)
 
     @cached_property
     def model(self) -> Path:
-        """The same weights for peers."""
+        """A directory with the ranker's weights for the peers."""
         directory = self.home / "model"
         directory.mkdir(exist_ok=True)
         write_hugging_face(directory, self.ranker, BUNDLE / TOKENIZER_FILE)
@@ -128,7 +128,7 @@ class Bench:
         return tokenizer
 
     def cut_lengths(self, request: Request) -> list[int]:
-        """Tokens of the sequences that a reranker makes which cuts documents where the model ends."""
+        """Tokens of the sequences of a reranker that truncates documents at the model's limit."""
         return [len(e.ids) for e in self._tokenizer.encode_batch([(request.query, document) for document in request.documents])]
 
     def bundle(self, wide: bool) -> Path:
@@ -148,7 +148,7 @@ class Bench:
         return self._services[name]
 
     def peers(self, keys: tuple[str, ...] | None = None) -> dict[Peer, Running]:
-        """The peers that are wanted and could be started; why others could not stands in `absent`."""
+        """The wanted peers that start. `absent` says why another peer did not start."""
         selected = [peer for peer in PEERS if peer.key in self.wanted and (keys is None or peer.key in keys)]
         for peer in selected:
             if peer.key not in self._peers and peer.name not in self.absent:
@@ -160,7 +160,7 @@ class Bench:
         try:
             running = start(peer, self.model, self.home, self.threads)
             self._stack.callback(running.stop)
-            running.rank(self.source.request(8, 1000))  # as long as sequences get
+            running.rank(self.source.request(8, 1000))  # the longest sequences
         except PeerError as error:
             self.drop(peer, error)
             return
@@ -169,24 +169,24 @@ class Bench:
             self.versions[peer.environment.name] = versions(self.home / peer.environment.name / "bin" / "python")
 
     def drop(self, peer: Peer, error: PeerError) -> None:
-        """A peer failed: say so, and go on without it."""
+        """Report a failed peer, and continue without it."""
         print(f"without {peer.name}: {error}", flush=True)
         self.absent[peer.name] = str(error)
         self._peers.pop(peer.key, None)
 
     def measure_peaks(self) -> dict[str, float]:
-        """Measure the matrix products again; the best so far, in operations a second, by library and precision."""
+        """Measure the matrix products again. Returns the best rates so far, in operations a second, by library and precision."""
         for way, rate in peaks(self.threads).items():
             self.peaks[way] = max(rate, self.peaks.get(way, 0.0))
         return self.peaks
 
     @contextmanager
     def fresh_service(self, **settings: object) -> Iterator[Service]:
-        """A service of its own on the embedded bundle, stopped afterwards."""
+        """A new service on the embedded bundle; it stops after the block."""
         with Service(self.threads, self.home / "keyblock-fresh.log", bundle=BUNDLE, **settings) as service:
             yield service
 
     def mean_lengths(self, answer: Answer) -> list[int]:
-        """Tokens of the sequences that KeyBlock fed, each taken as long as their mean."""
+        """Tokens of KeyBlock's sequences; each counts as the mean."""
         documents = max(1, len(answer.scores))
         return [round(answer.tokens / documents)] * documents

@@ -1,4 +1,4 @@
-"""Many clients at once, each sending its next request when it has the answer to the last."""
+"""Concurrent clients. Each sends its next request when it has the answer to the last."""
 
 import asyncio
 import time
@@ -11,14 +11,14 @@ from benchmarks.performance.service import REQUEST_SECONDS
 
 
 class Answered(NamedTuple):
-    """Whether an answer was one, and when it came, on the clock of time.perf_counter."""
+    """An answer: whether it is good, and its time on the clock of time.perf_counter."""
 
     good: bool
     at: float
 
 
 def send_all(url: str, bodies: Iterable[bytes], clients: int) -> list[Answered]:
-    """Let clients share the bodies between them until there are none left; in the order of the answers."""
+    """Let clients send all bodies. Returns the answers in the order of their times."""
     return asyncio.run(_send_all(url, iter(bodies), clients))
 
 
@@ -36,7 +36,7 @@ async def _send_all(url: str, bodies: Iterator[bytes], clients: int) -> list[Ans
 
 
 async def ask(client: httpx.AsyncClient, body: bytes) -> bool:
-    """Send a request; whether its answer is good."""
+    """Send a request. Returns whether the answer is good."""
     try:
         return good(await client.post("/rerank", content=body, headers={"content-type": "application/json"}))
     except httpx.TransportError:
@@ -44,15 +44,15 @@ async def ask(client: httpx.AsyncClient, body: bytes) -> bool:
 
 
 def good(response: httpx.Response) -> bool:
-    """Whether it is an answer, and one that was not made cheaper."""
+    """Whether the response is a full answer: no error, and not degraded."""
     return response.status_code == 200 and b'"degraded":true' not in response.content
 
 
 def steady_rate(answered: Sequence[Answered], began: float, clients: int) -> float:
-    """Answers a second, from when every client can have had one to the last; from the beginning where no client has two.
+    """Answers a second, without the first burst of one answer per client. If no client has two answers, all of them count.
 
-    Answers come in bursts, since the service shares its batches between all requests that wait: the time between the ends of two
-    bursts counts whole ones.
+    Answers come in bursts, since the service shares its batches among all waiting requests. So the rate is measured from the end of
+    one burst to the end of another.
     """
     if len(answered) <= clients:
         return len(answered) / (answered[-1].at - began)

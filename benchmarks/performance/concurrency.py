@@ -1,4 +1,4 @@
-"""Many clients with small requests, beside one request that holds as many documents."""
+"""Compares many clients with small requests to one request with as many documents."""
 
 import time
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from benchmarks.performance.service import ServiceError, make_body
 
 
 def measure(bench: Bench) -> dict[str, Any]:
-    """Documents a second of the bundle as it is, by how many clients ask at once, and in one batch; of infinity's server too."""
+    """Documents a second of the bundle as it is, by number of clients and in one batch, and those of infinity's server."""
     sizes = bench.sizes
     service = bench.service(wide=False)
     most = max(sizes.clients)
@@ -32,7 +32,7 @@ def measure(bench: Bench) -> dict[str, Any]:
 
 
 def client_rate(bench: Bench, url: str, clients: int, rounds: int | None = None) -> float:
-    """Documents a second of clients that each send several requests, one after the other. Raises ServiceError."""
+    """Documents a second of clients. Each sends several requests, one after the other. Raises ServiceError."""
     sizes = bench.sizes
     count = clients * (rounds or sizes.client_requests)
     bodies = [make_body(bench.source.request(sizes.client_documents, sizes.client_words)) for _ in range(count)]

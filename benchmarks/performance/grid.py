@@ -1,4 +1,4 @@
-"""Requests of several sizes: documents x words x token budget, beside what the peers' users get without asking for more."""
+"""Requests of several sizes: documents x words x token budget, beside the peers in their default set-up."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from benchmarks.performance.systems import compare, keyblock, peer_system
 
 
 def measure(bench: Bench) -> dict[str, Any]:
-    """A row for each system and size; the peers take their turns with the fewest documents only, since their pace is the same."""
+    """A row for each system and size. The peers run only with the fewest documents, since their pace is the same with more."""
     sizes = bench.sizes
     default = bench.peers(tuple(peer.key for peer in PEERS if peer.default))
     rows = []

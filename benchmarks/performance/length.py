@@ -1,4 +1,4 @@
-"""Does a request cost more than reading its documents takes? Documents of ten times as many words, at the same budget."""
+"""Measures how a request's time grows with the length of its documents: ten times as many words, at the same budget."""
 
 from typing import Any
 

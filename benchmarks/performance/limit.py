@@ -1,4 +1,4 @@
-"""The arithmetic limit: the operations that a model's matrix products need, and how many of them this machine does in a second."""
+"""The arithmetic limit: the operations of a model's matrix products, and the operations a second of this machine."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -11,12 +11,12 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from keyblock.runtime.providers import Precision, Provider, ProviderError, resolve
 
-SIZES = (1024, 2048)  # rows and columns of the matrices; both fit what the encoder multiplies or are kinder
-CHAIN = 6  # products in one OpenVINO graph, so that converting its input weighs little
+SIZES = (1024, 2048)  # rows and columns of the matrices; at least as favourable as the encoder's products
+CHAIN = 6  # products in one OpenVINO graph, so that the conversion of its input costs little
 
 
 class Encoder(NamedTuple):
-    """The sizes of a BERT-like encoder that decide what it costs."""
+    """The sizes of a BERT-like encoder that decide its cost."""
 
     layers: int
     hidden: int
@@ -28,8 +28,8 @@ class Encoder(NamedTuple):
         Each token in each layer: four hidden x hidden projections, the two products of attention with `length` others, and the two
         hidden x intermediate products of the feed-forward part.
         """
-        of_a_token = 8 * self.hidden**2 + 4 * length * self.hidden + 4 * self.hidden * self.intermediate
-        return self.layers * length * of_a_token
+        per_token = 8 * self.hidden**2 + 4 * length * self.hidden + 4 * self.hidden * self.intermediate
+        return self.layers * length * per_token
 
 
 def encoder_of(config: object) -> Encoder:
@@ -38,11 +38,11 @@ def encoder_of(config: object) -> Encoder:
 
 
 def peaks(threads: int, seconds: float = 0.5) -> dict[str, float]:
-    """The most operations a second that each library's matrix products reach here, over several sizes.
+    """The highest rate of each library's matrix products over several sizes, in operations a second.
 
     Args:
-        threads: to compute with.
-        seconds: for each library and size.
+        threads: compute threads.
+        seconds: time for each library and size.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
@@ -69,7 +69,7 @@ def _torch_product(size: int, dtype: torch.dtype) -> Callable[[], object]:
 
 
 def openvino_product(size: int, threads: int, precision: Precision) -> Callable[[], object]:
-    """A chain of products of square matrices, as KeyBlock's runtime computes them. Raises ProviderError where it cannot."""
+    """A chain of products of square matrices, as KeyBlock's runtime computes them. Raises ProviderError if the runtime cannot."""
     choice = resolve(Provider.OPENVINO, threads=threads, precision=precision, variants=[precision])
     names = ["x0", *(f"x{number}" for number in range(1, CHAIN)), "y"]
     make = _eight_bits if precision is Precision.INT8_STATIC else _product
@@ -94,7 +94,7 @@ def openvino_product(size: int, threads: int, precision: Precision) -> Callable[
 
 
 Made = tuple[list[NodeProto], list[TensorProto]]
-"""Nodes, and their constants."""
+"""Nodes and their constants."""
 
 
 def _product(size: int, number: int, given: str, found: str) -> Made:
@@ -103,7 +103,7 @@ def _product(size: int, number: int, given: str, found: str) -> Made:
 
 
 def _eight_bits(size: int, number: int, given: str, found: str) -> Made:
-    """The same as `export.static_quantization` writes it: activations and weights in steps of 8 bits."""
+    """A product as `export.static_quantization` writes it: activations and weights in steps of 8 bits."""
     w, x = f"w{number}", f"x{number}"
     constants = {
         w: np.ones((size, size), np.int8),
@@ -121,7 +121,7 @@ def _eight_bits(size: int, number: int, given: str, found: str) -> Made:
 
 
 def _rate(work: Callable[[], object], operations: int, seconds: float) -> float:
-    """Operations a second, of the quickest repetition."""
+    """Operations a second of the fastest repetition."""
     work()
     until, best = time.perf_counter() + seconds, float("inf")
     while time.perf_counter() < until:
@@ -132,5 +132,5 @@ def _rate(work: Callable[[], object], operations: int, seconds: float) -> float:
 
 
 def limit_seconds(encoder: Encoder, lengths: Iterable[int], peak: float) -> float:
-    """Seconds below which no arithmetic of that peak scores sequences of these lengths, in tokens."""
+    """The least seconds to score sequences of these lengths, in tokens, at a peak rate."""
     return sum(encoder.operations(length) for length in lengths) / peak

@@ -1,4 +1,4 @@
-"""Does the service's memory stay where it is? What the process holds after some requests, and after ten times as many."""
+"""Measures the growth of the service's memory: resident bytes after a number of requests, and after ten times as many."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,14 +11,14 @@ from benchmarks.performance.service import Service, ServiceError, make_body
 
 DOCUMENTS, WORDS = 10, 500
 CLIENTS = 4
-CACHE_A_REQUEST = 20 * 1024  # bytes of cache for each of the first requests: less than they fill
+CACHE_A_REQUEST = 20 * 1024  # bytes of cache for each of the first requests: less than a request needs
 
 
 def measure(bench: Bench) -> dict[str, Any]:
     """Resident bytes after the first and the last request.
 
-    The cache of prepared documents grows up to a bound that is a setting. Here it is set so low that the first requests fill it:
-    what grows after them is something else.
+    A setting limits the cache of prepared documents. Here it is so low that the first requests fill the cache. So any later growth
+    has another cause.
     """
     first, last = bench.sizes.memory_first, bench.sizes.memory_last
     cache = first * CACHE_A_REQUEST
@@ -41,7 +41,7 @@ def measure(bench: Bench) -> dict[str, Any]:
 
 
 def read(bench: Bench, service: Service, count: int) -> tuple[int, int]:
-    """Send so many requests; the bytes that the process and its cache hold then. Raises ServiceError."""
+    """Send `count` requests. Returns the bytes of the process and of its cache after them. Raises ServiceError."""
     answered = send_all(service.url, mixed(bench, service, count), CLIENTS)
     if not all(answer.good for answer in answered):
         raise ServiceError("a request had an error or a degraded answer")
@@ -49,7 +49,7 @@ def read(bench: Bench, service: Service, count: int) -> tuple[int, int]:
 
 
 def mixed(bench: Bench, service: Service, count: int) -> Iterator[bytes]:
-    """Requests whose documents are of 1 to 1,000 words, 500 in the mean, and whose budgets are all that the bundle takes."""
+    """Requests with documents of 1 to 1,000 words, 500 on average, and random budgets from the bundle's range."""
     rng = np.random.default_rng(0)
     low, _, high = service.budgets
     for _ in range(count):

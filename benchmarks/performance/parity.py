@@ -1,4 +1,4 @@
-"""Do the peers compute the same function? Their logits beside those of KeyBlock's ranker, on paragraphs of the example request."""
+"""Checks that peers compute the same function: compares their logits with KeyBlock's ranker on the example request's paragraphs."""
 
 import json
 import math
@@ -14,18 +14,18 @@ from benchmarks.performance.texts import Request
 from training.models.cross_encoder import CrossEncoder
 
 EXAMPLE = ROOT / "examples" / "request.json"
-LEAST = 1e-7  # a relevance below has no digits left
+LEAST = 1e-7  # a smaller relevance has no digits left
 
 
 def example() -> Request:
-    """The query of the example request, and the paragraphs of its documents."""
+    """A request with the example's query and the paragraphs of its documents."""
     content = json.loads(EXAMPLE.read_text(encoding="utf-8"))
     paragraphs = [p for document in content["documents"] for p in document["text"].split("\n\n") if p]
     return Request(content["query"], paragraphs, 0)
 
 
 def reference(ranker: CrossEncoder, tokenizer: str, request: Request) -> list[float]:
-    """The ranker's logits in fp32, of whole texts cut where the model ends."""
+    """The ranker's logits in fp32 for whole texts, truncated at the model's limit."""
     pairs = [(request.query, document) for document in request.documents]
     encoded = AutoTokenizer.from_pretrained(tokenizer)(
         *map(list, zip(*pairs, strict=True)), padding=True, truncation=True, max_length=LONGEST, return_tensors="pt"
@@ -36,7 +36,7 @@ def reference(ranker: CrossEncoder, tokenizer: str, request: Request) -> list[fl
 
 
 def differences(bench: Bench) -> dict[str, float]:
-    """The largest difference of a logit, by peer."""
+    """The largest difference between two logits, by peer."""
     request, found = example(), {}
     wanted = reference(bench.ranker, str(bench.model), request)
     for peer, running in bench.peers().items():
@@ -48,7 +48,7 @@ def differences(bench: Bench) -> dict[str, float]:
 
 
 def largest_difference(relevances: Sequence[float], logits: Sequence[float]) -> float:
-    """Between the logits behind relevances, which are their sigmoids, and others."""
+    """The largest difference between logits and those behind relevances, which are sigmoids."""
     if len(relevances) != len(logits):
         raise PeerError(f"it gave {len(relevances)} scores for {len(logits)} documents")
     return max(abs(logit_of(relevance) - logit) for relevance, logit in zip(relevances, logits, strict=True))

@@ -1,9 +1,9 @@
-"""Runs inside a peer's own environment: loads the model as the peer's users do, then answers requests, a JSON line each.
+"""Runs inside a peer's environment: loads the model as the peer's users do, then answers requests, one JSON line each.
 
     python peer_worker.py KIND MODEL THREADS
 
-Reads {"query": ..., "documents": [...]} or, to time the tokenizer alone, the same with "tokenize": true, and answers with
-{"seconds": ..., "scores": [...]}. It imports nothing of KeyBlock.
+Reads {"query": ..., "documents": [...]} and answers {"seconds": ..., "scores": [...]}. With "tokenize": true it only times the
+tokenizer. It imports nothing of KeyBlock.
 """
 
 import json
@@ -19,11 +19,11 @@ Score = Callable[[str, Sequence[str]], list[float]]
 """Relevances, 0 to 1, of documents to a query."""
 
 FLASHRANK_NAME, FLASHRANK_FILE = "ms-marco-MiniLM-L-12-v2", "flashrank-MiniLM-L-12-v2_Q.onnx"  # a name that FlashRank knows
-LENGTH, BATCH = 512, 32  # CrossEncoder's own, for this model
+LENGTH, BATCH = 512, 32  # CrossEncoder's defaults for this model
 
 
 def cross_encoder(model: Path, threads: int, **options: Any) -> tuple[Score, Any]:
-    """sentence-transformers' CrossEncoder, called as its documentation does; and its tokenizer."""
+    """sentence-transformers' CrossEncoder, called as in its documentation, and its tokenizer."""
     import torch
     from sentence_transformers import CrossEncoder
 
@@ -48,7 +48,7 @@ def onnx(model: Path, threads: int) -> tuple[Score, Any]:
 
 
 def sessions(threads: int) -> Any:
-    """ONNX Runtime's options: left alone it takes the machine's cores, whatever the quota is."""
+    """ONNX Runtime's options with a number of threads. By default it uses all of the machine's cores, whatever the CPU quota is."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -62,7 +62,7 @@ def openvino_f32(model: Path, threads: int) -> tuple[Score, Any]:
 
 
 def openvino_bf16(model: Path, threads: int) -> tuple[Score, Any]:
-    """CrossEncoder on OpenVINO in bfloat16, which is also what it does by itself where the CPU can."""
+    """CrossEncoder on OpenVINO in bfloat16, which is also its default if the CPU supports it."""
     return openvino(model, threads, "bf16")
 
 
@@ -73,7 +73,7 @@ def openvino(model: Path, threads: int, precision: str) -> tuple[Score, Any]:
 
 
 def flashrank(model: Path, threads: int) -> tuple[Score, Any]:
-    """FlashRank on our weights, rounded to int8 like its own models, where it looks for a model whose name it knows."""
+    """FlashRank on our weights, rounded to int8 like its own models. They lie where it expects a model that it knows by name."""
     import onnxruntime
     from flashrank import Ranker, RerankRequest
 
@@ -91,7 +91,7 @@ def flashrank(model: Path, threads: int) -> tuple[Score, Any]:
 
 
 def write_flashrank(model: Path, home: Path) -> None:
-    """Export, quantize, and lay the files out as FlashRank's downloads are."""
+    """Export and quantize the model, and write the files as in FlashRank's downloads."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
     from optimum.onnxruntime import ORTModelForSequenceClassification
 
@@ -113,7 +113,7 @@ KINDS = {
 
 
 def tokenize(tokenizer: Any, query: str, documents: Sequence[str]) -> list[float]:
-    """Tokenize as predict does, batch after batch; nothing is scored."""
+    """Tokenize in batches as predict does, without scoring."""
     for start in range(0, len(documents), BATCH):
         pairs = [[query, document] for document in documents[start : start + BATCH]]
         tokenizer(pairs, padding=True, truncation=True, max_length=LENGTH, return_tensors="pt")
@@ -121,7 +121,7 @@ def tokenize(tokenizer: Any, query: str, documents: Sequence[str]) -> list[float
 
 
 def answer(score: Score, tokenizer: Any, request: dict[str, Any]) -> dict[str, Any]:
-    """What a line asks for, and how long it took."""
+    """The answer to a request, with the seconds that it took."""
     query, documents = request["query"], request["documents"]
     if request.get("tokenize") and tokenizer is None:
         return {"seconds": None, "scores": []}
@@ -131,7 +131,7 @@ def answer(score: Score, tokenizer: Any, request: dict[str, Any]) -> dict[str, A
 
 
 def serve(lines: TextIO, answers: TextIO, kind: str, model: Path, threads: int) -> None:
-    """Load, say so, then answer until the lines end."""
+    """Load the model, report that it is ready, then answer until the lines end."""
     score, tokenizer = KINDS[kind](model, threads)
     print(json.dumps({"ready": True}), file=answers, flush=True)
     for line in lines:

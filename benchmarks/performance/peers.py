@@ -1,4 +1,4 @@
-"""The rerankers beside KeyBlock, each in an environment of its own under build/, as their users install and call them."""
+"""The rerankers that KeyBlock is compared with. Each has its own environment under build/, installed and called as users do."""
 
 import json
 import os
@@ -19,23 +19,23 @@ from benchmarks.performance.texts import Request
 
 WORKER = Path(__file__).with_name("peer_worker.py")
 START_SECONDS = 300
-TORCH = "torch==2.13.0"  # on PyPI a build for CPUs; without a version pip fetches gigabytes for GPUs
-TOLD = ("infinity_emb", "sentence-transformers", "transformers", "torch", "onnxruntime", "openvino", "optimum-intel", "FlashRank")
+TORCH = "torch==2.13.0"  # on PyPI this is a build for CPUs; without a version pip downloads gigabytes for GPUs
+LISTED = ("infinity_emb", "sentence-transformers", "transformers", "torch", "onnxruntime", "openvino", "optimum-intel", "FlashRank")
 QUIET = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "DO_NOT_TRACK": "1", "TOKENIZERS_PARALLELISM": "true"}
 
 
 class PeerError(RuntimeError):
-    """A peer cannot be installed, started or asked; one line that says why."""
+    """A peer cannot be installed, or started, or does not answer. The message is one line."""
 
 
 @dataclass(frozen=True)
 class Environment:
-    """What pip installs for a peer.
+    """A peer's packages.
 
     Attributes:
-        name: of its folder in build/peers.
-        packages: for pip.
-        without: packages that are taken out again.
+        name: name of the folder in build/peers.
+        packages: packages that pip installs.
+        without: packages that pip then removes.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Environment:
     without: tuple[str, ...] = ()
 
 
-# infinity's BetterTransformer needs an optimum that pip no longer chooses, and here it made infinity slower
+# infinity's BetterTransformer needs a version of optimum that pip no longer chooses, and it made infinity slower here
 INFINITY = Environment("infinity", ("infinity-emb[server,torch]==0.0.78", "transformers<5", TORCH))
 # torchvision's wheels on PyPI do not fit a PyTorch for CPUs, and text needs no pictures
 LATEST = Environment("sentence-transformers", ("sentence-transformers[openvino]==6.2.0", TORCH), without=("torchvision",))
@@ -55,12 +55,12 @@ class Peer:
     """A reranker in one set-up.
 
     Attributes:
-        key: its short name.
-        name: as the tables say it.
-        environment: where it lives.
-        precision: of its arithmetic.
-        default: whether it is what its users get without asking for more.
-        kind: of the worker (see peer_worker.py); none: infinity's own server.
+        key: short name.
+        name: name in the tables.
+        environment: the environment that it runs in.
+        precision: precision of its arithmetic.
+        default: whether this is the set-up that users get by default.
+        kind: kind of worker (see peer_worker.py); None: infinity's own server.
     """
 
     key: str
@@ -83,20 +83,20 @@ PEERS = (
 
 
 class Running(Protocol):
-    """A peer that was started."""
+    """A running peer."""
 
     def rank(self, request: Request) -> Answer:
         """Score the documents. Raises PeerError."""
 
     def tokenize(self, request: Request) -> float | None:
-        """Seconds that its tokenizer alone takes for them; None where it cannot be asked."""
+        """Seconds that the tokenizer alone takes for the request; None if the peer cannot tell."""
 
     def stop(self) -> None:
-        """End its process."""
+        """Stop the peer's process."""
 
 
 def python_of(environment: Environment, home: Path) -> Path:
-    """The Python of a peer's environment, made when it is not there or was made of other packages. Raises PeerError."""
+    """The Python of a peer's environment, which is made if it is missing or has other packages. Raises PeerError."""
     folder, wanted = home / environment.name, json.dumps([environment.packages, environment.without])
     python, made = folder / "bin" / "python", folder / "made"
     if made.exists() and made.read_text(encoding="utf-8") == wanted:
@@ -116,7 +116,7 @@ def python_of(environment: Environment, home: Path) -> Path:
 
 
 def run_pip(command: list[str]) -> None:
-    """Run pip. Raises PeerError with what it said last."""
+    """Run pip. Raises PeerError with its last error line."""
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     if ended.returncode:
         errors = (
@@ -126,38 +126,28 @@ def run_pip(command: list[str]) -> None:
 
 
 def versions(python: Path) -> dict[str, str]:
-    """What is installed in an environment, by package, of what matters to speed."""
+    """The versions in an environment of the packages that affect speed."""
     listed = subprocess.run([str(python), "-m", "pip", "list", "--format=json"], capture_output=True, text=True, check=False).stdout
-    order = (
-        "infinity_emb",
-        "sentence-transformers",
-        "transformers",
-        "torch",
-        "onnxruntime",
-        "openvino",
-        "optimum-intel",
-        "FlashRank",
-    )
     found = {package["name"]: package["version"] for package in json.loads(listed or "[]")}
-    return {name: found[name] for name in order if name in found}
+    return {name: found[name] for name in LISTED if name in found}
 
 
 def threads_environment(threads: int) -> dict[str, str]:
-    """Environment variables that hold every library to so many threads, offline and silent."""
+    """Environment variables that limit every library to `threads` threads, offline and silent."""
     counts = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"), str(threads))
     inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
     return inherited | counts | QUIET
 
 
 def start(peer: Peer, model: Path, home: Path, threads: int) -> Running:
-    """Install a peer if need be, and start it on the model in this directory. Raises PeerError."""
+    """Start a peer on the model in this directory; install it if necessary. Raises PeerError."""
     python = python_of(peer.environment, home)
     log = home / f"{peer.key}.log"
     return Server(python, model, threads, log) if peer.kind is None else Worker(python, peer.kind, model, threads, log)
 
 
 class Worker:
-    """A peer that is called in its own process, through JSON lines; only the call is timed."""
+    """A peer in its own process, called through JSON lines. Only the call is timed."""
 
     def __init__(self, python: Path, kind: str, model: Path, threads: int, log: Path) -> None:
         self._log = log
@@ -185,7 +175,7 @@ class Worker:
         try:
             self._process.stdin.write(json.dumps({"query": request.query, "documents": request.documents, **more}) + "\n")
             self._process.stdin.flush()
-        except OSError:  # it ended while it was asked
+        except OSError:  # the process ended during the request
             self._process.wait()
         return self._read()
 
@@ -226,15 +216,15 @@ class Server:
             raise
 
     def command(self, python: Path, model: Path, port: int) -> list[object]:
-        """What starts it."""
+        """The command that starts the server."""
         return [python.with_name("infinity_emb"), "v2", "--model-id", model, "--host", "127.0.0.1", "--port", port]
 
     def body(self, request: Request) -> dict[str, Any]:
-        """What it is asked."""
+        """The body of a request."""
         return {"query": request.query, "documents": request.documents}
 
     def scores(self, answer: Any) -> list[float]:
-        """What it says of the documents, in their order."""
+        """The scores in an answer, in the order of the documents."""
         results: list[Mapping[str, Any]] = sorted(answer["results"], key=lambda result: result["index"])
         return [result["relevance_score"] for result in results]
 

@@ -1,4 +1,4 @@
-"""The picture of docs/performance.md: how fast each system is beside what arithmetic allows, and what longer documents cost."""
+"""The picture of docs/performance.md: the pace of each system beside the arithmetic limit, and the cost of longer documents."""
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -10,7 +10,7 @@ OURS, THEIRS = "tab:blue", "0.65"
 
 
 def draw(record: Record) -> Figure:
-    """Bars of documents a second, and beside them, where the grid was measured, milliseconds a document by words."""
+    """Bars of documents a second. If the grid was measured, a second panel shows milliseconds a document by words."""
     parts = record["parts"]
     figure = Figure(figsize=(14, 4.5) if "grid" in parts else (7, 4.5), layout="constrained")
     panels = figure.subplots(1, 2 if "grid" in parts else 1, squeeze=False)[0]
@@ -21,7 +21,7 @@ def draw(record: Record) -> Figure:
 
 
 def draw_bars(axes: Axes, part: Part) -> None:
-    """A bar a system, a mark where arithmetic would let it go."""
+    """A bar per system, with a mark at its arithmetic limit."""
     rows = sorted(part["rows"], key=pace)
     names, places = [row["name"] for row in rows], range(len(rows))
     bars = axes.barh(names, [pace(row) for row in rows], color=[OURS if row["ours"] else THEIRS for row in rows])
@@ -35,7 +35,7 @@ def draw_bars(axes: Axes, part: Part) -> None:
 
 
 def draw_lengths(axes: Axes, part: Part) -> None:
-    """A line a system: milliseconds a document by the words of a document, in the smallest requests of the grid."""
+    """A line per system: milliseconds a document by words, for the smallest requests of the grid."""
     documents = min(row["documents"] for row in part["rows"])
     rows = [row for row in part["rows"] if row["documents"] == documents]
     for number, name in enumerate(dict.fromkeys(row["name"] for row in rows)):

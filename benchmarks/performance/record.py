@@ -1,4 +1,4 @@
-"""What was measured, as JSON: each part with the run that it comes from, so that one part can be measured again alone."""
+"""The record of measurements, as JSON. Each part names its run, so that one part can be measured again alone."""
 
 import json
 import os
@@ -12,11 +12,11 @@ from typing import Any
 from keyblock.runtime.cpus import bf16_feature
 
 Record = dict[str, Any]
-"""`machine`, `versions`, and `parts` by name; a part has its own fields, and `run`: when, of which commit, by which command."""
+"""`machine`, `versions`, and `parts` by name. A part has its own fields, and `run`: its date, commit, command and more."""
 
 
 class RecordError(ValueError):
-    """A file is not a record; the message is one line."""
+    """A file is not a record. The message is one line."""
 
 
 def cpu_name(root: Path = Path("/")) -> str:
@@ -29,12 +29,12 @@ def cpu_name(root: Path = Path("/")) -> str:
 
 
 def machine(threads: int) -> dict[str, Any]:
-    """What decides how fast this machine is."""
+    """The properties that decide the machine's speed."""
     return {"cpu": cpu_name(), "threads": threads, "bf16": bf16_feature() or "none", "python": platform.python_version()}
 
 
 def run_of(command: str, sizes: str, texts: str, root: Path) -> dict[str, Any]:
-    """The commit, date, load, command, sizes and texts of the measurement of a part."""
+    """The commit, date, load, command, sizes and texts of a part's measurement."""
     git = ["git", "-C", str(root), "rev-parse", "--short", "HEAD"]
     try:
         commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
@@ -46,7 +46,7 @@ def run_of(command: str, sizes: str, texts: str, root: Path) -> dict[str, Any]:
 
 
 def read_record(path: Path) -> Record:
-    """The record in a file, or an empty one where there is no file. Raises RecordError."""
+    """The record in a file, or an empty one without a file. Raises RecordError."""
     if not path.exists():
         return {"machine": {}, "versions": {}, "parts": {}}
     try:
@@ -67,7 +67,7 @@ def write_record(path: Path, record: Record) -> None:
 
 
 def merged(old: Record, new: Mapping[str, Any]) -> Record:
-    """The parts of both, the new ones first; those of another machine are left out."""
+    """The parts of both records; a new part replaces the old one. Old parts of another machine are dropped."""
     if old["machine"] != new["machine"]:
         return dict(new)
     return {**new, "versions": old["versions"] | new["versions"], "parts": old["parts"] | new["parts"]}

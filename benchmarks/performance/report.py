@@ -32,11 +32,11 @@ GIGA, MEBI = 1e9, 2**20
 
 
 class PageError(ValueError):
-    """The page has no place for the tables; one line."""
+    """The page has no place for the tables. The message is one line."""
 
 
 def put(page: Path, text: str, mark: str = BEGIN) -> None:
-    """Put text between the page's marks. Raises PageError where they are missing."""
+    """Put text between the page's marks. Raises PageError if they are missing."""
     before, begin, rest = page.read_text(encoding="utf-8").partition(mark)
     _, end, after = rest.partition(END)
     if not end:
@@ -45,7 +45,7 @@ def put(page: Path, text: str, mark: str = BEGIN) -> None:
 
 
 def report(record: Record, picture: str | None = None) -> str:
-    """Everything in Markdown: machine, verdicts, picture, and a section for each part that was measured."""
+    """The whole report in Markdown: machine, verdicts, picture, and a section for each measured part."""
     sections = [machine_section(record), verdict_section(record)]
     if picture and "throughput" in record["parts"]:
         sections.append(f"![Documents a second of each system, and seconds by length]({picture})")
@@ -54,12 +54,12 @@ def report(record: Record, picture: str | None = None) -> str:
 
 
 def machine_section(record: Record) -> str:
-    """Where and how it was measured."""
+    """The machine and the runs."""
     machine, runs = record["machine"], [part["run"] for part in record["parts"].values()]
     bf16 = "no bf16 in hardware" if machine["bf16"] == "none" else machine["bf16"]
     lines = [f"{machine['cpu']}, {bf16}, {machine['threads']} threads for every system, Python {machine['python']}."]
     by_command = {run["command"]: [other for other in runs if other["command"] == run["command"]] for run in runs}
-    lines += [f"`{command}`: {command_line(of_it)}." for command, of_it in by_command.items()]
+    lines += [f"`{command}`: {command_line(command_runs)}." for command, command_runs in by_command.items()]
     texts = ", ".join(dict.fromkeys(run["texts"] for run in runs))
     lines.append(f"Texts: {texts}.")
     if quick := [name for name, part in record["parts"].items() if part["run"]["sizes"] != "full"]:
@@ -68,14 +68,14 @@ def machine_section(record: Record) -> str:
 
 
 def command_line(runs: Sequence[Mapping[str, Any]]) -> str:
-    """Of which commits and days a command's runs are, and how busy the machine was when each part began."""
+    """Commits and dates of a command's runs, and the machine's load at the start of the parts."""
     commits, dates = (", ".join(dict.fromkeys(run[key] for run in runs)) for key in ("commit", "date"))
     loads = [run["load"] for run in runs]
     return f"commit {commits}, {dates}, load {min(loads)} to {max(loads)} as its parts began"
 
 
 def verdict_section(record: Record) -> str:
-    """Each target, its figure and whether it is met."""
+    """Each target with its figure and verdict."""
     rows = [["target", "bound", "measured", "verdict"]]
     for target, value in verdicts(record):
         bound = f"at {'most' if target.most else 'least'} {in_words(target.bound, target.unit)}"
@@ -102,7 +102,7 @@ def throughput_section(part: Part) -> str:
 
 
 def throughput_cells(row: Row, part: Part) -> list[str]:
-    """What is said of a system."""
+    """The cells of a system's row."""
     seconds, peak = row["seconds"], best_peak(part)
     spread = f"{seconds['median']:.2f} ({seconds['low']:.2f} to {seconds['high']:.2f})"
     limit = f"{seconds['median'] * peak / row['operations']:.1f}" if peak else ""
@@ -111,7 +111,7 @@ def throughput_cells(row: Row, part: Part) -> list[str]:
 
 
 def limit_note(part: Part) -> str:
-    """What the limit is."""
+    """A sentence that explains the limit."""
     rates = ", ".join(f"{way} {rate / GIGA:.0f}" for way, rate in part.get("peaks", {}).items())
     return f"The limit is the encoder's matrix products at the best rate of this run, GFLOP/s: {rates}." if rates else ""
 
@@ -141,7 +141,7 @@ def grid_section(part: Part) -> str:
 
 
 def grid_cell(row: Row, peak: float) -> str:
-    """Documents a second, and how far from the limit that is."""
+    """Documents a second, and the ratio to the limit."""
     return f"{pace(row):.1f}" + (f" ({row['seconds']['median'] * peak / row['operations']:.1f})" if peak else "")
 
 
@@ -198,17 +198,17 @@ SECTIONS: dict[str, Callable[[Part], str]] = {
 
 
 def footnotes(record: Record) -> str:
-    """Same weights, versions, and who is absent."""
+    """The section on equal weights, versions and absent peers."""
     throughput: Mapping[str, Any] = record["parts"].get("throughput", {})
     return "\n\n".join(["## Weights, versions", *footnote_lines(record, throughput)])
 
 
 def footnote_lines(record: Record, throughput: Mapping[str, Any]) -> Iterator[str]:
-    """A paragraph each."""
+    """The section's paragraphs."""
     if parity := throughput.get("parity"):
-        told_of = ", ".join(f"{name} {difference:.4f}" for name, difference in parity.items())
+        by_peer = ", ".join(f"{name} {difference:.4f}" for name, difference in parity.items())
         texts = "the paragraphs of `examples/request.json`"
-        yield f"Largest difference of a logit from KeyBlock's ranker in fp32, on {texts}: {told_of}."
+        yield f"Largest difference of a logit from KeyBlock's ranker in fp32, on {texts}: {by_peer}."
     for name, found in record["versions"].items():
         yield f"{name}: {', '.join(f'{package} {version}'.strip() for package, version in found.items())}."
     absent = {name: why for part in record["parts"].values() for name, why in part.get("absent", {}).items()}

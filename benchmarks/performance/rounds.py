@@ -1,4 +1,4 @@
-"""Measuring in turns: whatever else the machine does meets every system alike."""
+"""Measures in turns, so that other load on the machine affects every system alike."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 class Spread(TypedDict):
-    """What several turns found."""
+    """Median and range of several turns."""
 
     median: float
     low: float
@@ -17,7 +17,7 @@ class Spread(TypedDict):
 
 
 def in_turns(ways: Mapping[str, Callable[[int], T]], turns: int) -> dict[str, list[T]]:
-    """What each way gave, turn by turn; every turn starts with another way, and each is given the turn's number."""
+    """Call each way once per turn, with the turn's number. Each turn starts with the next way. Returns the results by way."""
     names = list(ways)
     found: dict[str, list[T]] = {name: [] for name in names}
     for turn in range(turns):
@@ -28,5 +28,5 @@ def in_turns(ways: Mapping[str, Callable[[int], T]], turns: int) -> dict[str, li
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Median, least and greatest of at least one value."""
+    """Median, lowest and highest of at least one value."""
     return {"median": statistics.median(values), "low": min(values), "high": max(values), "turns": len(values)}

@@ -1,4 +1,4 @@
-"""KeyBlock as it is served: keyblock-serve in a process of its own, asked over HTTP."""
+"""Runs keyblock-serve in its own process and sends requests over HTTP."""
 
 import json
 import os
@@ -20,21 +20,21 @@ from benchmarks.performance.texts import Request
 COMMAND = Path(sys.executable).with_name("keyblock-serve")
 START_SECONDS, REQUEST_SECONDS = 120, 600
 POLL_SECONDS = 0.01
-SANE_PLACES = 3  # the document that says the query is among so many best
+SANE_PLACES = 3  # the document with the query's words must be among this many best
 
 
 class ServiceError(RuntimeError):
-    """The service did not start, or answered what a measurement cannot use; one line."""
+    """The service did not start, or its answer is unfit for a measurement. The message is one line."""
 
 
 class Answer(NamedTuple):
-    """What a system said to one request.
+    """A system's answer to a request.
 
     Attributes:
-        seconds: from sending to the answer; of a peer in its process, of the call alone.
-        scores: of the documents, in the order given.
-        stages: seconds by stage, of the service alone.
-        tokens: fed to the model; 0 where the system does not say.
+        seconds: time from sending to the answer; for a peer in its own process, the time of the call.
+        scores: the documents' scores, in the order of the request.
+        stages: seconds by stage; only the service reports them.
+        tokens: tokens that the model read; 0 if the system does not report them.
     """
 
     seconds: float
@@ -44,21 +44,21 @@ class Answer(NamedTuple):
 
 
 class Service:
-    """A running keyblock-serve; stopped when the `with` block ends.
+    """A running keyblock-serve. It stops when the `with` block ends.
 
     Args:
-        threads: for preparing and computing.
-        log: a file for what it prints.
-        command: what starts it, where that is not keyblock-serve.
-        port: to listen on; by default a free one.
-        patience: seconds that it has until it is ready.
-        settings: more of its settings, by their names in service/settings.py; the cache of scores is off unless they say else.
+        threads: threads for preparation and computation.
+        log: file for the service's output.
+        command: command that starts the service; keyblock-serve by default.
+        port: port to listen on; by default a free one.
+        patience: seconds until the service must be ready.
+        settings: more settings, by their names in service/settings.py; the cache of scores is off unless they set it.
 
     Attributes:
-        process: of the service.
+        process: the service's process.
 
     Raises:
-        ServiceError: it ends, or is not ready in time.
+        ServiceError: the service ends, or is not ready in time.
     """
 
     def __init__(
@@ -72,15 +72,15 @@ class Service:
         **settings: object,
     ) -> None:
         self.port = port or free_port()
-        # measurements ask the same again, and mean the model
+        # measurements repeat requests, and must measure the model
         wanted = {"port": self.port, "threads": threads, "log_level": "warning", "score_cache_bytes": 0, **settings}
-        given = {f"KEYBLOCK_{name.upper()}": str(value) for name, value in wanted.items()}
+        variables = {f"KEYBLOCK_{name.upper()}": str(value) for name, value in wanted.items()}
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("KEYBLOCK_")}
         self.url = f"http://127.0.0.1:{self.port}"
         self._log = log
         started = time.perf_counter()
         with log.open("wb") as output:
-            self.process = subprocess.Popen(command, env=inherited | given, stdout=output, stderr=subprocess.STDOUT)
+            self.process = subprocess.Popen(command, env=inherited | variables, stdout=output, stderr=subprocess.STDOUT)
         self._client = httpx.Client(base_url=self.url, timeout=REQUEST_SECONDS)
         try:
             self._wait_ready(patience)
@@ -96,13 +96,13 @@ class Service:
         self.stop()
 
     def stop(self) -> int:
-        """Ask the process to end, and wait for it; its exit code."""
+        """Terminate the process and wait for it. Returns the exit code."""
         self._client.close()
         self.process.terminate()
         return self.process.wait(60)
 
     def kill(self) -> None:
-        """End the process as a machine's failure does."""
+        """Kill the process, as a failure of the machine would."""
         self._client.close()
         self.process.kill()
         self.process.wait()
@@ -126,7 +126,7 @@ class Service:
         raise ServiceError(f"keyblock-serve was not ready after {patience:g} s: {last_line(self._log)}")
 
     def rank(self, request: Request, tokens: int | None = None) -> Answer:
-        """Ask for the documents' scores; writing the request as JSON is not timed. Raises ServiceError."""
+        """Send a request for the documents' scores. Its conversion to JSON is not timed. Raises ServiceError."""
         body = make_body(request, tokens)
         started = time.perf_counter()
         try:
@@ -137,46 +137,46 @@ class Service:
         return read_answer(response.status_code, response.content, seconds, request)
 
     def resident(self) -> int:
-        """Bytes of memory that the process holds."""
+        """Resident bytes of the process."""
         status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="utf-8")
         return int(found[1]) * 1024 if (found := re.search(r"VmRSS:\s+(\d+) kB", status)) else 0
 
     def cached(self) -> int:
-        """Bytes of prepared documents that it keeps."""
+        """Bytes of prepared documents in the service's cache."""
         found = re.search(r"^keyblock_cache_bytes (\S+)", self._client.get("/metrics").text, re.MULTILINE)
         return int(float(found[1])) if found else 0
 
     @cached_property
     def info(self) -> Mapping[str, Any]:
-        """What it says of itself: model, provider, threads, budgets."""
+        """The answer of /info: model, provider, threads, budgets."""
         about: dict[str, Any] = self._client.get("/info").json()
         return about
 
     @property
     def budgets(self) -> tuple[int, int, int]:
-        """Tokens a sequence may have: the least, those without asking, the most."""
+        """Budgets of a sequence in tokens: the lowest, the default, the highest."""
         low, budget, high = (int(self.info["tokens_per_document"][name]) for name in ("least", "default", "most"))
         return low, budget, high
 
     @property
     def precision(self) -> str:
-        """Of the model's arithmetic."""
+        """Precision of the model's arithmetic."""
         return str(self.info["provider"]["arithmetic"])
 
 
 def make_body(request: Request, tokens: int | None = None) -> bytes:
-    """The request as JSON, with a budget of tokens for each document or the bundle's own. The model reads all, as the peers' do."""
+    """The request as JSON, with a token budget or the bundle's own. It asks for all documents, so that the model reads all."""
     fields = {"query": request.query, "documents": request.documents, "top_n": len(request.documents)}
     return json.dumps(fields if tokens is None else fields | {"max_tokens_per_doc": tokens}).encode()
 
 
 def read_answer(status: int, content: bytes, seconds: float, request: Request) -> Answer:
-    """The answer, in the order of the documents. Raises ServiceError where it is an error, degraded, warned of, or not sane."""
+    """The answer, in the order of the documents. Raises ServiceError if it is an error, degraded, has warnings or is not sane."""
     if status != 200:
         raise ServiceError(f"keyblock-serve answered {status}: {content[:300].decode(errors='replace')}")
     answer = json.loads(content)
     meta, results = answer["meta"], answer["results"]
-    # made-up documents hold one passage on the query, so that nothing stands out in the others
+    # only one random document has a passage on the query, so no block of the others stands out
     warnings = [warning for warning in meta["warnings"] if not warning.startswith("selected_by:")]
     if meta["degraded"] or warnings:
         raise ServiceError(f"keyblock-serve's answer is degraded or was warned of: {warnings}")
@@ -189,6 +189,6 @@ def read_answer(status: int, content: bytes, seconds: float, request: Request) -
 
 
 def last_line(log: Path) -> str:
-    """The last thing that a process said."""
+    """The last line of a process's log."""
     lines = log.read_text(encoding="utf-8", errors="replace").split("\n") if log.exists() else []
     return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "it said nothing")

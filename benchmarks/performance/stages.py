@@ -1,4 +1,4 @@
-"""Where the time of a request goes, with documents never seen and with documents seen before; the peers' tokenizers beside it."""
+"""Splits the time of a request by stage, with new and with known documents, and times the peers' tokenizers."""
 
 import statistics
 from typing import Any
@@ -12,23 +12,23 @@ from benchmarks.performance.systems import keyblock, median_stages
 
 MODEL = "model"
 BEFORE = ("parse", "prepare", "select", "queue")
-"""Stages of the service before the model; what comes before them, reading the request, is the client's time less all stages."""
+"""Stages of the service before the model. Reading the request comes before them: its time is the client's less all stages."""
 
 
 def split(answer: Answer) -> dict[str, float]:
-    """Seconds of each stage as a client meets them: `transfer` is HTTP, `after` ranks and writes the answer."""
+    """Seconds of each stage as a client sees them: `transfer` is HTTP, `after` ranks and writes the answer."""
     stages = {stage: answer.stages[stage] for stage in (*BEFORE, MODEL) if stage in answer.stages}
     after = answer.stages["total"] - sum(stages.values())
     return {"transfer": answer.seconds - answer.stages["total"], **stages, "after": after, "whole": answer.seconds}
 
 
 def share_before(stages: dict[str, float]) -> float:
-    """The share of the request that passes before the model; all of HTTP counts."""
+    """The share of the request's time before the model, which includes all of HTTP."""
     return 1 - (stages[MODEL] + stages["after"]) / stages["whole"]
 
 
 def measure(bench: Bench) -> dict[str, Any]:
-    """Rows of KeyBlock cold and warm, at the longest budget and at the bundle's own; seconds of the peers' tokenizers."""
+    """Rows of KeyBlock, cold and warm, at the longest budget and the bundle's own, and the seconds of the peers' tokenizers."""
     sizes = bench.sizes
     bench.measure_peaks()
     rows = []
@@ -46,7 +46,7 @@ def measure(bench: Bench) -> dict[str, Any]:
 
 
 def row(bench: Bench, name: str, tokens: int | None, seen: str, answers: list[Answer]) -> dict[str, Any]:
-    """What the turns come to."""
+    """The table row of several turns."""
     parts = [split(answer) for answer in answers]
     return {
         "name": name,
@@ -59,7 +59,7 @@ def row(bench: Bench, name: str, tokens: int | None, seen: str, answers: list[An
 
 
 def tokenizers(bench: Bench) -> dict[str, Any]:
-    """Seconds that the peers' tokenizers alone take for one such request."""
+    """Seconds that each peer's tokenizer alone takes for one such request."""
     request = bench.source.request(bench.sizes.documents, bench.sizes.words)
     ways = {peer.name: lambda _, r=running: r.tokenize(request) for peer, running in bench.peers().items()}
     try:

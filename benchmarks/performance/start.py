@@ -1,4 +1,4 @@
-"""From the command to a service that is ready, once it is installed."""
+"""Times the start of an installed service, from the command to ready."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from benchmarks.performance.rounds import spread
 
 
 def measure(bench: Bench) -> dict[str, Any]:
-    """Seconds of several starts, one after the other; the first of them reads the files from disk where no start came before."""
+    """Seconds of several starts in a row. The first one may have to read the files from disk."""
     seconds = []
     for _ in range(bench.sizes.starts):
         with bench.fresh_service() as service:

@@ -1,4 +1,4 @@
-"""The systems side by side: KeyBlock at several budgets, and the peers, each as something that ranks a request."""
+"""The compared systems: KeyBlock at several budgets, and the peers."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -18,11 +18,11 @@ class System:
     """A row of the tables.
 
     Attributes:
-        name: as the tables say it.
-        tokens: of a sequence at most; none: the bundle's own budget.
-        precision: of its arithmetic.
-        rank: asks it.
-        peer: none for KeyBlock.
+        name: name in the tables.
+        tokens: most tokens of a sequence; None: the bundle's own budget.
+        precision: precision of the arithmetic.
+        rank: sends a request to the system.
+        peer: the peer; None for KeyBlock.
     """
 
     name: str
@@ -33,7 +33,7 @@ class System:
 
 
 def keyblock(bench: Bench, tokens: int | None) -> System:
-    """KeyBlock with so many tokens a document; with none the embedded bundle as it is."""
+    """KeyBlock with a budget of `tokens` tokens a document; with None, the embedded bundle as it is."""
     service = bench.service(wide=tokens is not None)
     budget = service.budgets[1] if tokens is None else tokens
     name = f"KeyBlock, as it comes ({budget} tokens)" if tokens is None else f"KeyBlock, {tokens} tokens"
@@ -41,20 +41,20 @@ def keyblock(bench: Bench, tokens: int | None) -> System:
 
 
 def peer_system(peer: Peer, running: Running) -> System:
-    """A peer that runs."""
+    """The system of a running peer."""
     return System(peer.name, LONGEST, peer.precision, running.rank, peer)
 
 
 def all_systems(bench: Bench, budgets: Sequence[int | None] = (*BUDGETS, None)) -> list[System]:
-    """KeyBlock at these budgets, then the peers that could be started."""
+    """KeyBlock at these budgets, then the peers that start."""
     return [*(keyblock(bench, tokens) for tokens in budgets), *(peer_system(*item) for item in bench.peers().items())]
 
 
 def compare(bench: Bench, systems: Sequence[System], documents: int, words: int, turns: int) -> list[dict[str, Any]]:
-    """Let systems rank in turns; a row each.
+    """Let systems rank in turns. Returns a row for each.
 
-    In a turn the peers and KeyBlock at the peers' length get the same documents; at other budgets KeyBlock gets others, since it
-    remembers what it has prepared. All documents are new.
+    In a turn the peers and KeyBlock at the peers' length get the same documents. At other budgets KeyBlock gets others,
+    since it caches prepared documents. All documents are new.
     """
     shared = [bench.source.request(documents, words) for _ in range(turns)]
     requests: dict[str, list[Request]] = {}
@@ -71,7 +71,7 @@ def compare(bench: Bench, systems: Sequence[System], documents: int, words: int,
 
 
 def attempt(bench: Bench, system: System, request: Request) -> Answer | None:
-    """The answer; none where a peer fails, which ends its part in the benchmark."""
+    """The answer; None if a peer fails, which removes it from the benchmark."""
     if system.peer is not None and system.peer.name in bench.absent:
         return None
     try:
@@ -83,7 +83,7 @@ def attempt(bench: Bench, system: System, request: Request) -> Answer | None:
 
 
 def row(bench: Bench, system: System, answers: Sequence[Answer], request: Request) -> dict[str, Any]:
-    """What the turns of a system come to."""
+    """The table row of a system's turns."""
     lengths = bench.cut_lengths(request) if system.peer is not None else bench.mean_lengths(answers[0])
     return {
         "name": system.name,
@@ -101,4 +101,4 @@ def row(bench: Bench, system: System, answers: Sequence[Answer], request: Reques
 
 def median_stages(stages: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """The median of each stage, in seconds."""
-    return {name: statistics.median(of_answer[name] for of_answer in stages) for name in stages[0]}
+    return {name: statistics.median(answer_stages[name] for answer_stages in stages) for name in stages[0]}

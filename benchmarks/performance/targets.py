@@ -1,4 +1,4 @@
-"""What is asked of KeyBlock, computed from a record, with a verdict; and whether a run is worse than the one recorded before."""
+"""KeyBlock's performance targets with their verdicts, and the comparison of a run with the published record."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from benchmarks.performance.record import Record
 
 Part = Mapping[str, Any]
 Row = Mapping[str, Any]
-SLACK = 0.01  # what shares of a percent may move without meaning anything
+SLACK = 0.01  # change of a ratio that means nothing, however small the ratio is
 
 
 @dataclass(frozen=True)
@@ -17,12 +17,12 @@ class Target:
     """A bound on a figure.
 
     Attributes:
-        name: what is asked, as the page says it.
-        part: that measures it.
-        bound: the figure is this at most, or at least.
-        value: the figure; none where the part does not have it.
-        most: whether the bound is an upper one.
-        aim: a better figure that is hoped for.
+        name: name on the page.
+        part: part that measures the figure.
+        bound: upper or lower bound of the figure.
+        value: computes the figure; None if the part does not have it.
+        most: whether the bound is an upper bound.
+        aim: a better figure to aim at.
         unit: `x` for ratios, `%` for shares, `s` for seconds.
     """
 
@@ -39,7 +39,7 @@ class Target:
         return value <= self.bound if self.most else value >= self.bound
 
     def verdict(self, value: float) -> str:
-        """Passed, or missed and by how much of the bound."""
+        """Passed, or missed and by what share of the bound."""
         if not self.met(value):
             return f"**missed** by {abs(value / self.bound - 1):.0%}"
         if self.aim is not None and not (value <= self.aim if self.most else value >= self.aim):
@@ -58,7 +58,7 @@ def pace(row: Row) -> float:
 
 
 def ours(part: Part, tokens: int | None) -> Row | None:
-    """KeyBlock's row with that budget; the bundle's own for none."""
+    """KeyBlock's row with that budget; None: the bundle's own budget."""
     return next((row for row in part["rows"] if row["ours"] and row["tokens"] == tokens), None)
 
 
@@ -73,7 +73,7 @@ def fastest(part: Part) -> Row | None:
 
 
 def gain(tokens: int | None) -> Callable[[Part], float | None]:
-    """KeyBlock's documents a second over those of the fastest peer in its default set-up."""
+    """KeyBlock's documents a second divided by those of the fastest peer in its default set-up."""
 
     def value(part: Part) -> float | None:
         mine, theirs = ours(part, tokens), fastest_default(part)
@@ -83,12 +83,12 @@ def gain(tokens: int | None) -> Callable[[Part], float | None]:
 
 
 def stage_row(part: Part, tokens: int | None, seen: str) -> Row | None:
-    """KeyBlock's row of the stages."""
+    """KeyBlock's row in the part `stages`."""
     return next((row for row in part["rows"] if row["tokens"] == tokens and row["seen"] == seen), None)
 
 
 def before_model(seen: str) -> Callable[[Part], float | None]:
-    """The share of a request of 512 tokens that passes before the model."""
+    """The share of a request's time before the model, at 512 tokens."""
 
     def value(part: Part) -> float | None:
         row = stage_row(part, LONGEST, seen)
@@ -98,29 +98,29 @@ def before_model(seen: str) -> Callable[[Part], float | None]:
 
 
 def best_peak(part: Part) -> float:
-    """The most operations a second that any matrix product reached in the run of this part; 0 where none was measured."""
+    """The highest rate of any matrix product in the run of this part, in operations a second; 0 if none was measured."""
     return max(part.get("peaks", {}).values(), default=0.0)
 
 
 def over_limit(part: Part) -> float | None:
-    """Seconds in the model over the arithmetic limit, at 512 tokens, cold."""
+    """Seconds in the model divided by the arithmetic limit, at 512 tokens, cold."""
     row = stage_row(part, LONGEST, "cold")
     return None if row is None or not best_peak(part) else row["stages"]["model"] * best_peak(part) / row["operations"]
 
 
 def client_share(part: Part) -> float | None:
-    """Documents a second of the most clients over those of one batch."""
+    """Documents a second of the most clients divided by those of one batch."""
     rates = part["documents_a_second"]
     return float(rates[f"{part['clients']} clients"]["median"] / rates["one batch"]["median"])
 
 
 def growth(part: Part) -> float | None:
-    """Resident memory after the last request over that after the first ones."""
+    """Resident memory after the last request divided by that after the first ones."""
     return float(part["resident_last"] / part["resident_first"])
 
 
 def lengthening(part: Part) -> float | None:
-    """Seconds with the longest documents over those with the shortest."""
+    """Seconds with the longest documents divided by those with the shortest."""
     seconds = {int(words): spread["median"] for words, spread in part["seconds"].items()}
     return float(seconds[max(seconds)] / seconds[min(seconds)])
 
@@ -141,7 +141,7 @@ TARGETS = (
 
 
 def figures(record: Record) -> dict[str, tuple[float, bool]]:
-    """Every ratio that can be compared between runs, and whether less is better; absolute seconds are not among them."""
+    """Every ratio that can be compared between runs, and whether less is better. Absolute seconds cannot."""
     found = {}
     for target in TARGETS:
         part = record["parts"].get(target.part)
@@ -152,7 +152,7 @@ def figures(record: Record) -> dict[str, tuple[float, bool]]:
 
 
 def peer_figures(part: Part | None) -> dict[str, tuple[float, bool]]:
-    """KeyBlock at 512 tokens over each peer."""
+    """KeyBlock's pace at 512 tokens divided by each peer's."""
     mine = None if part is None else ours(part, LONGEST)
     if part is None or mine is None:
         return {}
@@ -160,7 +160,7 @@ def peer_figures(part: Part | None) -> dict[str, tuple[float, bool]]:
 
 
 def regressions(new: Record, old: Record, tolerance: float) -> list[str]:
-    """A line for each ratio that is worse than recorded by more than the tolerance, of the parts with the same sizes."""
+    """A line for each ratio that is worse than the recorded one by more than the tolerance, in parts with the same sizes."""
     same = [name for name, part in new["parts"].items() if same_sizes(part, old["parts"].get(name))]
     now, before = (figures({**record, "parts": {name: record["parts"][name] for name in same}}) for record in (new, old))
     lines = []
@@ -178,7 +178,7 @@ def same_sizes(part: Part, other: Part | None) -> bool:
 
 
 def comparable(new: Record, old: Record) -> str:
-    """Why the ratios of two records do not compare; empty where they do."""
+    """Why the ratios of two records cannot be compared; empty if they can."""
     if not old["parts"]:
         return "nothing is recorded yet"
     different = [key for key in ("cpu", "bf16", "threads") if new["machine"].get(key) != old["machine"].get(key)]
@@ -190,6 +190,6 @@ def comparable(new: Record, old: Record) -> str:
 
 
 def verdicts(record: Record) -> Sequence[tuple[Target, float | None]]:
-    """Each target with its figure; none where it was not measured."""
+    """Each target with its figure; None if it was not measured."""
     parts = record["parts"]
     return [(target, target.value(parts[target.part]) if target.part in parts else None) for target in TARGETS]

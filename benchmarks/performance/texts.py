@@ -1,4 +1,4 @@
-"""What all systems are given to rank: a query, and documents that none of them has seen before."""
+"""Requests for all systems: a query, and documents that no system has seen before."""
 
 import json
 from collections.abc import Callable
@@ -15,7 +15,7 @@ MADE_UP = 50_000
 MADE_UP_SHARE = 0.06
 MARKS = ("", "", "", "", "", "", "", "", "", ",", ".", ".")
 Draw = Callable[[int, int], list[str]]
-"""From a number of documents and one of words to texts; it never gives a text twice."""
+"""Draws a number of texts of a number of words; never the same text twice."""
 
 
 class Request(NamedTuple):
@@ -23,8 +23,8 @@ class Request(NamedTuple):
 
     Attributes:
         query: six words that are rare in the documents.
-        documents: texts.
-        relevant: the place of the one document that says them.
+        documents: texts of the documents.
+        relevant: index of the one document that has the query's words.
     """
 
     query: str
@@ -33,12 +33,12 @@ class Request(NamedTuple):
 
 
 class Source:
-    """Requests whose documents never come twice.
+    """Makes requests. No document comes twice.
 
     Args:
-        draw: gives the texts.
-        rare: words to make queries of.
-        seed: another one gives other queries.
+        draw: draws the texts.
+        rare: words for queries.
+        seed: seed of the queries.
     """
 
     def __init__(self, draw: Draw, rare: list[str], seed: int = 0) -> None:
@@ -46,7 +46,7 @@ class Source:
         self._rng = np.random.default_rng(seed)
 
     def request(self, documents: int, words: int) -> Request:
-        """A query and documents of so many words; one of them, three quarters in, has a sentence of the query's words."""
+        """A query, and documents of `words` words. Three quarters into one of them, a sentence has the query's words."""
         query = " ".join(self._rng.choice(self._rare, QUERY_WORDS, replace=False))
         texts = self._draw(documents, words)
         relevant = int(self._rng.integers(documents))
@@ -59,7 +59,7 @@ class Source:
 def invented(tokenizer: Path, seed: int = 0) -> Source:
     """Random words by Zipf's law, in sentences.
 
-    The words are the vocabulary's whole ones, which stand there by their frequency; some are made up, as names are to it.
+    Most words are whole words of the vocabulary, which is sorted by frequency. The rest are made up, as names would be.
     """
     rng = np.random.default_rng(seed)
     known = whole_words(tokenizer)
@@ -80,13 +80,13 @@ def invented(tokenizer: Path, seed: int = 0) -> Source:
 
 
 def whole_words(tokenizer: Path) -> list[str]:
-    """The words of two letters and more that a WordPiece vocabulary holds whole, the most frequent first."""
+    """The whole words of a WordPiece vocabulary with at least two letters, most frequent first."""
     vocabulary: dict[str, int] = json.loads(tokenizer.read_text(encoding="utf-8"))["model"]["vocab"]
     return [word for word in sorted(vocabulary, key=vocabulary.__getitem__) if len(word) > 1 and word.isascii() and word.isalpha()]
 
 
 def collected(directory: Path, seed: int = 0) -> Source:
-    """Consecutive words of a collection's documents, one after the other; the second time around they are cut elsewhere."""
+    """Consecutive words of a collection's documents. After the last word it starts again, and the texts begin at other words."""
     texts = [document.text.split() for document in Collection(directory).documents.values()]
     words = list(chain.from_iterable(texts))
     taken = count(seed)

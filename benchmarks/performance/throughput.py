@@ -1,4 +1,4 @@
-"""One request of many documents, all systems in turns: the table that the targets are about."""
+"""One request of many documents, all systems in turns: the table behind most targets."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from benchmarks.performance.systems import all_systems, compare
 
 
 def measure(bench: Bench) -> dict[str, Any]:
-    """A row for each system; how far the peers' logits are from KeyBlock's ranker on the same pairs."""
+    """A row for each system, and the largest differences between the peers' logits and those of KeyBlock's ranker."""
     sizes = bench.sizes
     systems = all_systems(bench)
     parity = differences(bench)

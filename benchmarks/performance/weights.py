@@ -1,4 +1,4 @@
-"""The same weights for everybody: the embedded ranker as a Hugging Face directory, and the bundle with a wider range of budgets."""
+"""Writes the same weights for all systems: the embedded ranker for Hugging Face, and the bundle with a wider range of budgets."""
 
 import json
 import shutil
@@ -16,15 +16,15 @@ SPECIAL = {"unk_token": "[UNK]", "sep_token": "[SEP]", "pad_token": "[PAD]", "cl
 
 
 def write_hugging_face(directory: Path, ranker: CrossEncoder, tokenizer: Path) -> None:
-    """Write a BERT ranker as a BertForSequenceClassification that gives the same logits.
+    """Write a BERT ranker as a BertForSequenceClassification with the same logits.
 
-    Such a model has a pooler, tanh of a linear layer, where KeyBlock's head reads [CLS] as it is. Here that layer multiplies by
-    EPSILON, so small that tanh(x) is x, and the classifier divides by it.
+    Such a model has a pooler, the tanh of a linear layer. KeyBlock's head reads [CLS] directly. So the linear layer here multiplies
+    by EPSILON, which is so small that tanh(x) is x, and the classifier divides by it.
 
     Args:
-        directory: where to.
-        ranker: KeyBlock's.
-        tokenizer: its tokenizer.json.
+        directory: where to write.
+        ranker: KeyBlock's ranker.
+        tokenizer: the ranker's tokenizer.json.
     """
     config = type(ranker.encoder.config).from_dict(ranker.encoder.config.to_dict() | ONE_LABEL)
     model = BertForSequenceClassification(config)

@@ -1,7 +1,7 @@
-"""What happens beyond one machine, worked out from what was measured on one; docs/scaling.md says what it means.
+"""Computes what happens on several machines from measurements on one. See docs/scaling.md for the results.
 
 python -m benchmarks.scaling              # a day's traffic under each autoscaler of k8s/components
-python -m benchmarks.scaling.balancers    # who gets a request: waiting times, and what caches would gain
-python -m benchmarks.scaling.stores       # documents by id: what LMDB and Redis serve
-python -m benchmarks.scaling.nodes        # documents by id on a Redis Cluster: what a node serves, and what outages cost
+python -m benchmarks.scaling.balancers    # balancers: waiting times, and what caches would gain
+python -m benchmarks.scaling.stores       # documents by id: the rates of LMDB and Redis
+python -m benchmarks.scaling.nodes        # documents by id on a Redis Cluster: rate of a node, and cost of outages
 """

@@ -1,9 +1,9 @@
-"""A day's traffic under fixed numbers of replicas and under each autoscaler of k8s/components: cost, waits, refusals.
+"""Simulates a day's traffic with fixed numbers of replicas and with each autoscaler of k8s/components: cost, waits, refusals.
 
     python -m benchmarks.scaling [--peak 480] [--seed 0] [--picture docs/images/scaling.png]
 
 Traffic has a lunch peak and a burst (benchmarks/scaling/traffic.py); service times are drawn from docs/results/performance.json;
-targets, windows, rates and bounds are read from k8s/components. All get the same requests. Takes ten seconds or so.
+targets, windows, rates and bounds are read from k8s/components. All cases get the same requests. It takes about ten seconds.
 """
 
 import argparse
@@ -22,10 +22,10 @@ from benchmarks.scaling.cluster import Cluster, Result, simulate
 from benchmarks.scaling.traffic import BURST, DAY, HOUR, Requests, capacity, day, measured, rate
 
 SHARE = 0.7  # of a replica's capacity, as docs/sizing.md sizes
-START = 12.0  # the image's 7 s on one busy thread (docs/deploy-checked.md), and 5 s to be scheduled, created, and seen ready
-NEW_NODE = 120.0  # where a node must come first
-LONG = 1.0  # seconds
-PIECE = 600  # of which the picture shows the p99
+START = 12.0  # the image's 7 s on one busy thread (docs/deploy-checked.md), and 5 s to schedule, create and probe the pod
+NEW_NODE = 120.0  # seconds if a new node must start first
+LONG = 1.0  # seconds of a long wait
+PIECE = 600  # seconds: the picture shows the p99 of each piece
 SHOWN = ("fixed, for the lunch peak", "keda", "hpa-cpu", "hpa-both")
 
 
@@ -40,7 +40,7 @@ class Case:
 
 
 def cases(peak: float) -> Iterator[Case]:
-    """The cases that are compared."""
+    """The compared cases."""
     one, mean = SHARE * capacity(measured()), float(rate(np.arange(DAY) + 0.5, peak).mean())
     yield Case("fixed, for the day's mean", ceil(mean / one))
     yield Case("fixed, for the lunch peak", ceil(peak / one))
@@ -71,7 +71,7 @@ HEAD = """| replicas | pod-hours | most | busy | wait over 1 s | p99 s | p99 s i
 
 
 def within(result: Result, requests: Requests, first: float, last: float) -> Result:
-    """The result of the requests that arrived in a part of the day alone."""
+    """The result for only the requests that arrived in a part of the day."""
     chosen = (requests.at >= first) & (requests.at < last)
     return Result(result.waits[chosen], result.replicas, result.pod_seconds, result.worked, result.until)
 

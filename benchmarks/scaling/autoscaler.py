@@ -16,8 +16,8 @@ import yaml
 
 K8S = Path(__file__).resolve().parent.parent.parent / "k8s"
 COMPONENTS = ("hpa-cpu", "hpa-queue", "keda", "hpa-both", "keda-both")
-TOLERANCE = 0.1  # the controller's --horizontal-pod-autoscaler-tolerance; no manifest of ours changes it
-CPU_WINDOW = 30.0  # seconds of CPU use that metrics-server averages over, about two scrapes of the kubelet
+TOLERANCE = 0.1  # the controller's --horizontal-pod-autoscaler-tolerance; our manifests do not change it
+CPU_WINDOW = 30.0  # seconds over which metrics-server averages CPU use, about two scrapes of the kubelet
 
 
 class Metric(StrEnum):
@@ -29,7 +29,7 @@ class Metric(StrEnum):
 
 @dataclass(frozen=True)
 class Policy:
-    """At most `value` pods, or percent of the pods there were, in `period` seconds."""
+    """A limit on a change: `value` pods, or percent of the pods at the start of the period, in `period` seconds."""
 
     type: str
     value: int
@@ -57,13 +57,13 @@ class Settings:
 
     Attributes:
         together: the metric is a sum that the target divides (External), not a mean of pods.
-        over: seconds over which the metric is averaged.
+        window: seconds over which the metric is averaged.
     """
 
     metric: Metric
     target: float
     together: bool
-    over: float
+    window: float
     least: int
     most: int
     up: Rules
@@ -80,7 +80,7 @@ def ceiling(number: float) -> int:
 
 
 def steady(ratio: float) -> bool:
-    """Whether a ratio is so near to 1 that nothing is changed."""
+    """Whether a ratio is so near to 1 that the number of replicas stays."""
     return abs(ratio - 1) <= TOLERANCE + 1e-12
 
 
@@ -106,10 +106,10 @@ def by_mean(current: int, values: Sequence[float | None], target: float) -> int:
 
 
 class Autoscaler:
-    """A HorizontalPodAutoscaler, with what it remembers between two decisions.
+    """A HorizontalPodAutoscaler, with its state between two decisions.
 
     Args:
-        settings: one for each metric; the one that wants most is followed, and the first one's behavior holds.
+        settings: one for each metric. The metric that wants the most replicas decides; the first one's behavior applies.
         current: replicas at the start.
     """
 
@@ -175,8 +175,8 @@ def _of_metric(metric: Mapping[str, Any]) -> tuple[Metric, float, bool, float]:
     if metric["type"] == "Resource":
         return Metric.CPU, metric["resource"]["target"]["averageUtilization"] / 100, False, CPU_WINDOW
     adapter = load(K8S / "components" / "hpa-queue" / "adapter-values.yaml")
-    over = range_seconds(adapter["rules"]["custom"][0]["metricsQuery"])
-    return Metric.WAIT, quantity(metric["pods"]["target"]["averageValue"]), False, over
+    window = range_seconds(adapter["rules"]["custom"][0]["metricsQuery"])
+    return Metric.WAIT, quantity(metric["pods"]["target"]["averageValue"]), False, window
 
 
 def of_scaled_object(spec: Mapping[str, Any]) -> tuple[Settings, ...]:
@@ -187,7 +187,7 @@ def of_scaled_object(spec: Mapping[str, Any]) -> tuple[Settings, ...]:
 
 
 def _of_trigger(trigger: Mapping[str, Any]) -> tuple[Metric, float, bool, float]:
-    """The same as `_of_metric`, for a trigger of KEDA."""
+    """The metric of a trigger of KEDA, as `_of_metric` returns it."""
     fields = trigger["metadata"]
     if trigger["type"] == "cpu":
         return Metric.CPU, int(fields["value"]) / 100, False, CPU_WINDOW
@@ -222,7 +222,7 @@ def range_seconds(query: str) -> float:
 
 
 def pre_stop_seconds() -> float:
-    """Seconds for which a pod goes on answering after it was told to stop."""
+    """Seconds for which a pod continues to answer after the request to stop."""
     (container,) = load(K8S / "base" / "deployment.yaml")["spec"]["template"]["spec"]["containers"]
     return float(container["lifecycle"]["preStop"]["sleep"]["seconds"])
 

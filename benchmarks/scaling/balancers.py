@@ -1,10 +1,10 @@
-"""Who gets a request: waiting times by the balancer's rule, and what hashing documents to replicas could gain.
+"""Measures waiting times by the balancer's rule, and what hashing documents to replicas could gain.
 
     python -m benchmarks.scaling.balancers [--replicas 8] [--hours 2] [--seed 0] [--data DATA/squad-articles]
 
-The first table simulates so many replicas at three loads with the requests of benchmarks/scaling/traffic.py. The second reckons
-how many of a request's documents are in a replica's cache, least recently used forgotten first (Che's approximation), when each
-replica sees all documents and when each document has a replica of its own.
+The first table simulates --replicas replicas at three loads with the requests of benchmarks/scaling/traffic.py. The second table
+computes the share of a request's documents in a replica's LRU cache (Che's approximation), when each replica sees all documents and
+when each document has its own replica.
 """
 
 import argparse
@@ -23,15 +23,15 @@ from service.ranking.cache import ENTRY_BYTES
 from service.settings import Settings
 
 LOADS = (0.5, 0.7, 0.85)
-CALLERS = 200  # whose shares of the requests fall by Zipf's law
-SEARCHES = (100_000, 1_000_000, 10_000_000)  # documents there are
-EXPONENTS = (0.8, 1.0)  # of the law by which they are asked for
+CALLERS = 200  # their shares of the requests follow Zipf's law
+SEARCHES = (100_000, 1_000_000, 10_000_000)  # numbers of documents
+EXPONENTS = (0.8, 1.0)  # exponents of Zipf's law of the documents' popularity
 WORDS, SAMPLE = 2_000, 20
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A balancer's, and the keys of requests where it has any."""
+    """A balancer's rule, and the keys of requests if it needs them."""
 
     name: str
     choose: Choose
@@ -39,7 +39,7 @@ class Rule:
 
 
 def all_rules(n: int, rng: np.random.Generator) -> Iterator[Rule]:
-    """For so many requests."""
+    """All rules, for `n` requests."""
     yield Rule("least work, which no balancer knows", least_work)
     yield Rule("least outstanding (nginx `least_conn`)", least_outstanding)
     yield Rule("round robin", round_robin)
@@ -55,24 +55,24 @@ def zipf(n: int, exponent: float) -> Floats:
 
 
 def hit_share(popularity: Floats, entries: float) -> float:
-    """Of what is asked for, the share found in a cache of so many entries that forgets the least recently used."""
+    """The share of requests that find their document in an LRU cache of `entries` entries."""
     if entries >= len(popularity):
         return 1.0
     low, high = 0.0, 1.0 / popularity.min() * 50
-    for _ in range(60):  # the time, in requests, for which an entry stays without being asked for
+    for _ in range(60):  # bisects the time, in requests, for which an unused entry stays
         stays = (low + high) / 2
         low, high = (stays, high) if -np.expm1(-popularity * stays).sum() < entries else (low, stays)
     return float((popularity * -np.expm1(-popularity * low)).sum())
 
 
 def entry_bytes(data: Path | None) -> float:
-    """Of a prepared document of WORDS words in the cache."""
+    """Mean bytes of a prepared document of WORDS words in the cache."""
     documents = load_bundle(BUNDLE).pipeline.prepare_documents(texts_of(data, SAMPLE, WORDS))
     return sum(document.nbytes for document in documents) / SAMPLE + ENTRY_BYTES
 
 
 def main(options: argparse.Namespace) -> None:
-    """Both tables."""
+    """Print both tables."""
     one = capacity(measured())
     print("| balancer | " + " | ".join(f"{load:.0%} busy: p50, p99, refused" for load in LOADS) + " |")
     rows: dict[str, list[str]] = {}
@@ -98,5 +98,5 @@ if __name__ == "__main__":
     parser.add_argument("--replicas", type=int, default=8)
     parser.add_argument("--hours", type=float, default=2.0)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--data", type=Path, help="a collection, whose longest documents are taken; random words without")
+    parser.add_argument("--data", type=Path, help="collection of the documents, longest first; random words by default")
     main(parser.parse_args())

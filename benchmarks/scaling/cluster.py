@@ -16,7 +16,7 @@ from benchmarks.scaling.autoscaler import Autoscaler, Metric, Settings, pre_stop
 from benchmarks.scaling.traffic import Floats, Requests
 from service.settings import Limits
 
-LOOK = 15.0  # seconds between two looks of the autoscaler: the controller's default, and KEDA's pollingInterval
+LOOK = 15.0  # seconds between two decisions of the autoscaler: the controller's default, and KEDA's pollingInterval
 REFUSE = Limits().max_wait_ms / 1000
 
 
@@ -27,8 +27,8 @@ class Pod:
         ready: time in seconds at which it can take its first request.
         free: time at which it has finished all its requests.
         work: seconds of all requests given to it so far.
-        turn: number of the last request that it was given.
-        samples: waiting seconds at each scrape, and work done at each, latest last.
+        turn: number of its last request.
+        samples: time, waiting seconds and finished work at each scrape, latest last.
     """
 
     __slots__ = ("_ends", "created", "free", "ready", "samples", "turn", "work")
@@ -64,7 +64,7 @@ class Pod:
 
     def value(self, at: float, settings: Settings) -> float | None:
         """The value of its metric, or None if it is not ready or has too few scrapes."""
-        known = [one for one in self.samples if one[0] >= at - settings.over]
+        known = [one for one in self.samples if one[0] >= at - settings.window]
         if self.ready > at or not known:
             return None
         if settings.metric is Metric.WAIT:
@@ -79,7 +79,7 @@ Choose = Callable[[Sequence[Pod], float, int, int], Pod]
 
 
 def least_outstanding(pods: Sequence[Pod], at: float, _turn: int, _key: int) -> Pod:
-    """The pod with the fewest requests, as least_conn of nginx; of equals the one whose last request is the longest ago."""
+    """The pod with the fewest requests, as least_conn of nginx. Among equals, the one whose last request is the longest ago."""
     best, fewest = pods[0], pods[0].outstanding(at)
     for pod in pods[1:]:
         n = pod.outstanding(at)
@@ -108,9 +108,9 @@ class Result:
     """The waits of the requests and the time of the pods.
 
     Attributes:
-        waits: seconds until each was begun; NaN where it was refused.
-        replicas: at each look, the time, and how many there were, starting ones included.
-        pod_seconds: of all pods, from their creation to their end.
+        waits: seconds until each request began; NaN if it was refused.
+        replicas: time and number of replicas at each decision, including starting ones.
+        pod_seconds: seconds of all pods, from creation to end.
         worked: seconds that replicas were busy.
         until: time at which everything was done.
     """
@@ -140,8 +140,8 @@ class Cluster:
     """Pods that come and go.
 
     Args:
-        replicas: at the start, all ready.
-        settings: of the autoscaler, one for each metric; none for a fixed number.
+        replicas: replicas at the start, all ready.
+        settings: the autoscaler's settings, one for each metric; empty for a fixed number.
         start: seconds from a pod's creation to its readiness.
     """
 
@@ -155,7 +155,7 @@ class Cluster:
         self._autoscaler = Autoscaler(settings, replicas) if settings else None
         self._start, self._stay = start, pre_stop_seconds()
         self._decide = 0.0
-        self._keep = max((one.over for one in settings), default=0.0) + 1
+        self._keep = max((one.window for one in settings), default=0.0) + 1
 
     def welcome(self, at: float) -> None:
         """Move the pods that have become ready from those that are starting."""
@@ -163,7 +163,7 @@ class Cluster:
             self.ready.append(self.starting.pop(0))
 
     def look(self, at: float) -> None:
-        """A scrape of each pod, and the autoscaler's decision when it is time for one."""
+        """Scrape each pod, and let the autoscaler decide if it is time."""
         self.welcome(at)
         pods = [*self.ready, *self.starting]
         if self._autoscaler is not None:
@@ -176,14 +176,14 @@ class Cluster:
         self.history.append((at, len(self.ready) + len(self.starting)))
 
     def _scale(self, at: float, more: int) -> None:
-        """Create so many pods, or tell so many to go: those that are not ready first, then those ready last."""
+        """Create `more` pods, or if negative stop pods: first those that are not ready, then those that became ready last."""
         self.starting += [Pod(at, at + self._start) for _ in range(more)]
         for _ in range(-more):
             pod = (self.starting or self.ready).pop()
             self.gone.append((pod, at + (self._stay if pod.ready <= at else 0)))
 
     def pod_seconds(self, until: float) -> float:
-        """Seconds of all pods, from creation to the end of preStop and of the requests they have."""
+        """Seconds of all pods, from creation to the end of preStop and of their requests."""
         going = sum(max(end, pod.free if pod.work else 0) - pod.created for pod, end in self.gone)
         return going + sum(until - pod.created for pod in (*self.ready, *self.starting))
 
@@ -191,7 +191,7 @@ class Cluster:
 def simulate(
     requests: Requests, cluster: Cluster, choose: Choose = least_outstanding, keys: Sequence[int] = (), refuse: float = REFUSE
 ) -> Result:
-    """Give every request to a pod, which refuses it if it would wait longer than `refuse`; no client asks again."""
+    """Give every request to a pod, which refuses it if it would wait longer than `refuse`; no client retries."""
     waits = np.full(len(requests), np.nan)
     keys = keys if len(keys) else range(len(requests))
     worked, look, step = 0.0, 0.0, scrape_seconds()

@@ -1,10 +1,11 @@
-"""Documents by id on a Redis Cluster of three masters with a replica each: what a node hands out, and what an outage costs.
+"""Measures a Redis Cluster of three masters with a replica each: the rate of a node, and the cost of outages.
 
     python -m benchmarks.scaling.nodes [--documents 2000] [--words 2000] [--seconds 3] [--data DATA/squad-articles]
 
-Six redis-servers of the machine's own, asked through the service's own store, 100 ids at a time, beside one server alone. The
-rates are of a machine that all share; one sizes by the CPU time. Then, under readers and a writer: a master is killed, one hangs,
-slots are moved, and a master and its replica are killed. What was acknowledged is looked for after each.
+Starts six of the machine's redis-servers, and reads documents through the service's store, 100 ids at a time. The same is measured
+with a single server. All processes share the machine, so use the CPU time for sizing, not the rates. Then, under readers and a
+writer, four things happen: a master is killed, a master hangs, slots are moved, and a master and its replica are killed. After each
+the script checks that every acknowledged document is stored.
 """
 
 import argparse
@@ -27,9 +28,9 @@ from service.store.redis_client import key_of
 from service.store.redis_cluster import PREFIX, RedisClusterStore
 from service.store.redis_store import RedisStore
 
-WRITTEN = 20  # documents that the writer puts at once
+WRITTEN = 20  # documents that the writer stores at once
 SLOTS = 400
-FEW, TURNS = 18, 500  # documents of a request, and requests, that show what one more server costs
+FEW, TURNS = 18, 500  # documents of a request, and number of requests, to measure the cost of one more server
 
 
 def spent(ports: list[int]) -> float:
@@ -42,22 +43,22 @@ def spent(ports: list[int]) -> float:
 
 
 def rates(name: str, store: DocumentStore, masters: list[int], replicas: list[int], stored: list[Item], seconds: float) -> str:
-    """A row: documents read a second, and microseconds of CPU of either side for each; the same of documents written."""
-    before, n, theirs = spent(masters + replicas), len(stored), cpu()
+    """A table row: documents read a second, and microseconds of CPU a document of client and servers; the same for writes."""
+    before, n, client_cpu = spent(masters + replicas), len(stored), cpu()
     started = time.monotonic()
     for first in range(0, n, AT_ONCE):
         store.put_many("", stored[first : first + AT_ONCE])
-    took, used, theirs = time.monotonic() - started, spent(masters + replicas) - before, cpu() - theirs
-    put = f"{n / took:,.0f} | {1e6 * theirs / n:.0f} | {1e6 * used / n:.1f}"
+    took, used, client_cpu = time.monotonic() - started, spent(masters + replicas) - before, cpu() - client_cpu
+    put = f"{n / took:,.0f} | {1e6 * client_cpu / n:.0f} | {1e6 * used / n:.1f}"
     before = spent(masters)
-    count, theirs = read(store, n, seconds, decoding=False)
+    count, client_cpu = read(store, n, seconds, decoding=False)
     used = spent(masters) - before
-    got = f"{count / seconds:,.0f} | {1e6 * theirs / count:.0f} | {1e6 * used / count:.1f} | {count / used:,.0f}"
+    got = f"{count / seconds:,.0f} | {1e6 * client_cpu / count:.0f} | {1e6 * used / count:.1f} | {count / used:,.0f}"
     return f"| {name} | {got} | {put} |"
 
 
 def further_server(store: RedisClusterStore, documents: int) -> float:
-    """Microseconds of CPU that a request costs the client for each server that it asks beside the first."""
+    """Microseconds of the client's CPU that each server after the first adds to a request."""
     owners: dict[Server | None, list[str]] = {}
     for number in range(documents):
         owners.setdefault(store._map.owner(key_of(PREFIX, "", str(number))), []).append(str(number))
@@ -73,55 +74,58 @@ def further_server(store: RedisClusterStore, documents: int) -> float:
 
 @dataclass
 class Watched:
-    """Readers and a writer on a store, and what became of it.
+    """Readers and a writer on a store, with counts of their results.
 
     Attributes:
-        acknowledged: what was last acknowledged under each of the writer's ids.
-        tried: that, and what was put after it without an answer.
-        asked: documents, of which so many were `away`, at these `times`, and so many `missing` although they are stored.
-        puts: that were acknowledged, and `refused` ones.
-        longest: seconds of a read.
+        acknowledged: the last acknowledged document under each of the writer's ids.
+        tried: the last acknowledged document, and later ones without an answer.
+        requested: documents that were read.
+        away: documents that were not available, and `times` of these reads.
+        missing: documents that the store did not find although they are stored.
+        puts: acknowledged writes.
+        refused: refused writes.
+        longest: seconds of the longest read.
     """
 
     store: RedisClusterStore
     stored: list[Item]
     acknowledged: dict[str, Item] = field(default_factory=dict)
     tried: dict[str, list[Item]] = field(default_factory=dict)
-    asked: int = 0
+    requested: int = 0
     away: int = 0
     missing: int = 0
     refused: int = 0
     puts: int = 0
     times: list[float] = field(default_factory=list)
     longest: float = 0.0
-    over: threading.Event = field(default_factory=threading.Event)
+    stopped: threading.Event = field(default_factory=threading.Event)
 
     @contextmanager
     def under_way(self) -> Iterator[None]:
-        """While the block runs."""
+        """Run the readers and the writer until the block ends."""
         threads = [threading.Thread(target=work) for work in (self._read, self._read, self._write)]
         for thread in threads:
             thread.start()
         try:
             yield
         finally:
-            self.over.set()
+            self.stopped.set()
             for thread in threads:
                 thread.join()
 
     def lost(self) -> int:
-        """Acknowledged documents of which neither the last acknowledged writing nor a later one is there."""
+        """Number of ids whose stored document is neither the last acknowledged one nor a later one."""
         ids = list(self.acknowledged)
         found = self.store.get_many("w", ids)
         return sum(content not in [one.content for one in self.tried[name]] for name, content in zip(ids, found, strict=True))
 
     def _read(self) -> None:
         ids = [str(number) for number in range(AT_ONCE)]
-        while not self.over.is_set():
+        while not self.stopped.is_set():
             started = time.monotonic()
             found = self.store.get_many("", ids)
             self.longest = max(self.longest, time.monotonic() - started)
-            self.asked += len(found)
+            self.requested += len(found)
             self.missing += found.count(None)
             if away := found.count(AWAY):
                 self.away += away
@@ -129,7 +133,7 @@ class Watched:
 
     def _write(self) -> None:
         turn = 0
-        while not self.over.is_set():
+        while not self.stopped.is_set():
             turn += 1
             part = [
                 Item(str(n), b"%33d" % turn + self.stored[n].content) for n in range(turn % 5 * WRITTEN, (turn % 5 + 1) * WRITTEN)
@@ -150,7 +154,7 @@ class Watched:
 def outage_row(
     name: str, store: RedisClusterStore, stored: list[Item], happens: Callable[[], None], mended: Callable[[], None]
 ) -> str:
-    """A row: what it cost that something happened, until it was mended again."""
+    """A table row: the cost of an event until it is repaired."""
     watched = Watched(store, stored)
     with watched.under_way():
         until(lambda: len(watched.acknowledged) == 5 * WRITTEN)
@@ -160,13 +164,13 @@ def outage_row(
         until(lambda: all(watched.acknowledged[one] is not before[one] for one in before))
     seconds = max(watched.times) - min(watched.times) if watched.times else 0.0
     return (
-        f"| {name} | {seconds:.1f} | {watched.away / watched.asked:.0%} | {watched.missing} | {1e3 * watched.longest:,.0f} "
+        f"| {name} | {seconds:.1f} | {watched.away / watched.requested:.0%} | {watched.missing} | {1e3 * watched.longest:,.0f} "
         f"| {watched.refused} | {watched.puts} | {watched.lost()} |"
     )
 
 
 def outages(cluster: RedisCluster, store: RedisClusterStore, stored: list[Item]) -> Iterator[str]:
-    """Rows, one for each thing that happens."""
+    """A table row for each event."""
 
     def promoted() -> None:
         until(lambda: len(cluster.masters()) == masters)

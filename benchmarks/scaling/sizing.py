@@ -1,4 +1,4 @@
-"""How many replicas for how many documents a second, from the throughput that was published last; their memory and bandwidth.
+"""Computes replicas, memory and bandwidth by documents a second, from the last published throughput.
 
 python -m benchmarks.scaling.sizing [--documents 10 1000 100000] [--data DATA/squad-articles]
 """
@@ -14,33 +14,33 @@ from benchmarks.scaling.stores import items, texts_of
 from benchmarks.scaling.traffic import RECORD
 
 SYSTEM = "KeyBlock, as it comes (128 tokens)"
-BUSY = 0.7  # at most, as planned: what is left is for what traffic swings within a minute
-STRAINED = 0.9  # at most, when something is lost
+BUSY = 0.7  # highest planned load: the rest is for traffic that varies within a minute
+STRAINED = 0.9  # highest load after a loss
 ZONES = 3
 WORDS, SAMPLE = 2_000, 50
 
 
 @dataclass(frozen=True)
 class Size:
-    """Replicas for so many documents a second in all, of which one replica does `one` at most."""
+    """The number of replicas for `documents` documents a second. One replica does at most `one`."""
 
     documents: float
     one: float
 
     @property
     def replicas(self) -> int:
-        """As many that none is too busy, even if one is lost; never fewer than two."""
+        """Enough replicas that none is too busy, even if one is lost; at least two."""
         return max(2, ceil(self.documents / (self.one * BUSY)), ceil(self.documents / (self.one * STRAINED)) + 1)
 
     @property
     def over_zones(self) -> int:
-        """As many that none is too busy if one of ZONES is lost; the same number in each zone."""
-        left = ceil(self.documents / (self.one * STRAINED))
-        each = max(1, ceil(left / (ZONES - 1)), ceil(self.replicas / ZONES))
+        """Enough replicas that none is too busy if one of ZONES zones is lost; the same number in each zone."""
+        survivors = ceil(self.documents / (self.one * STRAINED))
+        each = max(1, ceil(survivors / (ZONES - 1)), ceil(self.replicas / ZONES))
         return each * ZONES
 
     def busy(self, lost: int = 0) -> float:
-        """The share of the time in which replicas are busy, with so many of them lost."""
+        """The share of the time in which replicas are busy, if `lost` of them are lost."""
         return self.documents / (self.one * (self.replicas - lost))
 
 
@@ -52,7 +52,7 @@ def throughput(record: Path = RECORD) -> float:
 
 
 def gibibytes(quantity: str) -> float:
-    """GiB of a quantity of memory in a manifest."""
+    """GiB of a manifest's quantity of memory."""
     return float(quantity.removesuffix("Gi"))
 
 
@@ -77,5 +77,5 @@ def main(options: argparse.Namespace) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--documents", type=int, nargs="+", default=[10, 1_000, 100_000])
-    parser.add_argument("--data", type=Path, help="a collection, whose longest documents are taken; random words without")
+    parser.add_argument("--data", type=Path, help="collection of the documents, longest first; random words by default")
     main(parser.parse_args())

@@ -1,10 +1,10 @@
-"""Documents by id: how many prepared documents LMDB and Redis hand out, and what that costs each side.
+"""Measures how many prepared documents a second LMDB and Redis return by id, and the CPU time of client and server.
 
     python -m benchmarks.scaling.stores [--documents 2000] [--words 2000] [--seconds 3] [--data DATA/squad-articles]
 
-A redis-server of the machine's own on a free port of 127.0.0.1, asked through the service's own store by one process and by
-several, 100 ids at a time. What a core of the server can do at most shows in its CPU time, which a busy machine does not change
-much; the rate is what was seen beside the clients on the same cores. Preparing the same texts stands beside it.
+Starts the machine's redis-server on a free port of 127.0.0.1. One process and several read documents through the service's store,
+100 ids at a time. The server's CPU time shows the limit of a core, and other load hardly changes it. The clients run on the same
+cores, which lowers the rate. The time to prepare the same texts is printed for comparison.
 """
 
 import argparse
@@ -32,12 +32,12 @@ from service.store.redis_store import RedisStore
 
 AT_ONCE = 100
 CLIENTS = (1, 2, 4)
-PREPARED = 200  # documents that are prepared; what is stored are copies of them under ids of their own
+PREPARED = 200  # prepared documents; the stored ones are copies of them under different ids
 
 
 @contextmanager
 def answering_redis(folder: Path) -> Iterator[int]:
-    """The port of a running server that keeps nothing on a disk."""
+    """Run a server that writes nothing to a disk. Yields its port."""
     port = free_port()
     try:
         with redis_server(folder, port, "--save", "", "--appendonly", "no", "--loglevel", "warning"):
@@ -54,10 +54,10 @@ def texts_of(data: Path | None, documents: int, words: int) -> list[str]:
 
 
 def items(documents: int, words: int, data: Path | None = None) -> tuple[list[Item], float]:
-    """What is stored, and the CPU seconds that preparing one document took."""
+    """The items to store, and the CPU seconds to prepare one document."""
     pipeline = load_bundle(BUNDLE).pipeline
     texts = texts_of(data, min(PREPARED, documents), words)
-    pipeline.prepare_documents(texts[: len(texts) // 2])  # words that are met for the first time cost more
+    pipeline.prepare_documents(texts[: len(texts) // 2])  # new words cost more
     started = time.process_time()
     prepared = pipeline.prepare_documents(texts)
     seconds = (time.process_time() - started) / len(texts)
@@ -69,7 +69,7 @@ def items(documents: int, words: int, data: Path | None = None) -> tuple[list[It
 
 
 def read(store: DocumentStore, documents: int, seconds: float, seed: int = 0, *, decoding: bool) -> tuple[int, float]:
-    """Documents read in so many seconds, and the CPU seconds of this process."""
+    """Read documents for a number of seconds. Returns their number, and the CPU seconds of this process."""
     rng, n, until = np.random.default_rng(seed), 0, time.monotonic() + seconds
     before = cpu()
     while time.monotonic() < until:
@@ -84,18 +84,18 @@ def read(store: DocumentStore, documents: int, seconds: float, seed: int = 0, *,
 
 
 def cpu() -> float:
-    """Of this process."""
+    """CPU seconds of this process."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
 
 
 def ask(port: int, documents: int, seconds: float, seed: int, results: "multiprocessing.Queue[tuple[int, float]]") -> None:
-    """A client process."""
+    """Read documents and report the result. Called in a client process."""
     results.put(read(RedisStore(f"redis://127.0.0.1:{port}/0"), documents, seconds, seed, decoding=False))
 
 
 def from_redis(port: int, clients: int, documents: int, seconds: float) -> str:
-    """A row: documents a second, and microseconds of CPU of either side for each."""
+    """A table row: documents a second, and microseconds of CPU a document of clients and server."""
     context = multiprocessing.get_context("spawn")
     results: multiprocessing.Queue[tuple[int, float]] = context.Queue()
     with redis.Redis(port=port) as server:
@@ -108,12 +108,14 @@ def from_redis(port: int, clients: int, documents: int, seconds: float) -> str:
             process.join()
         used = server_cpu(server) - before
     n = sum(read for read, _ in counts)
-    theirs = sum(spent for _, spent in counts)
-    return f"| Redis, {clients} processes | {n / seconds:,.0f} | {1e6 * theirs / n:.0f} | {1e6 * used / n:.1f} | {n / used:,.0f} |"
+    client_cpu = sum(spent for _, spent in counts)
+    return (
+        f"| Redis, {clients} processes | {n / seconds:,.0f} | {1e6 * client_cpu / n:.0f} | {1e6 * used / n:.1f} | {n / used:,.0f} |"
+    )
 
 
 def server_cpu(server: "redis.Redis") -> float:
-    """CPU seconds that it has used."""
+    """CPU seconds that the server has used."""
     info = server.info("cpu")
     return float(info["used_cpu_user"]) + float(info["used_cpu_sys"])
 
@@ -149,11 +151,11 @@ def main(options: argparse.Namespace) -> None:
 
 
 def parser(about: str | None) -> argparse.ArgumentParser:
-    """The command line of who measures stores."""
+    """The command line of the scripts that measure stores."""
     made = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--documents", type=int, default=2_000)
     made.add_argument("--words", type=int, default=2_000)
-    made.add_argument("--data", type=Path, help="a collection, whose longest documents are taken; random words without")
+    made.add_argument("--data", type=Path, help="collection of the documents, longest first; random words by default")
     made.add_argument("--seconds", type=float, default=3.0)
     return made
 

@@ -1,4 +1,4 @@
-"""A day's requests: when they come, and how long each takes a replica, drawn from what `make bench` has measured."""
+"""Draws a day's requests: when they arrive, and how long a replica needs, from the measurements of `make bench`."""
 
 import json
 from collections.abc import Mapping
@@ -13,11 +13,11 @@ RECORD = ROOT / "docs" / "results" / "performance.json"
 SYSTEM = "KeyBlock, 128 tokens"
 HOUR, DAY = 3600, 86_400
 
-# documents and words of a request, and how many of a hundred requests are so
+# documents and words of a request, and the percentage of such requests
 MIX = {(10, 500): 30, (10, 2_000): 40, (10, 20_000): 4, (100, 500): 10, (100, 2_000): 15, (100, 20_000): 1}
 # hours, and documents a second relative to the lunch peak
 CURVE = ((0, 0.08), (5, 0.05), (8, 0.25), (10, 0.62), (11.5, 0.70), (12.5, 1.0), (13.5, 0.70), (17, 0.58), (20, 0.30), (24, 0.08))
-BURST = (15 * HOUR, 15 * HOUR + 600, 2.5)  # from, to, times what the curve says: all at once
+BURST = (15 * HOUR, 15 * HOUR + 600, 2.5)  # start, end, and factor of the curve: it begins at once
 
 Floats = NDArray[np.float64]
 
@@ -49,9 +49,9 @@ class Requests:
 
     Attributes:
         at: seconds since the start at which each arrives.
-        seconds: that a replica needs for each, if it has no other.
+        seconds: seconds that a replica needs for each, without other requests.
         documents: number of documents of each.
-        until: seconds since the start after which none arrives.
+        until: seconds from the start to the end of arrivals.
     """
 
     at: Floats
@@ -64,7 +64,7 @@ class Requests:
 
 
 def measured(record: Path = RECORD, system: str = SYSTEM) -> Measured:
-    """Seconds by documents and words, of the grid that was published last. Raises ValueError where one of MIX is not in it."""
+    """Seconds by documents and words, from the last published grid. Raises ValueError if a size of MIX is not in it."""
     rows = json.loads(record.read_text(encoding="utf-8"))["parts"].get("grid", {"rows": []})["rows"]
     rows = [row for row in rows if row["name"] == system]
     found = {(row["documents"], row["words"]): Spread(*(row["seconds"][k] for k in ("low", "median", "high"))) for row in rows}

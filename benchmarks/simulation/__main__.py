@@ -16,7 +16,7 @@ from keyblock.runtime.cpus import default_threads
 
 
 def main(options: argparse.Namespace) -> int:
-    """Run episodes; the exit code is 1 where something does not hold."""
+    """Run episodes. Returns the exit code: 1 if an invariant does not hold."""
     seed = random.SystemRandom().randrange(10**9) if options.seed is None else options.seed
     seeds = options.seeds if options.seeds else -(-options.requests // REQUESTS)
     episode = partial(run, min(options.requests, REQUESTS))

@@ -1,4 +1,4 @@
-"""Who asks: what stands in a service between a connection and the models, and beside it what each request is checked for."""
+"""Simulated clients: they send requests through the service to the models, and check each answer."""
 
 import asyncio
 from asyncio import CancelledError
@@ -32,28 +32,28 @@ PIECE_SECONDS, BYTE_SECONDS = 0.002, 1e-9
 
 
 class Clients:
-    """Ask, and check what they are told.
+    """Send requests and check the answers.
 
     Args:
-        machine: has the clock.
-        service: is asked.
-        checks: of all.
-        faults: that may be the reason of an error.
-        upstream: that some requests are asked of.
+        machine: provides the clock.
+        service: the service under test.
+        checks: the invariants.
+        faults: faults that may cause an error.
+        upstream: reranker that the service calls for some requests.
 
     Attributes:
-        in_flight: requests that are let in, or about to be.
+        in_flight: tasks of requests that are admitted, or soon will be.
     """
 
     def __init__(
         self, machine: SimulatedMachine, service: Service, checks: Checks, faults: Faults, upstream: SimulatedUpstream
     ) -> None:
         self.in_flight: set[asyncio.Task[None]] = set()
-        self._crowded = float("-inf")  # when the upstream was last late by the number of requests alone
+        self._crowded = float("-inf")  # when the upstream was last late only because of the number of requests
         self._machine, self._service, self._checks, self._faults, self._upstream = machine, service, checks, faults, upstream
 
     async def exchange(self, ask: Ask) -> None:
-        """A request from its head to the end of its answer, as `service.http.endpoint.Exchange` has it."""
+        """Handle a request from its head to the end of its answer, as `service.http.endpoint.Exchange` does."""
         checks, number, ranker = self._checks, ask.number, self._service.ranker
         if not self._service.listens:
             checks.leaves(number, "refused: nobody listens")
@@ -62,14 +62,14 @@ class Clients:
         try:
             outcome = await self._exchanged(ask, ranker)
         except Exception as error:
-            checks.problem = error  # and not what the next check would make of a request that is in flight for ever
+            checks.problem = error  # report this error, not the request that then stays in flight
             raise
         if not outcome.startswith("refused"):
             checks.trace.add("ends", number, outcome)
         checks.leaves(number, outcome)
 
     async def _exchanged(self, ask: Ask, ranker: Ranker) -> str:
-        """How it ends."""
+        """Handle a request. Returns how it ended."""
         came = self._machine.now()
         try:
             with ranker.enter(ask.bytes) as place:
@@ -88,7 +88,7 @@ class Clients:
         return "answered"
 
     async def _received(self, ask: Ask, place: Place) -> None:
-        """The body comes, in pieces."""
+        """Receive the body in pieces."""
         for piece in range(1, ask.pieces + 1):
             if ask.pieces > 1:
                 await asyncio.sleep(PIECE_SECONDS)
@@ -102,60 +102,60 @@ class Clients:
         call = _call(ask)
         await ranker.off_loop(lambda: machine.spend(ask.bytes * BYTE_SECONDS), large=False)
         model = ranker.models.chosen(call, strict=False)
-        asked = machine.now()
+        began = machine.now()
         checks.trace.add("asks", ask.number, ask.model, f"documents={len(call.documents)}", f"deadline={ask.deadline}")
         outcome = await model.score(call, stages, place)
         if ask.deadline is not None:
             checks.in_time(ask.number, machine.now() - stages.began - ask.deadline)
-        self._check(ask, call, model, outcome, asked)
+        self._check(ask, call, model, outcome, began)
         place.set_answer(ask.answer_bytes)
         checks.answers(ask.number, ask.answer_bytes)
 
-    def _check(self, ask: Ask, call: Call, model: Model, outcome: Outcome, asked: float) -> None:
-        """Each document has the logit that it alone decides, or none where it may have none."""
+    def _check(self, ask: Ask, call: Call, model: Model, outcome: Outcome, began: float) -> None:
+        """Check that each document has its own logit, or no logit if that is allowed."""
         logits = outcome.scored.logits.tolist()
         if len(logits) != len(call.documents):
             raise ViolationError(f"request {ask.number} has {len(call.documents)} documents, and {len(logits)} logits")
-        if call.documents.by_id.away and not self._faults.between(STORE, asked):
+        if call.documents.by_id.away and not self._faults.between(STORE, began):
             raise ViolationError(f"request {ask.number} misses documents of a store that is whole")
         if strangers := [
             one for n, one in call.documents.by_id.ids.items() if n in call.documents.by_id.away and not may_be_lost(one)
         ]:
             raise ViolationError(f"request {ask.number} misses document {strangers[0]}, which is not on the part that is away")
-        excused = ask.deadline is not None or self._elsewhere(ask, model, outcome, asked)
+        excused = ask.deadline is not None or self._elsewhere(ask, model, outcome, began)
         says = model.bundle.pipeline.says
-        for n, (key, one) in enumerate(zip(ask.keys or self._keys(call, asked), logits, strict=True)):
+        for n, (key, one) in enumerate(zip(ask.keys or self._keys(call, began), logits, strict=True)):
             if one == -np.inf:
                 if key and not excused:
                     raise ViolationError(f"request {ask.number} has time, and its document {n} has no score")
             elif one != says(ask.query, key):
                 raise ViolationError(f"request {ask.number} has for document {n} ({key}) a score that is not its own: {one}")
 
-    def _elsewhere(self, ask: Ask, model: Model, outcome: Outcome, asked: float) -> bool:
-        """Whether the upstream is why there are no scores; then it says so, and why, and does not take longer than it may."""
+    def _elsewhere(self, ask: Ask, model: Model, outcome: Outcome, began: float) -> bool:
+        """Whether the upstream is the reason for missing scores. Checks its number of calls, its time and its reason."""
         if model.name != ELSEWHERE:
             return False
         scored, settings = outcome.scored, self._service.settings
         most, batches = settings.upstream_timeout_ms / 1000, -(-len(outcome.chosen.candidates) // settings.upstream_batch)
-        if (times := self._upstream.asked[str(ask.number)]) > batches * (settings.upstream_retries + 1):
+        if (times := self._upstream.calls[str(ask.number)]) > batches * (settings.upstream_retries + 1):
             raise ViolationError(f"request {ask.number} asks the upstream {times} times, of {batches} batches")
         if (seconds := scored.queue_seconds + scored.model_seconds) > most + PROMISED_SECONDS:
             raise ViolationError(f"request {ask.number} waits {seconds:.3f} s for the upstream; {most} s is the bound")
-        if most < 1.0 and seconds > 0.99 * most:  # others' batches can take that little time, without a fault
-            self._crowded = asked
-        since = asked - most - 60.0  # it is left alone for a while after
+        if most < 1.0 and seconds > 0.99 * most:  # batches of other requests can use up so short a time without a fault
+            self._crowded = began
+        since = began - most - 60.0  # the service does not call it for a while afterwards
         if scored.problem and self._crowded < since and not self._faults.between(UPSTREAM, since):
             raise ViolationError(f"request {ask.number} is not scored for no reason: {scored.problem}")
         return bool(scored.problem)
 
-    def _keys(self, call: Call, asked: float) -> list[int]:
-        """The numbers of documents by id, 0 for those that are not there; those that the store could not know are refused."""
+    def _keys(self, call: Call, began: float) -> list[int]:
+        """The numbers of documents by id, 0 for missing ones. Checks that the store could return them."""
         by_id, keys = call.documents.by_id, []
         for number, identity in by_id.ids.items():
             one = by_id.prepared(number)
             keys.append(0 if one is None else int(one.token_ids[0]))
             if one is not None or number in by_id.unknown:
-                self._checks.looked_up((NAMESPACE, identity), keys[-1], asked)
+                self._checks.looked_up((NAMESPACE, identity), keys[-1], began)
         return keys
 
     def _refused(self, ask: Ask, error: RequestError, came: float) -> str:
@@ -195,8 +195,8 @@ class Clients:
         checks.trace.add("stored", identity, number)
 
     async def reload(self) -> None:
-        """Ask for a reload: what lies on the disk now is served after it."""
-        service, ranker, asked = self._service, self._service.ranker, dict(self._service.files.salts)
+        """Request a reload, and check that the service then serves the bundles on the disk."""
+        service, ranker, salts = self._service, self._service.ranker, dict(self._service.files.salts)
         if not service.listens:
             return
         try:
@@ -208,8 +208,8 @@ class Clients:
             return
         self._checks.trace.add("reloaded", *done.loaded)
         served = {model.name: model.bundle.salt for model in ranker.models}
-        if any(served.get(name, 0) < salt for name, salt in asked.items() if name in service.files.salts):
-            raise ViolationError(f"a reload is answered, and does not serve what was there before: {asked} {served}")
+        if any(served.get(name, 0) < salt for name, salt in salts.items() if name in service.files.salts):
+            raise ViolationError(f"a reload is answered, and does not serve what was there before: {salts} {served}")
 
 
 def _call(ask: Ask) -> Call:

@@ -1,4 +1,4 @@
-"""What runs the models' graphs: a batch takes a time, is slow, fails, finds no memory, hangs, or ends the thread that runs it."""
+"""The simulated device of the models' graphs. A batch takes time, is slow, fails, runs out of memory, hangs, or ends its thread."""
 
 from random import Random
 
@@ -11,31 +11,31 @@ from keyblock.runtime.batching import BatchTooLargeError
 
 LAUNCH_SECONDS = 2e-4
 HUNG_SECONDS = 90.0
-WARM_UP = 1  # the document of a warm-up's sequences: all of their tokens are this
+WARM_UP = 1  # the document number of a warm-up's sequences: all their tokens have this value
 
 
 class DyingError(BaseException):
-    """No error of a graph, but the end of the thread that runs it."""
+    """Ends the thread that runs a graph. It is not an error of the graph."""
 
 
 class Device:
     """The state of the device.
 
     Args:
-        machine: has the clock.
-        random: of the faults.
-        token_seconds: that a token takes.
+        machine: provides the clock.
+        random: random numbers of the faults.
+        token_seconds: seconds per token.
 
     Attributes:
-        slower: by which factor batches take longer.
-        failing: how likely a batch fails.
-        memory: tokens that a batch may have.
-        warm_ups_fail: whether new models cannot be run.
-        dies, hangs: whether the next batch ends the thread, or takes longer than any batch does.
-        hangs_since: when the batch in hand began, where it is one that hangs.
-        dead: whether the thread that runs it has ended.
-        poison: documents that no batch survives.
-        batches: run so far.
+        slower: factor by which batches take longer.
+        failing: probability that a batch fails.
+        memory: most tokens of a batch.
+        warm_ups_fail: whether new models cannot run.
+        dies, hangs: whether the next batch ends the thread, or hangs.
+        hangs_since: time at which the current batch began, if it hangs.
+        dead: whether the device's thread has ended.
+        poison: documents that make every batch fail.
+        batches: batches so far.
     """
 
     def __init__(self, machine: SimulatedMachine, random: Random, token_seconds: float) -> None:
@@ -49,12 +49,12 @@ class Device:
         self._process = 0
 
     def start(self) -> None:
-        """A process starts. Batches of the last one that are still under way do nothing any more."""
+        """Reset the device for a new process. Unfinished batches of the last process have no effect any more."""
         self.dead, self.hangs_since = False, None
         self._process += 1
 
     def run(self, ids: NDArray[np.int64]) -> None:
-        """Take the time of a batch. Raises what becomes of it where it is not well."""
+        """Spend the time of a batch. Raises an exception if the batch fails or ends the thread."""
         warm_up, process = int(ids[0, 1]) == WARM_UP, self._process
         self.batches += not warm_up
         hangs, self.hangs = self.hangs and not warm_up, self.hangs and warm_up
@@ -79,12 +79,12 @@ class Device:
 
 
 class Graph:
-    """A graph of a model: says what the model says.
+    """A model's graph, which returns the model's logits.
 
     Args:
-        device: runs it.
+        device: the device that runs the graph.
         salt: the model's number.
-        states: whether it gives a state, of one number, beside each logit.
+        states: whether the graph also returns a state of one number with each logit.
     """
 
     def __init__(self, device: Device, salt: int, *, states: bool) -> None:

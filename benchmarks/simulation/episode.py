@@ -1,4 +1,4 @@
-"""An episode: a service from its start through its requests and faults until nothing is left to do, all of it decided by a seed."""
+"""An episode: a service from its start to the end of its last request, with faults. A seed decides all of it."""
 
 import asyncio
 import logging
@@ -23,25 +23,25 @@ from benchmarks.simulation.upstream import SimulatedUpstream
 from service.store.base import DocumentStore
 from service.store.redis_store import RedisStore
 
-REQUESTS = 1000  # of an episode
+REQUESTS = 1000  # per episode
 BURST = 100
 POISON_SHARE = 0.1
-PROBED_EACH = 20  # requests, about: how often health is asked for
+PROBED_EACH = 20  # about how many requests come between two health checks
 START_SECONDS, AT_ONCE_SECONDS = 0.1, 0.001
-MOST_CLOSING_SECONDS = 20.0  # that k8s/ gives it beyond `shutdown_seconds`
-PATIENCE_SECONDS = 10_000.0  # after the last request, about
-MOST_RELOADS = 4  # that are asked for at about the same time
+MOST_CLOSING_SECONDS = 20.0  # seconds that k8s/ allows beyond `shutdown_seconds`
+PATIENCE_SECONDS = 10_000.0  # about the longest time after the last request
+MOST_RELOADS = 4  # reloads at about the same time
 
 
 class Report(NamedTuple):
-    """What an episode was.
+    """Counts of an episode.
 
     Attributes:
-        outcomes: how many requests ended how.
-        faults: how many of each kind.
-        events: of the machine.
-        batches: of the device.
-        seconds: virtual.
+        outcomes: number of requests by outcome.
+        faults: number of faults by kind.
+        events: events of the machine.
+        batches: batches of the device.
+        seconds: virtual seconds.
     """
 
     outcomes: Counter[str]
@@ -52,11 +52,11 @@ class Report(NamedTuple):
 
 
 class Episode:
-    """One seed's.
+    """The episode of a seed.
 
     Args:
-        seed: decides everything.
-        requests: that come.
+        seed: seed that decides everything.
+        requests: number of requests.
     """
 
     def __init__(self, seed: int, requests: int = REQUESTS) -> None:
@@ -80,11 +80,11 @@ class Episode:
         }
         self.faults = Faults((machine, self.device, self.shelf, self.upstream, self.service.files), occasions)
         self.clients = Clients(machine, self.service, self.checks, self.faults, self.upstream)
-        self._asked, self._generation, self._restarting = 0, 1, False
+        self._sent, self._generation, self._restarting = 0, 1, False
         self._tasks: set[asyncio.Task[None]] = set()
 
     def run(self) -> Report:
-        """Run it to its end. Raises ViolationError, with the seed, the command that replays it and the last events."""
+        """Run the episode to its end. Raises ViolationError, with the seed, the command that replays it and the last events."""
         loop, checks = self.machine.loop, self.checks
         try:
             with loop.running(), self._abandoning():
@@ -93,7 +93,7 @@ class Episode:
                 while loop.step():
                     checks.after_event()
                 loop.forget()
-                checks.at_the_end(self._asked, self.shelf, loop.seconds)
+                checks.at_the_end(self._sent, self.shelf, loop.seconds)
                 if wrong := (*self.shelf.wrong, *self.upstream.wrong):
                     raise ViolationError(wrong[0])
         finally:
@@ -103,7 +103,7 @@ class Episode:
 
     @contextmanager
     def _abandoning(self) -> Iterator[None]:
-        """What is under way is cancelled where something does not hold: else it would be closed half done, in any order."""
+        """Cancel unfinished tasks after a violation. Otherwise Python would close them later, in any order."""
         try:
             yield
         except Exception as error:
@@ -129,12 +129,12 @@ class Episode:
 
     def _begin(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task: asyncio.Task[None] = self.machine.loop.create_task(coroutine)
-        self._tasks.add(task)  # the loop alone would not keep it alive
+        self._tasks.add(task)  # the loop keeps no reference to it
         task.add_done_callback(self._ended)
         return task
 
     def _ask(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        """Start a client's task; a process that is to end waits for it."""
+        """Start a client's task. A process that ends waits for it."""
         task = self._begin(coroutine)
         self.clients.in_flight.add(task)
         return task
@@ -160,7 +160,7 @@ class Episode:
         for fault in drawn(self._random, self.machine.now(), length):
             self.faults.schedule(fault)
         self._begin(self._supervise())
-        while self._asked < self._requests:
+        while self._sent < self._requests:
             self._request()
             if self._random.random() < self._climate.writes:
                 self._write()
@@ -169,9 +169,9 @@ class Episode:
     async def _supervise(self) -> None:
         """End a process whose model thread is dead or hangs, and start another; at the end, end the last one."""
         pause = PROBED_EACH * self._traffic.mean_gap
-        while self._asked < self._requests or self.clients.in_flight or self._restarting:
+        while self._sent < self._requests or self.clients.in_flight or self._restarting:
             await asyncio.sleep(pause)
-            pause *= 1.0 if self._asked < self._requests else 1.5
+            pause *= 1.0 if self._sent < self._requests else 1.5
             if pause > PATIENCE_SECONDS:
                 raise ViolationError(f"{len(self.clients.in_flight)} requests are never answered")
             self._check_health()
@@ -194,13 +194,13 @@ class Episode:
         self._restarting = True
         await self._end()
         await asyncio.sleep(START_SECONDS)
-        while self.service.files.broken:  # it exits
+        while self.service.files.broken:  # the process exits
             await asyncio.sleep(START_SECONDS)
         self._start()
         self._restarting = False
 
     async def _end(self) -> None:
-        """SIGTERM: admit no more requests, and give those in flight so many seconds."""
+        """Handle SIGTERM: admit no more requests, and give those in flight a number of seconds."""
         service, in_flight = self.service, self.clients.in_flight
         self.checks.trace.add("terminated", f"in flight: {len(in_flight)}")
         service.listens = False
@@ -219,7 +219,7 @@ class Episode:
         self.checks.trace.add("ended")
 
     def _request(self) -> None:
-        self._asked += 1
+        self._sent += 1
         ask = self._traffic.ask()
         if self.faults.poisons and ask.keys and self._random.random() < POISON_SHARE:
             self.device.poison.add(ask.keys[0])
@@ -233,7 +233,7 @@ class Episode:
         self._ask(self.clients.store(self._traffic.identity(), number, seconds))
 
     def _burst(self, _amount: float) -> None:
-        for _ in range(min(BURST, self._requests - self._asked)):
+        for _ in range(min(BURST, self._requests - self._sent)):
             self._request()
 
     def _reloads(self, amount: float) -> None:
@@ -250,9 +250,9 @@ class Episode:
 
 
 def run(requests: int, seed: int) -> Report | str:
-    """The report of an episode, or the violation that ended it; runs in this process or another."""
+    """The report of an episode, or the violation that ended it. Called in this process or another."""
     disabled = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)  # the service says what fails, and all that is meant to
+    logging.disable(logging.CRITICAL)  # the service logs failures, and here they are intended
     try:
         return Episode(seed, requests).run()
     except ViolationError as error:

@@ -1,4 +1,4 @@
-"""What breaks, for how long, and what that does to the device, the store and the clock."""
+"""Faults: their kinds and times, and their effects on the device, the store and the clock."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,22 +12,34 @@ from benchmarks.simulation.upstream import FAULTS as UPSTREAM
 from benchmarks.simulation.upstream import SimulatedUpstream
 
 DAY = 86_400
-SLOW = "device slow"  # and where it is slow enough, it counts as one that hangs
+SLOW = "device slow"  # a very slow device counts as one that hangs
 DEVICE = (SLOW, "batches fail", "no memory", "poison")
-ENDS = ("thread dies", "device hangs", "terminated", "reload fails")  # of a process, after which nothing may be served for a while
+ENDS = (
+    "thread dies",
+    "device hangs",
+    "terminated",
+    "reload fails",
+)  # they end a process, after which requests may fail for a while
 STORE = ("store away", "store slow", "store mute", "store full", "store cut")
 AT_ONCE = ("clock jumps", "reloads", "burst")
 ALL = DEVICE + ENDS + STORE + AT_ONCE + UPSTREAM
-TOGETHER = (ALL, ALL, DEVICE + ENDS, ENDS + AT_ONCE, STORE + AT_ONCE, UPSTREAM)  # kinds of an episode: those akin meet more often
+TOGETHER = (
+    ALL,
+    ALL,
+    DEVICE + ENDS,
+    ENDS + AT_ONCE,
+    STORE + AT_ONCE,
+    UPSTREAM,
+)  # kinds of an episode: related kinds meet more often
 LARGE = 1 << 30
 
 
 @dataclass(slots=True)
 class Fault:
-    """Something that breaks at one time and is repaired at another.
+    """A fault that begins at one time and ends at another.
 
     Attributes:
-        amount: how bad it is, from 0 to 1.
+        amount: severity from 0 to 1.
     """
 
     kind: str
@@ -37,7 +49,7 @@ class Fault:
 
 
 def drawn(random: Random, now: float, seconds: float) -> list[Fault]:
-    """The faults of an episode that takes about so long from now on."""
+    """Draw the faults of an episode of about this length from now on."""
     made, kinds = [], random.choice(TOGETHER)
     for _ in range(random.choice((0, 2, 5, 9))):
         begins = now + random.random() * seconds
@@ -47,15 +59,15 @@ def drawn(random: Random, now: float, seconds: float) -> list[Fault]:
 
 
 class Faults:
-    """The faults of an episode: begins and ends each at its time.
+    """The faults of an episode. Begins and ends each at its time.
 
     Args:
-        breaks: what does: the machine, whose clock jumps, and the others.
-        occasions: what to do for a kind that is of one moment, by its name; given how bad it is.
+        breaks: the parts that break: machine (its clock jumps), device, shelf, upstream and files.
+        occasions: functions that carry out a fault of one moment, by its kind; they get its severity.
 
     Attributes:
-        begun: those so far.
-        device: of what breaks.
+        begun: faults so far.
+        device: the device among the parts that break.
     """
 
     def __init__(
@@ -79,13 +91,13 @@ class Faults:
         return any(fault.kind in kinds and fault.ends >= since for fault in self.begun)
 
     def amount(self, kind: str) -> float:
-        """The severity of the active faults of a kind, 0 for none; work done at once sees them begin and end in its own time."""
+        """Severity of the active faults of a kind; 0 for none. Work done at once sees them begin and end in its own time."""
         now = self._machine.now()
         akin = (fault for fault in self._scheduled if fault.kind == kind)
         return max((fault.amount for fault in akin if fault.begins <= now < fault.ends), default=0.0)
 
     def schedule(self, fault: Fault) -> None:
-        """Schedule its begin and its end."""
+        """Schedule the fault's begin and end."""
         self._scheduled.append(fault)
         self._machine.loop.at(fault.begins, self._begins, fault)
 

@@ -1,4 +1,4 @@
-"""What must hold after every event, and at the end when nothing is left to do."""
+"""The invariants: they must hold after every event and at the end."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -27,11 +27,11 @@ class Trace:
         self._last: deque[tuple[float, str, tuple[object, ...]]] = deque(maxlen=TRACED)
 
     def add(self, what: str, *about: object) -> None:
-        """Remember an event that happens now."""
+        """Record an event of this moment."""
         self._last.append((self._machine.now(), what, about))
 
     def lines(self) -> list[str]:
-        """The remembered events, one a line, the latest last."""
+        """The recorded events, one per line, the latest last."""
         return [f"{at:12.6f} s  {what} {' '.join(map(str, about))}" for at, what, about in self._last]
 
 
@@ -40,9 +40,9 @@ class Write:
     """A change of a stored document.
 
     Attributes:
-        number: of the document that is written; 0 where it is deleted.
-        acknowledged: when; none: it failed, or is under way.
-        expires: whether it is gone after some time.
+        number: number of the written document; 0 for a deletion.
+        acknowledged: time of the acknowledgement; None: it failed, or is not finished.
+        expires: whether the document expires.
     """
 
     number: int
@@ -52,43 +52,43 @@ class Write:
 
 @dataclass(slots=True)
 class Ledger:
-    """What was written by id, in the order in which it was handed in: the store's one writer keeps it."""
+    """The writes by id, in the order of submission. The store has one writer, so that it keeps the order."""
 
     writes: dict[Key, list[Write]] = field(default_factory=dict)
 
     def begin(self, key: Key, number: int, *, expires: bool = False) -> Write:
-        """Record a write that is handed in."""
+        """Record a submitted write."""
         write = Write(number, expires=expires)
         self.writes.setdefault(key, [Write(0, 0.0)]).append(write)
         return write
 
     def may_be(self, key: Key, number: int, since: float) -> bool:
-        """Whether who asks, since then, may be given this document: it is the last acknowledged by then, or of a later write."""
+        """Whether a read that began then may return this document: it is the last acknowledged then, or of a later write."""
         writes = self.writes.get(key, [Write(0, 0.0)])
         last = max(n for n, one in enumerate(writes) if one.acknowledged is not None and one.acknowledged <= since)
         return any(one.number == number or (number == 0 and one.expires) for one in writes[last:])
 
 
 class Checks:
-    """Raises ViolationError where something does not hold.
+    """Checks invariants. Raises ViolationError if one does not hold.
 
     Args:
-        machine: has the clock.
-        limits: of what may be in flight.
+        machine: provides the clock.
+        limits: limits on requests in flight.
     """
 
     def __init__(self, machine: SimulatedMachine, limits: Limits) -> None:
         self.trace, self.ledger = Trace(machine), Ledger()
-        self.inside: dict[int, int] = {}  # bytes that have come of each request that is in flight and not answered
-        self.answering: dict[int, int] = {}  # bytes of the answers that are being read
+        self.inside: dict[int, int] = {}  # received bytes of each unanswered request in flight
+        self.answering: dict[int, int] = {}  # bytes of the answers that clients are reading
         self.outcomes: dict[int, str] = {}
         self._received = self._answers = 0
         self._limits = limits
-        self._turns: dict[Job, tuple[int, int]] = {}  # at which a job came, and by which all of it must have been taken
-        self.problem: Exception | None = None  # of a client, or of a thread that would swallow it
+        self._turns: dict[Job, tuple[int, int]] = {}  # turn of a job's arrival, and turn by which all of it must be taken
+        self.problem: Exception | None = None  # an error of a client, or of a thread that would swallow it
 
     def watch(self, ranker: Ranker) -> None:
-        """Check a process that begins to serve: nothing may be in flight."""
+        """Check that nothing is in flight when a process begins to serve."""
         self._ranker, self._rounds, self._load = ranker, ranker.engine.rounds, ranker.admission.load
         self._turns.clear()
         hand_in, take = self._rounds.submit, self._rounds.round
@@ -108,18 +108,18 @@ class Checks:
         self.inside[number] = 0
 
     def receives(self, number: int, n_bytes: int) -> None:
-        """Count the bytes of its body that have been received and admitted so far."""
+        """Count the bytes of a request's body that are received and admitted so far."""
         self._received += n_bytes - self.inside[number]
         self.inside[number] = n_bytes
 
     def answers(self, number: int, n_bytes: int) -> None:
-        """Count a request whose body is no longer held and whose answer is being sent."""
+        """Count a request whose body is freed and whose answer is being sent."""
         self._received -= self.inside.pop(number)
         self.answering[number] = n_bytes
         self._answers += n_bytes
 
     def leaves(self, number: int, outcome: str) -> None:
-        """Count a request that is over."""
+        """Count a finished request."""
         self._received -= self.inside.pop(number, 0)
         self._answers -= self.answering.pop(number, 0)
         if number in self.outcomes:
@@ -127,12 +127,12 @@ class Checks:
         self.outcomes[number] = outcome
 
     def submits(self, job: Job) -> None:
-        """A job comes; every fourth turn is of the oldest, so that it has had its turns after four for each sequence before it."""
+        """Record a new job. Every fourth turn serves the oldest job, so a job needs at most four turns per earlier sequence."""
         before = sum(one.n_waiting for one in self._rounds.jobs if not one.finished)
         self._turns[job] = self._rounds.turns, TURNS_TO_OLDEST * (before + job.n_waiting + 1)
 
     def round_ends(self) -> None:
-        """A round has taken its sequences, and is over."""
+        """Check a finished round, which has taken its sequences."""
         turns, ended = self._rounds.turns, []
         for job, (came, most) in self._turns.items():
             if job.finished or not job.n_waiting:
@@ -162,12 +162,12 @@ class Checks:
             raise ViolationError(f"{self._received} bytes of several requests are in flight, of {most}")
 
     def in_time(self, number: int, late: float) -> None:
-        """A hurried request was answered so many seconds after its deadline: no batch, however long, is waited for."""
+        """Check how many seconds after its deadline a request was answered. It must not wait for a batch, however long."""
         if late > PROMISED_SECONDS:
             raise ViolationError(f"request {number} is answered {late:.3f} s after its deadline; {PROMISED_SECONDS} s is the bound")
 
     def looked_up(self, identity: Key, number: int, since: float) -> None:
-        """Check the document that a reader, who asked at that time, was given."""
+        """Check the document that a read of that time returned."""
         if not self.ledger.may_be(identity, number, since):
             raise ViolationError(
                 f"document {identity} is {number or 'not there'}, and a later one was acknowledged before {since:.6f} s"

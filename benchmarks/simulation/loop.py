@@ -1,4 +1,4 @@
-"""An event loop of asyncio whose clock is a number: its tasks, locks and timeouts are asyncio's own, and repeat exactly."""
+"""An asyncio event loop whose clock is a number. Its tasks, locks and timeouts are asyncio's own, and repeat exactly."""
 
 import asyncio
 import gc
@@ -10,18 +10,18 @@ from contextlib import contextmanager
 from contextvars import Context
 from typing import Any
 
-MOST_AT_ONCE = 10_000  # events of one moment; more is a loop that gets nowhere
+MOST_AT_ONCE = 10_000  # events of one moment; more means an endless loop
 
 
 class StuckError(Exception):
-    """Events follow each other without time passing, or something waits and no event is left."""
+    """Events go on without time passing, or something waits and there is no event."""
 
 
 class Event:
-    """Something that is going to happen: what asyncio asks of a Handle and a TimerHandle.
+    """A future event, with the interface of asyncio's Handle and TimerHandle.
 
     Attributes:
-        of_thread: whether it happens though the loop's own thread is blocked.
+        of_thread: whether it also happens while the loop's own thread is blocked.
     """
 
     __slots__ = ("_arguments", "_call", "_context", "_when", "of_thread")
@@ -55,7 +55,7 @@ class Event:
 
 
 class Numbered(asyncio.Task[Any]):
-    """A task whose place in a set does not depend on where it lies in memory: a task group cancels its members in a set's order."""
+    """A task whose place in a set does not depend on its address: a task group cancels its members in a set's order."""
 
     def __init__(self, number: int, *arguments: Any, **named: Any) -> None:
         self._number = number
@@ -66,12 +66,12 @@ class Numbered(asyncio.Task[Any]):
 
 
 class Loop(asyncio.AbstractEventLoop):
-    """Events in the order of their times, and of their making where these are equal; one is over before the next begins.
+    """Runs events in the order of their times; events of the same time run in the order of creation. They do not overlap.
 
     Attributes:
-        seconds: since the beginning.
-        n_events: so far.
-        problem: what a task or a callback raised that nobody has asked for.
+        seconds: seconds since the beginning.
+        n_events: events so far.
+        problem: exception of a task or callback that nothing awaited.
     """
 
     def __init__(self) -> None:
@@ -84,8 +84,8 @@ class Loop(asyncio.AbstractEventLoop):
     def running(self) -> Iterator[None]:
         """Make this the running loop of the thread until the block ends."""
         hooks, collects = sys.get_asyncgen_hooks(), gc.isenabled()
-        gc.disable()  # what asyncio says of forgotten tasks would come at any time
-        gc.freeze()  # so that `forget` looks at what is of this run, and not at all that was ever imported
+        gc.disable()  # otherwise asyncio would report forgotten tasks at any time
+        gc.freeze()  # so that `forget` examines only the objects of this run, not all imported ones
         sys.set_asyncgen_hooks(finalizer=lambda generator: self.create_task(generator.aclose()) and None)
         events._set_running_loop(self)
         try:
@@ -98,7 +98,7 @@ class Loop(asyncio.AbstractEventLoop):
                 gc.enable()
 
     def step(self) -> bool:
-        """The next event; False where there is none. Raises StuckError, and what the event raises."""
+        """Run the next event. Returns False if there is none. Raises StuckError, and the event's exception."""
         if not self._queue:
             return False
         self._happens(*heapq.heappop(self._queue))
@@ -107,13 +107,13 @@ class Loop(asyncio.AbstractEventLoop):
         return True
 
     def forget(self) -> None:
-        """Nothing is left to do. Raises what asyncio says of tasks that ended with an error which nobody has asked for."""
+        """Collect the run's objects. Raises what asyncio reports about tasks that failed and were not awaited."""
         gc.collect()
         if self.problem is not None:
             raise self.problem
 
     def block(self, done: Callable[[], bool], until: float | None = None) -> None:
-        """The loop's own thread waits, until then at most, and only what is of others goes on. Raises StuckError."""
+        """Block the loop's own thread, at most until that time. Only other threads go on. Raises StuckError."""
         remaining = []
         while not done():
             if until is not None and not (self._queue and self._queue[0][0] <= until):

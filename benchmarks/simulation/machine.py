@@ -1,7 +1,7 @@
-"""A machine whose clock is a number and whose threads take turns: it keeps the contract of `service.machine.Machine`.
+"""A machine whose clock is a number and whose threads take turns. It has the interface of `service.machine.Machine`.
 
-A simulated thread has a thread of the process, of which one runs at a time: it goes on until it spends time, waits, or is over. So
-what other threads do in the time that a work takes comes between its steps, and a seed decides all of it.
+Each simulated thread has a real thread, and one runs at a time, until it spends time, waits, or ends. So other threads run between
+the steps of a thread's work, and a seed decides the order.
 """
 
 import threading
@@ -18,32 +18,32 @@ from benchmarks.simulation.loop import MOST_AT_ONCE, Loop, StuckError
 from service.machine import AsyncioMachine
 
 T = TypeVar("T")
-DEFAULT_THREADS = 6  # that asyncio has where nobody names others
-HELD_SECONDS = 60.0  # of the real clock: a thread that does not go on for so long waits for a lock that one holds which sleeps
+DEFAULT_THREADS = 6  # asyncio's default threads
+HELD_SECONDS = 60.0  # of the real clock: a thread that is stuck longer waits for a lock of a sleeping thread
 
 
 Promise = Any
-"""A future, of asyncio or of threads."""
+"""A future of asyncio or of threads."""
 
 
 class EndedError(BaseException):
-    """The simulation is over, and so is each thread of it."""
+    """Ends a thread when the simulation ends."""
 
 
 class SimulatedMachine(AsyncioMachine):
     """Asyncio on the loop of a simulation.
 
     Args:
-        random: what is any number.
-        interleaves: whether the steps of works in pools come between each other; else each is done as it begins, and known when
-            its time is over, which is several times as fast.
+        random: source of random numbers.
+        interleaves: whether the steps of work in pools interleave. Otherwise all of a work is done when it begins, and its result
+            arrives when its time is over, which is several times as fast.
 
     Attributes:
-        loop: has the clock.
-        wall_is: seconds that the wall clock is ahead of it.
-        carrier: of requests to elsewhere.
-        threads: begun and not over; in order.
-        current: the one that runs.
+        loop: provides the clock.
+        wall_is: seconds by which the wall clock is ahead.
+        carrier: transport of requests to other servers.
+        threads: started and unfinished threads, in order.
+        current: the running thread.
     """
 
     def __init__(self, random: Random, *, interleaves: bool = True) -> None:
@@ -56,7 +56,7 @@ class SimulatedMachine(AsyncioMachine):
         self.current: SimulatedThread | None = None
 
     def now(self) -> float:
-        """See Machine; work that is done at once sees the time pass that it spends."""
+        """See Machine. Work that is done at once sees the time pass that it spends."""
         return self.loop.seconds + (self._spent or 0.0)
 
     def wall(self) -> float:
@@ -84,7 +84,7 @@ class SimulatedMachine(AsyncioMachine):
         return self.carrier
 
     def spend(self, seconds: float) -> None:
-        """The thread that runs takes so long over its work; where it is the loop's own, only other threads go on meanwhile."""
+        """Spend time in the running thread. If it is the loop's own, only other threads go on meanwhile."""
         thread = self.current
         if self._spent is not None:
             self._spent += seconds
@@ -116,7 +116,7 @@ class SimulatedMachine(AsyncioMachine):
 
 
 class _Worker:
-    """A thread of the process, which simulated ones borrow one after the other: to start one takes longer than most works."""
+    """A real thread, which simulated threads borrow one after the other, since starting one takes longer than most work."""
 
     free: ClassVar[list["_Worker"]] = []
 
@@ -127,7 +127,7 @@ class _Worker:
         threading.Thread(target=self._run, name="simulated", daemon=True).start()
 
     def begin(self, work: Callable[["_Worker"], None]) -> None:
-        """Do this work, which puts the worker back among those that are free."""
+        """Do this work. At its end the work returns the worker to the free ones."""
         self._work = work
         self._begins.release()
 
@@ -138,11 +138,11 @@ class _Worker:
 
 
 class SimulatedThread:
-    """See `service.machine.Thread`; what its work raises comes out of the loop's step.
+    """See `service.machine.Thread`. The loop's step raises the exceptions of its work.
 
     Args:
-        machine: whose it is.
-        work: that it does.
+        machine: the thread's machine.
+        work: the thread's work.
     """
 
     def __init__(self, machine: SimulatedMachine, work: Callable[[], None]) -> None:
@@ -173,7 +173,7 @@ class SimulatedThread:
         self._machine.loop.at(self._machine.loop.seconds, self.go_on, of_thread=True)
 
     def go_on(self) -> None:
-        """Let it run until it rests or is over, while who calls waits. Raises what its work raises, and StuckError."""
+        """Run the thread until it rests or ends, while the caller waits. Raises the exception of its work, and StuckError."""
         if self._over:
             return
         machine = self._machine
@@ -217,11 +217,11 @@ class SimulatedThread:
 
 
 class SimulatedCondition:
-    """See `service.machine.Condition`. Whoever holds it must not rest: the others could not but wait for ever."""
+    """See `service.machine.Condition`. A thread that holds it must not rest: other threads would wait for ever."""
 
     def __init__(self, machine: SimulatedMachine) -> None:
         self._machine, self._held = machine, False
-        self._times, self._since = 0, -1.0  # it was taken since then, which is now
+        self._times, self._since = 0, -1.0  # times that it was taken at the same moment, and that moment
         self._waiting: deque[SimulatedThread] = deque()
 
     def __enter__(self) -> Self:
@@ -252,11 +252,11 @@ class SimulatedCondition:
 
 
 class SimulatedPool(Executor):
-    """Threads that take work first come, first served.
+    """A pool of threads that takes work in the order of submission.
 
     Args:
-        machine: whose they are.
-        threads: how many.
+        machine: the threads' machine.
+        threads: number of threads.
     """
 
     def __init__(self, machine: SimulatedMachine, threads: int) -> None:
@@ -271,7 +271,7 @@ class SimulatedPool(Executor):
         return future
 
     def serve(self, promise: Promise, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-        """Keep the promise of what the work returns, or raises; unless it is cancelled before the work begins."""
+        """Do the work and set the promise's result or exception, unless it is cancelled before the work begins."""
         if self._closed:
             raise RuntimeError("cannot schedule new futures after shutdown")
         self._queue.append((promise, work, arguments))
@@ -302,7 +302,7 @@ class SimulatedPool(Executor):
 
     def _over(self, promise: Promise, outcome: tuple[Any, Exception | None]) -> None:
         result, error = outcome
-        if not promise.cancelled():  # the work of one that was cancelled meanwhile is done in vain
+        if not promise.cancelled():  # nobody needs the result of a cancelled one
             promise.set_result(result) if error is None else promise.set_exception(error)
         self._free += 1
         self._take()

@@ -1,6 +1,6 @@
-"""Bundles whose texts say nothing: a document is a number, and so is all that the pipeline and the model make of it.
+"""Simulated bundles. A document is a number, and the pipeline and the model compute with numbers.
 
-The logit of a sequence is a hash of the model, the query, the document and the sequence, so that one that was mixed up shows.
+The logit of a sequence is a hash of the model, the query, the document and the sequence. So a mix-up changes the logit.
 """
 
 from collections.abc import Sequence
@@ -24,20 +24,20 @@ ASKING, UPSTREAM = "asking", "upstream"
 MODELS = {"joint": "joint", "passages": "max", "learned": "states", ASKING: "joint"}
 """Names of the bundles' models, with their aggregators."""
 UPSTREAM_SALT = 1
-GENERATION = 10  # salts are so far apart from one generation of bundles to the next
+GENERATION = 10  # difference between the salts of two generations of bundles
 NONE = np.zeros(0, np.int32)
-DIGITS = 8  # of a document's number: its text, as far as there is one
+DIGITS = 8  # of a document's number, which begins its text
 BOUNDS, STARTS, ENDS = np.array([[0, 1]], np.int32), np.zeros(1, np.int32), np.full(1, DIGITS, np.int32)
 TERM_BOUNDS = np.zeros(2, np.int32)
 TERMS, REACH, TAKEN = np.zeros(0, np.int64), np.array([[0, 1]]), np.zeros(1, np.intp)
 SCORES, EVIDENCE = np.ones(1), np.ones(len(FEATURES) - 1)
-LEAST_TOKENS, SPREAD = 24, 233  # of a sequence: so many, and as many more as its document says
-MOST_SEQUENCES = 3  # of a document, where each is one block
-ASKED = 100  # parts from here on are asked about, and not scored
+LEAST_TOKENS, SPREAD = 24, 233  # tokens of a sequence: the first number, plus fewer than the second, by its document
+MOST_SEQUENCES = 3  # of a document, with one block each
+SELECTION_PARTS = 100  # parts from this number on are for selection by the model, not for scores
 
 
 class Text(str):
-    """A document's number, as a text of so many characters."""
+    """A document's number as a text of a number of characters."""
 
     __slots__ = ("chars",)
 
@@ -52,7 +52,7 @@ class Text(str):
 
 
 def sequence(number: int, *key: int) -> Packed:
-    """A sequence of so many tokens, the first of which are the query, the document and the part."""
+    """A sequence of a number of tokens. The first three are the query, the document and the part."""
     ids = np.zeros(number, np.int32)
     ids[:3] = key
     return Packed(ids, 1, TAKEN)
@@ -91,7 +91,7 @@ def document(key: int) -> PreparedDocument:
 
 
 def logit(salt: int, query: Any, key: Any, part: Any) -> Any:
-    """The model's logit of a sequence, or of many; each is exact in float32."""
+    """The model's logit of a sequence, or of many. Each is exact in float32."""
     return (salt * 7919 + query * 104729 + key * 1299709 + part * 15485863) % 65521
 
 
@@ -117,7 +117,7 @@ class SimulatedPipeline:
         return Query(int(text))
 
     def prepare_document(self, text: str) -> PreparedDocument:
-        """See Pipeline: one without text has no block."""
+        """See Pipeline. A document without text has no block."""
         return PreparedDocument(NONE, NONE.reshape(0, 2), NONE, NONE, TERMS, NONE, NONE)
 
     def prepare_documents(self, texts: list[str], _titles: list[str], watch: Any) -> list[PreparedDocument]:
@@ -130,18 +130,18 @@ class SimulatedPipeline:
         return made
 
     def shortlist(self, query: Query, one: PreparedDocument, budget: int) -> Seen:
-        """See Pipeline: what the model is asked about differs from what it scores in the part."""
+        """See Pipeline. Sequences for selection differ in the part from those for scores."""
         keys = one.token_ids.tolist()
-        return Seen([sequence(LEAST_TOKENS, query.number, key, ASKED + part) for key in keys for part in range(2)])
+        return Seen([sequence(LEAST_TOKENS, query.number, key, SELECTION_PARTS + part) for key in keys for part in range(2)])
 
-    def select(self, query: Query, one: PreparedDocument, budget: int, asked: ScoredShortlist | None = None) -> Seen:
+    def select(self, query: Query, one: PreparedDocument, budget: int, shortlisted: ScoredShortlist | None = None) -> Seen:
         """See Pipeline: all of its sequences, of a length that its number and the budget say.
 
         Raises ValueError for an answer of the model that is another sequence's.
         """
         if not one.n_blocks:
             return Seen([])
-        for packed, value in zip(asked[0].sequences, asked[1].tolist(), strict=True) if asked else ():
+        for packed, value in zip(shortlisted[0].sequences, shortlisted[1].tolist(), strict=True) if shortlisted else ():
             if value > -np.inf and value != logit(self.salt, *packed.ids[:3].tolist()):
                 raise ValueError(f"the block {packed.ids[:3]} has the logit of another")
         key = int(one.token_ids[0])
@@ -160,17 +160,17 @@ class SimulatedPipeline:
         return [self.select(query, one, budget) for one in documents]
 
     def check(self, _one: PreparedDocument) -> None:
-        """See Pipeline: every document will do."""
+        """See Pipeline. Every document is fine."""
 
 
 def combine(states: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """A learned aggregator that has learned to take the best sequence."""
+    """A learned aggregator that takes the best sequence."""
     best: NDArray[np.float32] = np.where(mask, states[..., 0], -np.inf).max(1)
     return best
 
 
 def salt_of(name: str, generation: int) -> int:
-    """The salt of a bundle's model: no two are equal, and bundles of one generation prepare documents in the same way."""
+    """The salt of a bundle's model. No two are equal. Bundles of one generation prepare documents in the same way."""
     return GENERATION * generation + list(MODELS).index(name)
 
 
@@ -179,7 +179,7 @@ def bundle(machine: SimulatedMachine, name: str, salt: int, char_seconds: float,
 
     Broken: its files are not those that were checked.
     """
-    # another number of title tokens is another preparation; few lengths are soon warm
+    # a different number of title tokens means a different preparation; few lengths warm up quickly
     packing = {"title_tokens": salt // GENERATION % 100, "budget_range": (64, 128)}
     config = PipelineConfig(aggregator={"name": MODELS.get(name, "max")}, packing=packing)
     pipeline = SimulatedPipeline(machine, config, char_seconds, salt, name)
@@ -198,7 +198,7 @@ def _check(broken: bool) -> None:
 
 
 class _Anywhere:
-    """A folder all of whose files are this one: nothing of it matters but that it can be read."""
+    """A folder in which every file name leads to this file, whose content does not matter."""
 
     def __truediv__(self, _name: str) -> Path:
         return Path(__file__)

@@ -1,4 +1,4 @@
-"""A server of Redis behind the client's own code: what the service sends to a socket is read, done and answered as Redis does."""
+"""A simulated Redis server behind the real client: it reads commands from a socket, runs them, and answers as Redis does."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,13 +8,13 @@ import redis
 from benchmarks.simulation.store import Key, Shelf
 
 FULL, UNKNOWN = b"-OOM command not allowed when used memory > 'maxmemory'.\r\n", b"-ERR unknown command\r\n"
-OK, QUEUED, NONE = b"+OK\r\n", b"+QUEUED\r\n", b"_\r\n"  # of the third version of the protocol, which the client asks for
+OK, QUEUED, NONE = b"+OK\r\n", b"+QUEUED\r\n", b"_\r\n"  # of version 3 of the protocol, which the client requests
 CHANGES, GREETINGS = (b"SET", b"EVALSHA"), (b"HELLO", b"CLIENT", b"PING")
 SHA = b"0" * 40
 
 
 class SimulatedConnection(redis.Connection):
-    """A connection of the client to the shelf that the class is made for, see `connection`."""
+    """A client's connection to the shelf of its class; see `connection`."""
 
     shelf: Shelf
 
@@ -28,15 +28,15 @@ class SimulatedConnection(redis.Connection):
 
 
 def connection(of: Shelf) -> type:
-    """A class of connections to a server that keeps this shelf."""
+    """A class of connections to a server with this shelf."""
     return type("ToShelf", (SimulatedConnection,), {"shelf": of})
 
 
 class Socket:
-    """What the client asks of a socket.
+    """The methods of a socket that the client uses.
 
     Args:
-        shelf: what the server keeps.
+        shelf: the server's documents.
     """
 
     def __init__(self, shelf: Shelf) -> None:

@@ -1,4 +1,4 @@
-"""The service put together on a simulated machine: all but HTTP in front, the texts, the device, the files and other servers."""
+"""Builds the service on a simulated machine. HTTP, texts, device, files and other servers are not real."""
 
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ from service.settings import Settings, UpstreamKind, UpstreamScores
 from service.store.base import DocumentStore
 
 READ_SECONDS = 0.01
-SCORE_BYTES = 1 << 16  # a few requests, so that what is kept is soon pushed out
+SCORE_BYTES = 1 << 16  # a few requests, so that entries are soon evicted
 USUAL = Settings(
     cache_bytes=SCORE_BYTES, score_cache_bytes=SCORE_BYTES, upstream_scores=UpstreamScores.LOGIT, upstream_model=UPSTREAM
 )
@@ -25,7 +25,7 @@ CHOICE = Choice(Provider.CPU, [], "simulated")
 
 
 class Silent:
-    """Metrics that nobody reads."""
+    """Metrics that are not recorded."""
 
     def of(self, _model: str) -> Self:
         """See Metrics."""
@@ -41,13 +41,13 @@ class Files:
     """The bundles on the simulated disk.
 
     Args:
-        machine: on which they are read.
-        device: that runs their graphs.
-        climate: says how fast a text is prepared, and how batches follow each other.
+        machine: machine that reads the files.
+        device: device that runs the graphs.
+        climate: how fast a text is prepared, and how batches follow each other.
 
     Attributes:
-        salts: of the bundles, by name; the larger the later.
-        broken: whether a bundle's files are not those that its manifest names.
+        salts: salts of the bundles, by name; a later one is larger.
+        broken: whether a bundle's files differ from its manifest.
     """
 
     def __init__(self, machine: SimulatedMachine, device: Device, climate: Climate) -> None:
@@ -77,18 +77,18 @@ class Files:
 
 
 class Service:
-    """A process of the service, and those started in its place.
+    """A process of the service, and its successors.
 
     Args:
-        machine: that it runs on.
-        device: that runs graphs.
-        climate: says how large it is.
+        machine: machine that the service runs on.
+        device: device that runs the graphs.
+        climate: sizes and limits of the service.
         store: opens the store of documents.
 
     Attributes:
-        files: that the bundles are read from.
-        ranker, reloader: of the process that runs.
-        listens: whether requests are let in.
+        files: files of the bundles.
+        ranker, reloader: those of the running process.
+        listens: whether requests are admitted.
     """
 
     def __init__(self, machine: SimulatedMachine, device: Device, climate: Climate, store: Callable[[], DocumentStore]) -> None:

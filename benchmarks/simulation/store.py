@@ -1,4 +1,4 @@
-"""A store of documents that goes away as a whole or in part, is slow, is full, or does not say that it has done what it did."""
+"""A simulated store of documents. It goes away as a whole or in part, is slow or full, or does not acknowledge a write."""
 
 import zlib
 from collections.abc import Callable, Sequence
@@ -9,16 +9,16 @@ from service.store.base import AWAY, Away, DocumentStore, Item, Renewal, Size, S
 from service.store.codec import decode
 
 USUAL_SECONDS = 1e-4
-PARTLY = 1 / 3  # how bad it is when only a part of the store goes away
+PARTLY = 1 / 3  # severity if only a part of the store goes away
 Key = tuple[str, str]
 
 
 class Shelf:
-    """The stored documents, whichever store holds them, and how requests to it fail.
+    """The stored documents of any store, and the failures of its requests.
 
     Attributes:
-        fault: how bad a fault of this name is at the moment, from 0, which is none, to 1.
-        wrong: what it saw that nobody should ask of it.
+        fault: returns the current severity of a fault, from 0 (none) to 1.
+        wrong: wrong requests, as messages.
     """
 
     def __init__(self, machine: SimulatedMachine) -> None:
@@ -34,7 +34,7 @@ class Shelf:
 
     @property
     def partly(self) -> bool:
-        """Whether a third of the store is down; then only SimulatedStore answers for the rest, as a cluster does."""
+        """Whether a third of the store is down. Only SimulatedStore then answers for the rest, as a cluster does."""
         return 0 < self.fault("store away") < PARTLY
 
     @property
@@ -54,7 +54,7 @@ class Shelf:
 
     @property
     def seconds(self) -> float:
-        """Seconds until the store answers, or fails to."""
+        """Seconds until the store answers or fails."""
         return max(USUAL_SECONDS, 3 * self.fault("store slow"))
 
     def lost(self, identity: str) -> bool:
@@ -79,7 +79,7 @@ class Shelf:
         self._kept[key] = Item(key[1], content, expires)
 
     def renew(self, key: Key, head: bytes, content: bytes) -> None:
-        """Replace the content that starts so with the same document, prepared anew; its expiry stays."""
+        """Replace a content with this beginning by the same document, prepared anew. Its expiry stays."""
         before = self.get(key)
         if before is not None and before.startswith(head):
             if _number(content) != _number(before):
@@ -93,12 +93,12 @@ class Shelf:
         return was_there
 
     def size(self) -> Size:
-        """What there is."""
+        """The size of the store."""
         return Size(len(self._kept), sum(len(item.content) for item in self._kept.values()), 0)
 
 
 def may_be_lost(identity: str) -> bool:
-    """Whether a document is in the part that goes away alone."""
+    """Whether a document is in the part of the store that can go away alone."""
     return zlib.crc32(identity.encode()) % 3 == 0
 
 
@@ -106,7 +106,7 @@ class SimulatedStore(DocumentStore):
     """A store in the service's process, as LMDB is.
 
     Args:
-        shelf: what it holds.
+        shelf: the stored documents.
     """
 
     kind, largest = "simulated", 1 << 30

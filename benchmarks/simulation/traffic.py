@@ -1,4 +1,4 @@
-"""Traffic drawn from a seed: requests of all sizes, in bursts, with short deadlines, from clients that leave."""
+"""Draws traffic from a seed: requests of all sizes, in bursts, with short deadlines, from clients that leave."""
 
 from dataclasses import dataclass
 from random import Random
@@ -6,8 +6,8 @@ from random import Random
 from benchmarks.simulation.ranker import LEAST_TOKENS, MODELS, SPREAD, UPSTREAM
 
 QUERIES = 20
-AGAIN, MOST_BEFORE = 0.1, 10  # of the requests by text, so many ask what one of the last so many has asked
-FIRST_KEY = 10  # of documents; smaller ones are those of warm-ups
+AGAIN, MOST_BEFORE = 0.1, 10  # share of the requests by text that repeat one of the last ones, and the number of those
+FIRST_KEY = 10  # first number of a document; warm-ups have smaller numbers
 
 
 @dataclass(slots=True)
@@ -15,23 +15,23 @@ class Climate:
     """The conditions of an episode.
 
     Attributes:
-        load: work that comes, as a share of what the device can do.
-        token_seconds: of the device.
-        char_seconds: that a thread takes to prepare a character.
-        cap: tokens of a batch.
-        ahead: batches that the device may have to do when the next is decided.
-        bursts: how likely a request brings others with it.
-        hurried: how likely a request has a deadline.
-        leaving: how likely a client does not wait for its answer.
-        by_id: how likely a request asks for stored documents.
-        ids: of stored documents.
-        writes: of stored documents, for each request.
-        models: that are asked for; none: all.
-        threads: that prepare.
-        redis: whether stored documents lie on a server, and not beside the service.
-        interleaves: whether the steps of two works come between each other.
-        upstream: the API of a reranker that runs elsewhere, as `upstream_kind` has it; empty for none.
-        limits: of what may be in flight, and how long a newcomer may wait.
+        load: offered work as a share of the device's capacity.
+        token_seconds: seconds of the device per token.
+        char_seconds: seconds of a thread to prepare a character.
+        cap: most tokens of a batch.
+        ahead: batches that the device may have when the next one is chosen.
+        bursts: probability that a request begins a burst.
+        hurried: probability that a request has a deadline.
+        leaving: probability that a client does not wait for its answer.
+        by_id: probability that a request asks for stored documents.
+        ids: number of ids of stored documents.
+        writes: writes of stored documents per request.
+        models: models that requests ask for; empty: all.
+        threads: preparation threads.
+        redis: whether stored documents are on a Redis server, not in the service's process.
+        interleaves: whether the steps of two pieces of work interleave.
+        upstream: the API of an upstream reranker, as in `upstream_kind`; empty for none.
+        limits: limits on requests in flight, and on the wait of a new one.
     """
 
     load: float
@@ -58,17 +58,17 @@ class Ask:
     """A request.
 
     Attributes:
-        number: its own.
-        query: a number, too; others have asked it before.
-        keys: its documents' numbers; none where it asks for them by id.
-        chars: of each.
-        ids: of stored documents.
-        bytes: of its body.
-        pieces: in which the body comes.
-        deadline: seconds; None for as long as it takes.
-        leaves: seconds after which the client is gone; None for one that waits.
-        model: its name.
-        answer_bytes: of the answer.
+        number: number of the request.
+        query: number of the query; earlier requests may have the same.
+        keys: numbers of its documents; empty if it asks for them by id.
+        chars: characters of each document.
+        ids: ids of stored documents.
+        bytes: bytes of the body.
+        pieces: number of pieces in which the body arrives.
+        deadline: seconds; None without a deadline.
+        leaves: seconds after which the client leaves; None if it waits.
+        model: name of the model.
+        answer_bytes: bytes of the answer.
     """
 
     number: int
@@ -124,14 +124,14 @@ def climate(random: Random) -> Climate:
 
 
 class Traffic:
-    """Draws requests, one after the other.
+    """Draws requests one after the other.
 
     Args:
-        random: draws.
-        climate: says how.
+        random: source of random numbers.
+        climate: conditions of the traffic.
 
     Attributes:
-        mean_gap: seconds between two requests, about.
+        mean_gap: mean seconds between two requests, about.
     """
 
     def __init__(self, random: Random, climate: Climate) -> None:
@@ -148,7 +148,7 @@ class Traffic:
         return 0.0 if random.random() < self._climate.bursts else random.expovariate(1 - self._climate.bursts) * self.mean_gap
 
     def new_key(self) -> int:
-        """A document that nobody has seen yet."""
+        """The number of a new document."""
         self._key += 1
         return self._key
 

@@ -1,4 +1,4 @@
-"""A reranker that runs elsewhere, behind httpx: it answers, or is busy, slow, silent, down, or sends nonsense."""
+"""A simulated reranker on another server, behind httpx: it answers, or is busy, slow, silent, down, or sends nonsense."""
 
 import asyncio
 from collections import Counter
@@ -24,7 +24,7 @@ FAULTS = (
     "upstream talks",
 )
 PROBE = b'"word"'
-SHARE = 0.7  # of the requests that meet a fault while there is one
+SHARE = 0.7  # share of the requests that meet an active fault
 SECONDS, TOKEN_SECONDS = 0.002, 1e-3
 REFUSALS = (400, 401, 404, 413, 422, 500, 502, 503, 504)
 NONSENSE = (b"", b"{", b"[]", b"null", b"[" * 5000, b'{"results": 3}', b'{"results": [{"index": 0, "relevance_score": 1e999}]}')
@@ -34,14 +34,14 @@ class SimulatedUpstream(httpx.AsyncBaseTransport):
     """An httpx transport that answers requests itself.
 
     Args:
-        machine: has the clock.
-        random: of the faults.
-        settings: what it may expect of the service.
+        machine: provides the clock.
+        random: random numbers of the faults.
+        settings: the service's settings, which limit its calls.
 
     Attributes:
-        faults: those of the moment, with how bad each is from 0 to 1.
-        asked: how often by each request, by its number; to be found out who speaks here is no such.
-        wrong: what it saw that nobody should ask of it.
+        faults: active faults, with their severity from 0 to 1.
+        calls: number of calls for each request, by its number; probes do not count.
+        wrong: calls that break the limits, as messages.
     """
 
     def __init__(self, machine: SimulatedMachine, random: Random, settings: Settings) -> None:
@@ -49,7 +49,7 @@ class SimulatedUpstream(httpx.AsyncBaseTransport):
         self.wrong: list[str] = []
         self._machine, self._random, self._settings = machine, random, settings
         self._in_flight, self._busy_until = 0, 0.0
-        self.asked = Counter[str]()
+        self.calls = Counter[str]()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """See AsyncBaseTransport."""
@@ -64,14 +64,14 @@ class SimulatedUpstream(httpx.AsyncBaseTransport):
     def _check(self, number: str, body: bytes) -> None:
         """Note a request that asks for more than the limits allow."""
         now = self._machine.now()
-        self.asked[number] += PROBE not in body
+        self.calls[number] += PROBE not in body
         if self._in_flight >= self._settings.upstream_concurrency:
             self.wrong.append(f"the upstream has {self._in_flight + 1} requests at once, of {self._settings.upstream_concurrency}")
         if now < self._busy_until:
             self.wrong.append(f"the upstream is asked {self._busy_until - now:.3f} s before it wants to be")
 
-    async def _answer(self, asked: dict[str, Any]) -> httpx.Response:
-        passages = asked.get("documents") or asked["texts"]
+    async def _answer(self, content: dict[str, Any]) -> httpx.Response:
+        passages = content.get("documents") or content["texts"]
         meets = self.faults if self._random.random() < SHARE else {}
         seconds = SECONDS + TOKEN_SECONDS * len(passages) * self._random.random()
         await asyncio.sleep(seconds + 5 * meets.get("upstream slow", 0.0) + 1e5 * ("upstream silent" in meets))
@@ -83,15 +83,15 @@ class SimulatedUpstream(httpx.AsyncBaseTransport):
             return self._busy(meets["upstream busy"])
         if "upstream errs" in meets:
             return _response(self._random.choice(REFUSALS), b"no")
-        results = self._results(asked, passages)
+        results = self._results(content, passages)
         if "upstream talks" in meets:
             self._garble(results)
             if self._random.random() < 0.5:
                 return _response(200, self._random.choice((*NONSENSE, b" " * (MOST_ANSWER_BYTES + 10**6))))
-        return _response(200, orjson.dumps(results if "texts" in asked else {"results": results}))
+        return _response(200, orjson.dumps(results if "texts" in content else {"results": results}))
 
     def _busy(self, amount: float) -> httpx.Response:
-        """An answer that it is busy, sometimes with a Retry-After."""
+        """An answer with status 429, sometimes with a Retry-After."""
         seconds = int(amount * 10) if self._random.random() < 0.5 else None
         if seconds is not None and seconds > AWAY_SECONDS:
             self._machine.loop.call_soon(self._leave_alone, min(seconds, MOST_BUSY_SECONDS))
@@ -100,14 +100,14 @@ class SimulatedUpstream(httpx.AsyncBaseTransport):
     def _leave_alone(self, seconds: float) -> None:
         self._busy_until = max(self._busy_until, self._machine.now() + seconds)
 
-    def _results(self, asked: dict[str, Any], passages: list[str]) -> list[dict[str, Any]]:
-        query = int(asked["query"]) if asked["query"].isdigit() else 0
-        score = "score" if "texts" in asked else "relevance_score"
+    def _results(self, content: dict[str, Any], passages: list[str]) -> list[dict[str, Any]]:
+        query = int(content["query"]) if content["query"].isdigit() else 0
+        score = "score" if "texts" in content else "relevance_score"
         keys = [int(text) if text.isdigit() else 0 for text in passages]
         return [{"index": n, score: float(logit(UPSTREAM_SALT, query, key, 0))} for n, key in enumerate(keys)]
 
     def _garble(self, results: list[dict[str, Any]]) -> None:
-        """Results with one that is missing, repeated, or not a number."""
+        """Remove or repeat one result, or turn its score into a text."""
         kind, last = self._random.randrange(3), results[-1]
         if kind == 0:
             results.pop()
@@ -118,5 +118,5 @@ class SimulatedUpstream(httpx.AsyncBaseTransport):
 
 
 def _response(status: int, content: bytes, headers: dict[str, str] | None = None) -> httpx.Response:
-    """A response of which nothing is read yet."""
+    """A response whose body is not read yet."""
     return httpx.Response(status, headers=headers, stream=httpx.ByteStream(content))

@@ -1,1 +1,1 @@
-"""Who runs a stage's shards: processes of this machine, or Ray."""
+"""Engines that run a stage's shards: processes of this machine, or Ray."""

@@ -1,4 +1,4 @@
-"""Processes of this machine. One that dies is replaced, and its shard is tried again."""
+"""Runs shards in processes of this machine. A process that dies is replaced, and its shard is tried again."""
 
 import multiprocessing
 import os
@@ -21,7 +21,7 @@ class LocalEngine:
     """Runs stages in processes.
 
     Args:
-        workers: at most.
+        workers: the largest number of processes.
         attempts: times that a shard is tried.
     """
 
@@ -30,7 +30,7 @@ class LocalEngine:
 
     def run(self, stage: type[Stage], job: Job, shards: Sequence[int], note: Callable[[str], object]) -> Iterator[int]:
         """See `bulk.job.Engine`."""
-        todo, died = deque(shards), Counter[int]()
+        todo, deaths = deque(shards), Counter[int]()
         processes = [_Process(stage, job, self._attempts) for _ in range(min(self._workers, len(shards)))]
         try:
             while todo or any(one.shard is not None for one in processes):
@@ -41,8 +41,8 @@ class LocalEngine:
                     one = processes[number]
                     shard, problem = one.answer()
                     if problem is None:
-                        died[shard] += 1
-                        note(self._after_death(died[shard], shard, one.how_it_ended()))
+                        deaths[shard] += 1
+                        note(self._retry_note(deaths[shard], shard, one.cause_of_death()))
                         todo.appendleft(shard)
                         processes[number] = _Process(stage, job, self._attempts)
                     elif problem:
@@ -53,12 +53,12 @@ class LocalEngine:
             for one in processes:
                 one.end()
 
-    def _after_death(self, died: int, shard: int, how: str) -> str:
-        """What to say. Raises BulkError where a shard's workers died too often."""
-        if died >= self._attempts:
-            what = f"shard {shard} was tried {died} times, and its worker died each time ({how})"
+    def _retry_note(self, deaths: int, shard: int, cause: str) -> str:
+        """A note about the retry. Raises BulkError if the shard's workers died too often."""
+        if deaths >= self._attempts:
+            what = f"shard {shard} was tried {deaths} times, and its worker died each time ({cause})"
             raise BulkError(f"{what}: if memory is short, take fewer --workers, or a smaller --shard-pairs with another --out")
-        return f"a worker died ({how}); shard {shard} is tried again"
+        return f"a worker died ({cause}); shard {shard} is tried again"
 
 
 class _Process:
@@ -66,13 +66,13 @@ class _Process:
 
     def __init__(self, stage: type[Stage], job: Job, attempts: int) -> None:
         self.shard: int | None = None
-        self.connection, theirs = _SPAWN.Pipe()
-        self._process: BaseProcess = _SPAWN.Process(target=_work, args=(theirs, stage, job, attempts), daemon=True)
+        self.connection, worker_end = _SPAWN.Pipe()
+        self._process: BaseProcess = _SPAWN.Process(target=_work, args=(worker_end, stage, job, attempts), daemon=True)
         self._process.start()
-        theirs.close()  # with the process the last copy goes, and its end is seen here
+        worker_end.close()  # only the process has a copy now, so its death closes the pipe
 
     def give(self, shard: int) -> None:
-        """Have a shard done. A process that has died says so in `answer`."""
+        """Send a shard to the process. `answer` reports a process that has died."""
         self.shard = shard
         try:
             self.connection.send(shard)
@@ -80,35 +80,35 @@ class _Process:
             pass
 
     def answer(self) -> tuple[int, str | None]:
-        """The shard, and what went wrong with it: "" for nothing, None where the process has died."""
+        """The shard and its problem: "" if it is done, None if the process has died."""
         shard, self.shard = cast(int, self.shard), None
         try:
             return shard, str(self.connection.recv())
         except (EOFError, ConnectionResetError):
             return shard, None
 
-    def how_it_ended(self) -> str:
-        """Of a process that has died."""
+    def cause_of_death(self) -> str:
+        """How the dead process ended: by a signal or with an exit code."""
         self._process.join()
         code = self._process.exitcode or 0
         return f"by signal {-code}, {signal.strsignal(-code)}" if code < 0 else f"with exit code {code}"
 
     def end(self) -> None:
-        """A shard that is not done is given up: none of it is kept."""
+        """Kill the process. An unfinished shard is lost."""
         self._process.kill()
         self._process.join()
         self.connection.close()
 
 
 def _answering(processes: Sequence[_Process]) -> list[int]:
-    """Waits; the numbers of those busy processes that have answered, or died."""
+    """Wait; the numbers of the busy processes that have answered or died."""
     busy = {one.connection: number for number, one in enumerate(processes) if one.shard is not None}
     return [busy[cast(Connection, connection)] for connection in wait(list(busy))]
 
 
 def _work(connection: Connection, stage: type[Stage], job: Job, attempts: int) -> None:
-    """What a process does until the driver has no more for it, or is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's
+    """Do shards until the driver closes the pipe or dies."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles Ctrl-C
     threading.Thread(target=_end_with_driver, daemon=True).start()
     worker = Worker(stage, job, attempts)
     while True:

@@ -1,7 +1,7 @@
-"""Ray Data: a row is the number of a shard, a stage is a pool of actors, and files go by the shared directory, not by Ray.
+"""Runs shards with Ray Data: a row is the number of a shard, and a stage is a pool of actors.
 
-So Ray's object store holds numbers, whatever the job's size, and a shard has the same bytes as in any other engine. Ray starts
-actors again that die; what they had in hand comes in another pass.
+Files go through the shared directory, not through Ray. So Ray's object store holds only numbers, whatever the job's size, and a
+shard has the same bytes as with any other engine. Ray restarts actors that die; their shards are tried again in another pass.
 """
 
 import logging
@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray reports to its makers unless this is set before it starts
-os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # what its C++ part calls an error is raised, too
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray reports usage to its makers unless this is set before the start
+os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # errors of its C++ part are raised, too
 
 import pyarrow as pa
 import ray
@@ -24,18 +24,18 @@ from bulk.engines.worker import Worker
 from bulk.errors import BulkError, one_line
 from bulk.stages import Job, Stage
 
-OBJECT_STORE = 100 << 20  # bytes, of a cluster that is started here
+OBJECT_STORE = 100 << 20  # bytes, in a cluster that this engine starts
 
 
 class RayEngine:
-    """Runs stages on a Ray cluster; to be used in a `with` block.
+    """Runs stages on a Ray cluster. Use it in a `with` block.
 
     Args:
-        workers: actors of a stage; none: as many as the cluster has CPUs for.
+        workers: actors of a stage; None: as many as the cluster's CPUs allow.
         attempts: times that a shard is tried.
-        address: of the cluster; none: one is started on this machine.
-        threads: CPUs of a worker.
-        gpus: of a scoring worker.
+        address: the cluster's address; None: a cluster is started on this machine.
+        threads: CPUs of each worker.
+        gpus: GPUs of each scoring worker.
     """
 
     def __init__(self, workers: int | None, attempts: int, address: str | None = None, threads: int = 1, gpus: float = 0.0) -> None:
@@ -45,53 +45,61 @@ class RayEngine:
         self._connect()
         logging.getLogger("ray.data").setLevel(logging.CRITICAL)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of options of Ray's own that it sets
+            warnings.simplefilter("ignore", DeprecationWarning)  # Ray warns about options that it sets itself
             context = ray.data.DataContext.get_current()
         context.enable_progress_bars = False
-        context.max_errored_blocks = -1  # a shard whose worker died is a block with an error: the others go on
+        context.max_errored_blocks = -1  # a shard whose worker died is a block with an error: the other shards go on
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         ray.shutdown()
 
     def _connect(self) -> None:
-        """Raises BulkError where there is no cluster. One of our own is started again: on a busy machine 30 s may not do for it."""
+        """Connect to the cluster, or start one. Raises BulkError.
+
+        A failed start is tried again: on a busy machine the 30 s that Ray allows may be too short.
+        """
         cpus = None if self._workers is None else self._workers * self._threads
-        own: dict[str, Any] = {"include_dashboard": False, "object_store_memory": OBJECT_STORE, "num_cpus": cpus}
-        for left in reversed(range(1 if self._address else self._attempts)):
+        local_options: dict[str, Any] = {"include_dashboard": False, "object_store_memory": OBJECT_STORE, "num_cpus": cpus}
+        for attempts_left in reversed(range(1 if self._address else self._attempts)):
             try:
                 ray.init(
-                    self._address or "local", log_to_driver=False, logging_level=logging.ERROR, **({} if self._address else own)
+                    self._address or "local",
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                    **({} if self._address else local_options),
                 )
                 return
-            except Exception as error:  # Ray raises bare ones, too
+            except Exception as error:  # Ray also raises bare exceptions
                 ray.shutdown()
-                if not left:
+                if not attempts_left:
                     raise BulkError(f"Ray: {one_line(error)}") from None
 
     def run(self, stage: type[Stage], job: Job, shards: Sequence[int], note: Callable[[str], object]) -> Iterator[int]:
-        """See `bulk.job.Engine`. What a dead worker or node had in hand is tried again when the others are done."""
-        left, barren = dict.fromkeys(shards), 0
-        while left:
-            before = len(left)
-            for shard in self._pass(stage, job, list(left)):
-                del left[shard]
+        """See `bulk.job.Engine`. The shards of a dead worker or node are tried again when the other shards are done."""
+        missing, barren = dict.fromkeys(shards), 0
+        while missing:
+            before = len(missing)
+            for shard in self._pass(stage, job, list(missing)):
+                del missing[shard]
                 yield shard
-            barren = barren + 1 if len(left) == before else 0
+            barren = barren + 1 if len(missing) == before else 0
             if barren == self._attempts:
                 raise BulkError(
-                    f"shard {next(iter(left))} was tried {barren} times, and its worker on Ray died each time: is memory short?"
+                    f"shard {next(iter(missing))} was tried {barren} times, and its worker on Ray died each time: is memory short?"
                 )
-            if left:
-                note(f"workers on Ray died; shards that are tried again: {len(left)}")
+            if missing:
+                note(f"workers on Ray died; shards that are tried again: {len(missing)}")
 
     def _pass(self, stage: type[Stage], job: Job, shards: Sequence[int]) -> Iterator[int]:
-        """Every shard once; those that are done."""
+        """Try every shard once; yields the shards that are done."""
         workers = min(self._workers or _cpus() // self._threads or 1, len(shards))
-        pool = ray.data.ActorPoolStrategy(size=workers, max_tasks_in_flight_per_actor=1)  # no shard dies with another's worker
+        pool = ray.data.ActorPoolStrategy(size=workers, max_tasks_in_flight_per_actor=1)  # a dying worker loses one shard
         numbers = ray.data.from_items([{"shard": shard} for shard in shards], override_num_blocks=len(shards))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RayDeprecationWarning)  # of max_...: until 2.64 there is no other way to bound attempts
+            warnings.simplefilter(
+                "ignore", RayDeprecationWarning
+            )  # about max_...: until 2.64 there is no other way to limit attempts
             done = numbers.map_batches(
                 _Actor,
                 fn_constructor_args=(stage, job, self._attempts),
@@ -111,13 +119,13 @@ class RayEngine:
 
 
 def _cpus() -> int:
-    """Of the cluster."""
+    """CPUs of the cluster."""
     resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
     return int(resources["CPU"])
 
 
 def _done(answers: pa.Table) -> Iterator[int]:
-    """The shards that actors did. Raises BulkError for one that could not be done."""
+    """The shards that actors did. Raises BulkError for a shard that failed."""
     for row in answers.to_pylist():
         if row["problem"]:
             raise BulkError(row["problem"])
@@ -125,13 +133,13 @@ def _done(answers: pa.Table) -> Iterator[int]:
 
 
 class _Actor:
-    """A worker, as Ray Data calls it. It loads with a shard in hand: Ray would start one that dies before that for ever."""
+    """A worker for Ray Data. It loads at the first shard: Ray would restart an actor that dies in its constructor for ever."""
 
     def __init__(self, stage: type[Stage], job: Job, attempts: int) -> None:
-        self._made_of = stage, job, attempts
+        self._worker_arguments = stage, job, attempts
         self._worker: Worker | None = None
 
     def __call__(self, shards: pa.Table) -> pa.Table:
-        self._worker = self._worker or Worker(*self._made_of)
+        self._worker = self._worker or Worker(*self._worker_arguments)
         numbers = shards["shard"].to_pylist()
         return pa.table({"shard": numbers, "problem": [self._worker.do(number) for number in numbers]})

@@ -1,15 +1,15 @@
-"""A worker of whatever engine: it loads a stage once, does shards, and says in one line what went wrong."""
+"""The worker of any engine: it loads a stage once, does shards, and reports a problem in one line."""
 
 from bulk.errors import one_line
 from bulk.stages import Job, Stage
 
 
 class Worker:
-    """Does shards. No error leaves it: an engine would show its trace, or try for ever.
+    """Does shards. It raises no errors: an engine would show the traceback, or retry for ever.
 
     Args:
-        stage: what to do.
-        job: of what.
+        stage: the kind of work.
+        job: the job that the shards belong to.
         attempts: times that a shard is tried.
     """
 
@@ -23,13 +23,13 @@ class Worker:
             self._problem = one_line(error)
 
     def do(self, shard: int) -> str:
-        """Do a shard; what went wrong the last time that it was tried, or "" where it is done."""
+        """Do a shard. Returns "" if it is done, else the problem of the last attempt."""
         if self._stage is None:
             return self._problem
         problem = ""
         for _ in range(self._attempts):
             try:
-                if not self._stage.whole(self._job, shard):  # a worker before may have died when it had only to say so
+                if not self._stage.whole(self._job, shard):  # an earlier worker may have written it and died before its answer
                     self._stage(shard)
             except Exception as error:
                 problem = f"shard {shard} failed {self._attempts} times: {one_line(error)}"

@@ -61,7 +61,7 @@ def test_the_service_answers_in_front_of_it_and_its_ledger_tells(monkeypatch: py
     ledger = Ledger(device)
     ledger.watch()
     app = create_app(settings, serving(settings, Graphs(device)))
-    app.router.routes.insert(0, Route(PATH, ledger.tell))
+    app.router.routes.insert(0, Route(PATH, ledger.respond))
     with TestClient(app) as client:
         wait_for(lambda: client.get("/health/ready").status_code == 200)
         before = client.get(PATH).json()
@@ -76,7 +76,7 @@ def test_the_service_answers_in_front_of_it_and_its_ledger_tells(monkeypatch: py
 
 def test_the_engine_alone_feeds_every_sequence_once() -> None:
     device = SimulatedDevice(1e7, 0.0)
-    fed = engine_alone(load_bundle(DEFAULT_BUNDLE), device, 1024, sequences=40, of_a_job=10)
+    fed = engine_alone(load_bundle(DEFAULT_BUNDLE), device, 1024, sequences=40, job_size=10)
     assert device.batches > 40 * LENGTH / 1024
     assert 0 < fed.busy <= fed.given <= 1
     assert fed.host > 0

@@ -128,8 +128,8 @@ def test_the_components_say_what_deploy_md_says() -> None:
     assert hpa_both == (cpu, queue)
     assert keda_both == (keda, cpu)
     assert (cpu.metric, cpu.target, cpu.together) == (Metric.CPU, 0.7, False)
-    assert (queue.metric, queue.target, queue.over, queue.together) == (Metric.WAIT, 0.5, 60, False)
-    assert (keda.metric, keda.target, keda.over, keda.together) == (Metric.WAIT, 0.5, 60, True)
+    assert (queue.metric, queue.target, queue.window, queue.together) == (Metric.WAIT, 0.5, 60, False)
+    assert (keda.metric, keda.target, keda.window, keda.together) == (Metric.WAIT, 0.5, 60, True)
     for one in (cpu, queue, keda):
         assert (one.least, one.most, one.up, one.down) == (2, 10, DOUBLE, ONE_DOWN)
 
