@@ -15,6 +15,7 @@ from bulk import job
 from bulk.options import Options
 from tests.bulk.jobs import InThisProcess, contents, made, river_lists, shards, stopped, stopping
 from tests.conftest import ROOT
+from tests.processes import children_of, command_of
 
 N_LISTS = 40  # a shard each
 
@@ -57,8 +58,7 @@ def stamps(out: Path) -> dict[str, tuple[int, int]]:
 
 
 def workers_of(driver: int) -> list[int]:
-    children = Path(f"/proc/{driver}/task/{driver}/children").read_text().split()
-    return [int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
+    return [child for child in children_of(driver) if "spawn_main" in command_of(child)]
 
 
 def test_a_killed_worker_is_replaced(options: Options, expected: dict[str, bytes]) -> None:
@@ -79,7 +79,7 @@ def test_a_killed_driver_takes_its_workers_along_and_the_same_command_goes_on(op
         stopped(process)
         workers = workers_of(process.pid)
         process.kill()
-    while any(Path(f"/proc/{worker}/cmdline").exists() and Path(f"/proc/{worker}/cmdline").read_bytes() for worker in workers):
+    while any(map(command_of, workers)):
         time.sleep(0.001)
     before = stamps(options.out)
     assert 3 <= len(before) < N_LISTS

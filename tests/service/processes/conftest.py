@@ -15,6 +15,7 @@ import pytest
 
 from benchmarks.event_loop import free_port
 from service.options import flag
+from tests.processes import children_of, command_of
 from tests.service.faults import PATIENCE, wait_for
 from tests.service.keyed import ALL, bearing
 
@@ -50,9 +51,7 @@ class Served:
 
     def children(self, work: str = "") -> list[int]:
         """Ids of the processes that it has started, for this work."""
-        pid = self.process.pid
-        of_all = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()
-        return [int(child) for child in of_all if work in Path(f"/proc/{child}/cmdline").read_text(encoding="utf-8")]
+        return [child for child in children_of(self.process.pid) if work in command_of(child)]
 
     def ask(self, method: str, path: str, key: str = "alice", **more: Any) -> httpx.Response:
         """Over a connection of its own, which either front may get."""

@@ -22,6 +22,7 @@ from service.cli import main
 from service.http.listeners import bind, claimed_ports
 from service.processes.supervisor import open_standard_streams
 from service.settings import Settings
+from tests.processes import command_of
 from tests.service.conftest import ROOT, warm
 from tests.service.faults import PATIENCE
 from tests.service.keyed import bearing, keyed
@@ -321,7 +322,7 @@ def ends(served: Served, how: signal.Signals, operators: str = "") -> int:
     status, answer = waiting.finished()
     assert status == 200, answer
     code = served.process.wait()
-    eventually(lambda: not any(alive(child) for child in children) and not place.exists())
+    eventually(lambda: not any(map(command_of, children)) and not place.exists())
     assert served.health() == 0
     assert "Traceback" not in served.log
     return code
@@ -331,16 +332,11 @@ def sockets_of(children: list[int]) -> set[Path]:
     """Where processes of the service listen for each other."""
     listed = [line.split() for line in Path("/proc/net/unix").read_text(encoding="utf-8").splitlines()]
     paths = {parts[6]: Path(parts[7]) for parts in listed if len(parts) == 8 and parts[7].endswith("/model")}
-    held = {os.readlink(link) for child in children for link in Path(f"/proc/{child}/fd").iterdir()}
+    held = set[str]()
+    for link in (link for child in children for link in Path(f"/proc/{child}/fd").iterdir()):
+        with suppress(FileNotFoundError):  # a connection that is closed meanwhile
+            held.add(os.readlink(link))
     return {path for inode, path in paths.items() if f"socket:[{inode}]" in held}
-
-
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
 
 
 def test_a_directory_whose_name_is_too_long_for_a_socket(
