@@ -21,14 +21,13 @@ from typing import NamedTuple
 
 import httpx
 
-from benchmarks.adaptive import DEFAULT
-from benchmarks.performance.service import REQUEST_SECONDS, Service
-from benchmarks.performance.texts import Request, Source, collected, invented
-from benchmarks.systems import ROOT
+from tests.support.serving import REQUEST_SECONDS, Service
+from tests.support.texts import Request, Source, collected, invented
 from training.evaluation.tables import markdown
 
 START = "from service.cli import main; main()"
 WORDS = 2000
+ROOT = Path(__file__).resolve().parent.parent
 
 
 class Kind(NamedTuple):
@@ -57,7 +56,7 @@ KINDS = {
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, and print a table."""
     options = parser().parse_args(arguments)
-    tokenizer = DEFAULT / "tokenizer.json"
+    tokenizer = ROOT / "models" / "default" / "tokenizer.json"
     source = collected(options.data) if options.data else invented(tokenizer)
     with ExitStack() as running, tempfile.TemporaryDirectory() as logs:
         trees = [running.enter_context(worktree(options.commit)), ROOT]

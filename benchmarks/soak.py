@@ -28,9 +28,9 @@ from typing import Any
 import httpx
 import numpy as np
 
-from benchmarks.performance.service import Service
-from benchmarks.performance.texts import Source, invented
 from keyblock.runtime.cpus import default_threads
+from tests.support.serving import Service
+from tests.support.texts import Source, invented
 
 ROOT = Path(__file__).resolve().parent.parent
 KINDS = {"small": (10, 200), "middling": (40, 400), "huge": (400, 500)}  # documents, words

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from benchmarks.performance.service import Service
 from keyblock.bundle import FREQUENCIES_FILE, GRAPH_FILE, TOKENIZER_FILE, GraphEntry, Manifest, write_bundle
 from keyblock.description import PipelineConfig
 from keyblock.pipeline import Pipeline
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
-from tests.once import once
 from tests.service.kinds import FUSION
+from tests.support.once import once
+from tests.support.serving import Service
 
 ROOT = Path(__file__).resolve().parent.parent
 collect_ignore = ["clients", "spark"]  # they have environments of their own: make test-clients, make test-spark

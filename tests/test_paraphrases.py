@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 import Stemmer
 
-from benchmarks.buried import FILLER, Filler, Pair, buried, read_filler, read_pairs
-from benchmarks.paraphrases import System, read_answer
+from benchmarks.paraphrases import FILLER, Filler, Pair, System, buried, read_answer, read_filler, read_pairs
 from keyblock.text.analyzer import STOP_WORDS, Analyzer, AnalyzerConfig
 
 ROOT = Path(__file__).resolve().parent.parent

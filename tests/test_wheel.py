@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from native.wheel import GLIBC, NATIVE, compilers
-from tests.programs import need
+from tests.support.programs import need
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])

@@ -13,8 +13,8 @@ import benchmarks.faults
 from benchmarks.faults import bodies, connections, model, processes, stores
 from benchmarks.faults.drill import NotHeldError, SkipError
 from benchmarks.performance.report import put
-from benchmarks.performance.service import ServiceError
-from benchmarks.redis_server import MissingRedisError
+from tests.support.redis_server import MissingRedisError
+from tests.support.serving import ServiceError
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "faults.md"
 MARK = "<!-- what happened: python -m benchmarks.faults --publish writes from here -->"

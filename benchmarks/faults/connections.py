@@ -13,7 +13,7 @@ from pathlib import Path
 import zstandard
 
 from benchmarks.faults.drill import Drill, drill, must, request, until
-from benchmarks.performance.service import COMMAND
+from tests.support.serving import COMMAND
 
 IDLE = 1100
 FILES = 1024  # the usual limit of open files

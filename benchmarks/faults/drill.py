@@ -13,8 +13,8 @@ from typing import Any
 
 import httpx
 
-from benchmarks.performance.service import Service
 from keyblock.runtime.cpus import default_threads
+from tests.support.serving import Service
 
 FAULTY = (sys.executable, "-m", "benchmarks.faults.serving")
 PATIENCE = 120.0  # seconds

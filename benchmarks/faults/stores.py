@@ -9,10 +9,10 @@ from pathlib import Path
 
 import httpx
 
-from benchmarks.event_loop import free_port
 from benchmarks.faults.drill import Drill, SkipError, drill, must, until
-from benchmarks.performance.service import COMMAND, ServiceError
-from benchmarks.redis_server import redis_server
+from tests.support.ports import free_port
+from tests.support.redis_server import redis_server
+from tests.support.serving import COMMAND, ServiceError
 
 MIB = 2**20
 DURABLE = ("--appendonly", "yes", "--appendfsync", "always", "--save", "")  # what Redis needs to keep what it has accepted

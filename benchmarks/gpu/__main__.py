@@ -22,7 +22,7 @@ from benchmarks.gpu.driver import Driver
 from benchmarks.gpu.plan import PARTS, Part, measure_all
 from benchmarks.gpu.record import ROOT, Setup, State, new_record, read, read_all, write
 from benchmarks.performance.record import RecordError, cpu_name
-from benchmarks.performance.service import last_line
+from tests.support.serving import last_line
 
 PROVIDERS = ("cuda", "cpu")
 MARGIN = 5.0  # seconds in which a part may finish its row after its time is up

@@ -14,10 +14,10 @@ from benchmarks.gpu.record import Row
 from benchmarks.gpu.shapes import shape_of
 from benchmarks.performance.peers import Server
 from benchmarks.performance.rounds import spread
-from benchmarks.performance.texts import Request, invented
 from keyblock.bundle import TOKENIZER_FILE
 from keyblock.runtime.cpus import default_threads
 from keyblock.runtime.session import one_line
+from tests.support.texts import Request, invented
 
 TURNS = 5
 MODEL = "minilm-l6"

@@ -13,10 +13,10 @@ from benchmarks.gpu.graphs import EMBEDDED, graph_file
 from benchmarks.gpu.record import Row
 from benchmarks.performance.clients import send_all
 from benchmarks.performance.rounds import spread
-from benchmarks.performance.service import REQUEST_SECONDS, Service, ServiceError, make_body
-from benchmarks.performance.texts import Request, invented
 from keyblock.bundle import TOKENIZER_FILE, Variant, load_bundle, write_bundle
 from keyblock.runtime.cpus import default_threads
+from tests.support.serving import REQUEST_SECONDS, Service, ServiceError, make_body
+from tests.support.texts import Request, invented
 
 COMMAND = (sys.executable, "-m", "service.cli")  # works without an installed package
 VARIANT_FILE = "variant.json"

@@ -23,8 +23,8 @@ from typing import Any
 
 from benchmarks.performance.record import Record, RecordError, machine, merged, read_record, run_of, write_record
 from benchmarks.performance.report import PageError, put, report, summary
-from benchmarks.performance.service import ServiceError
 from benchmarks.performance.targets import comparable, regressions
+from tests.support.serving import ServiceError
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE, PICTURE = ROOT / "docs" / "performance.md", "images/performance.png"

@@ -13,10 +13,10 @@ from tokenizers import Tokenizer
 from benchmarks.performance import LONGEST
 from benchmarks.performance.limit import Encoder, encoder_of, peaks
 from benchmarks.performance.peers import PEERS, Peer, PeerError, Running, start, versions
-from benchmarks.performance.service import Answer, Service
-from benchmarks.performance.texts import Request, Source, collected, invented
 from benchmarks.performance.weights import write_hugging_face, write_wide_bundle
 from keyblock.bundle import TOKENIZER_FILE
+from tests.support.serving import Answer, Service
+from tests.support.texts import Request, Source, collected, invented
 from training.models.cross_encoder import CrossEncoder
 from training.models.starting import read_ranker
 from training.recipe import DEFAULT_BACKBONE, backbone_path

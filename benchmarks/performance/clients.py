@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import httpx
 
-from benchmarks.performance.service import REQUEST_SECONDS
+from tests.support.serving import REQUEST_SECONDS
 
 
 class Answered(NamedTuple):

@@ -8,7 +8,7 @@ from benchmarks.performance.bench import Bench
 from benchmarks.performance.clients import send_all, steady_rate
 from benchmarks.performance.peers import Server
 from benchmarks.performance.rounds import in_turns, spread
-from benchmarks.performance.service import ServiceError, make_body
+from tests.support.serving import ServiceError, make_body
 
 
 def measure(bench: Bench) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import numpy as np
 
 from benchmarks.performance.bench import Bench
 from benchmarks.performance.clients import send_all
-from benchmarks.performance.service import Service, ServiceError, make_body
+from tests.support.serving import Service, ServiceError, make_body
 
 DOCUMENTS, WORDS = 10, 500
 CLIENTS = 4

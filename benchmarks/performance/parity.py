@@ -10,7 +10,7 @@ from transformers import AutoTokenizer
 from benchmarks.performance import LONGEST
 from benchmarks.performance.bench import ROOT, Bench
 from benchmarks.performance.peers import PeerError
-from benchmarks.performance.texts import Request
+from tests.support.texts import Request
 from training.models.cross_encoder import CrossEncoder
 
 EXAMPLE = ROOT / "examples" / "request.json"

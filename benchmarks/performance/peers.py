@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 import httpx
 
-from benchmarks.event_loop import free_port
-from benchmarks.performance.service import REQUEST_SECONDS, Answer, last_line
-from benchmarks.performance.texts import Request
+from tests.support.ports import free_port
+from tests.support.serving import REQUEST_SECONDS, Answer, last_line
+from tests.support.texts import Request
 
 WORKER = Path(__file__).with_name("peer_worker.py")
 START_SECONDS = 300

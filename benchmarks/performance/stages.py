@@ -7,8 +7,8 @@ from benchmarks.performance import LONGEST
 from benchmarks.performance.bench import Bench
 from benchmarks.performance.peers import PeerError
 from benchmarks.performance.rounds import in_turns, spread
-from benchmarks.performance.service import Answer
 from benchmarks.performance.systems import keyblock, median_stages
+from tests.support.serving import Answer
 
 MODEL = "model"
 BEFORE = ("parse", "prepare", "select", "queue")

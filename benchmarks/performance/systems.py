@@ -9,8 +9,8 @@ from benchmarks.performance import BUDGETS, LONGEST
 from benchmarks.performance.bench import Bench, Rank
 from benchmarks.performance.peers import Peer, PeerError, Running
 from benchmarks.performance.rounds import in_turns, spread
-from benchmarks.performance.service import Answer
-from benchmarks.performance.texts import Request
+from tests.support.serving import Answer
+from tests.support.texts import Request
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from benchmarks.performance.service import Service
 from bulk import cli
 from tests.bulk.jobs import rankings, river_lists, write_lines
 from tests.conftest import ROOT
+from tests.support.serving import Service
 
 
 def test_two_workers_score_as_the_service_answers(tmp_path: Path, running: Service) -> None:

@@ -15,7 +15,7 @@ from bulk import job
 from bulk.options import Options
 from tests.bulk.jobs import InThisProcess, contents, made, river_lists, shards, stopped, stopping
 from tests.conftest import ROOT
-from tests.processes import children_of, command_of
+from tests.support.processes import children_of, command_of
 
 N_LISTS = 40  # a shard each
 

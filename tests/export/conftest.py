@@ -7,14 +7,14 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel
 
-from benchmarks.checkpoints import save_checkpoint
 from export.importing import import_model
 from export.options import ImportOptions
 from keyblock.description import PipelineConfig
 from keyblock.pipeline import Pipeline
 from keyblock.runtime.providers import Provider
 from keyblock.text.frequencies import DocumentFrequencies
-from tests.once import once
+from tests.support.checkpoints import save_checkpoint
+from tests.support.once import once
 from training.collections.json_files import write_json
 from training.models.aggregators import build_aggregation
 from training.models.cross_encoder import CrossEncoder
@@ -70,7 +70,7 @@ def save_run(backbone: Path, frequencies: DocumentFrequencies) -> Callable[..., 
 
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The small random checkpoint of a family, see `benchmarks.checkpoints`; each is written once."""
+    """The small random checkpoint of a family, see `tests.support.checkpoints`; each is written once."""
     return lambda name: once(tmp_path_factory, f"checkpoints/{name}", lambda place: save_checkpoint(name, place))
 
 

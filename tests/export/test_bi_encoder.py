@@ -8,7 +8,6 @@ import onnx
 import pytest
 import torch
 
-from benchmarks.checkpoints import save_checkpoint
 from export import ExportError
 from export.bi_encoder import export_bi_encoder
 from export.exporter import SAMPLE, export_run
@@ -19,6 +18,7 @@ from keyblock.runtime.batching import score_all
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
 from keyblock.runtime.session import Session
+from tests.support.checkpoints import save_checkpoint
 from tests.training.models.test_bi_encoder import FAMILY, packed
 from training.collections.collection import Collection
 from training.evaluation.ranking import bundle_ranker, run_ranker

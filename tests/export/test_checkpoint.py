@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from transformers import BertConfig, BertModel
 
-from benchmarks.checkpoints import FAMILIES, SIZES, save_checkpoint, save_tokenizer, wordpiece
 from export import ExportError
 from export.checkpoint import batches, read_checkpoint
 from export.options import ImportOptions
+from tests.support.checkpoints import FAMILIES, SIZES, save_checkpoint, save_tokenizer, wordpiece
 
 PLAIN = ImportOptions()
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from benchmarks.checkpoints import DECODERS, FAMILIES, SAMPLE
 from export.checkpoint import read_checkpoint
 from export.options import ImportOptions
 from export.verifying import verify
@@ -18,6 +17,7 @@ from keyblock.bundle import load_bundle
 from keyblock.runtime.providers import Precision, Provider
 from service.app import create_app
 from service.settings import Settings
+from tests.support.checkpoints import DECODERS, FAMILIES, SAMPLE
 
 ALL = [*FAMILIES, *DECODERS]
 PAIRS = 40

@@ -10,7 +10,6 @@ import pytest
 import torch
 from onnx import helper
 
-from benchmarks.checkpoints import save_checkpoint
 from export import ExportError
 from export.checkpoint import read_checkpoint
 from export.given import GivenGraph, find_graph
@@ -18,6 +17,7 @@ from export.graph import trace
 from export.importing import import_model
 from export.options import ImportOptions
 from keyblock.runtime.providers import Provider
+from tests.support.checkpoints import save_checkpoint
 from training.models.classifier import Classifier
 
 FEW = ImportOptions(pairs=16, provider=Provider.CPU)

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.checkpoints import FAMILIES, POSITIONS, save_checkpoint, save_tokenizer, wordpiece
 from export import ExportError
 from export.checkpoint import read_checkpoint
 from export.exporter import SAMPLE
@@ -12,6 +11,7 @@ from export.habits import import_frequencies, import_pipeline, import_tokenizer
 from export.options import ImportOptions
 from keyblock.description import PackingConfig
 from keyblock.evidence import Activation
+from tests.support.checkpoints import FAMILIES, POSITIONS, save_checkpoint, save_tokenizer, wordpiece
 
 
 def packing_of(source: Path, work: Path, options: ImportOptions) -> PackingConfig:

@@ -9,7 +9,6 @@ import torch
 from starlette.testclient import TestClient
 from transformers import AutoModelForSequenceClassification
 
-from benchmarks.checkpoints import BERT, FAMILIES, save_checkpoint, save_tokenizer, wordpiece
 from export import ExportError
 from export.certificate import ALLOWED
 from export.importing import import_model
@@ -20,6 +19,7 @@ from keyblock.ranker import Ranker
 from keyblock.runtime.providers import Precision, Provider
 from service.app import create_app
 from service.settings import Settings
+from tests.support.checkpoints import BERT, FAMILIES, save_checkpoint, save_tokenizer, wordpiece
 
 FEW = ImportOptions(pairs=16, provider=Provider.CPU)
 

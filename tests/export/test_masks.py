@@ -4,8 +4,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
-from benchmarks.checkpoints import DECODERS, FAMILIES, spread
 from export.masks import LOWEST, causal, padding, spelled_masks, unchanged
+from tests.support.checkpoints import DECODERS, FAMILIES, spread
 
 
 def test_padding_by_hand() -> None:

@@ -18,7 +18,7 @@ from keyblock.runtime.aggregator import AggregatorSession
 from keyblock.runtime.providers import Precision, Provider
 from keyblock.runtime.session import Session
 from tests.export.ranking import assert_ranks_alike
-from tests.once import once
+from tests.support.once import once
 from training.models.ck import Ck
 from training.models.cross_encoder import CrossEncoder
 from training.models.families import new_ranker

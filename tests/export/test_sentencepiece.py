@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks.checkpoints import SAMPLE
 from export.certificate import ALLOWED
 from export.importing import import_model
 from export.options import ImportOptions
 from keyblock.runtime.providers import Provider
+from tests.support.checkpoints import SAMPLE
 
 sentencepiece = pytest.importorskip("sentencepiece", reason="the package sentencepiece is not installed")
 FEW = ImportOptions(pairs=16, provider=Provider.CPU)

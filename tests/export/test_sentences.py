@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.checkpoints import save_checkpoint
 from export import ExportError
 from export.sentences import write_encoder_bundle
 from keyblock.bundle import Bundle, BundleError, load_bundle
+from tests.support.checkpoints import save_checkpoint
 from training.models.bi_encoder import BiEncoder, Texts
 from training.models.cross_encoder import CrossEncoder
 from training.models.families import new_ranker

@@ -14,7 +14,7 @@ from export.tokens import export_tokens
 from keyblock.runtime.providers import Provider
 from keyblock.runtime.session import Session
 from tests.export.ranking import assert_ranks_alike
-from tests.once import once
+from tests.support.once import once
 from tests.training.models.test_token_ranker import NAMES
 from training.models.cross_encoder import CrossEncoder
 from training.models.families import new_ranker

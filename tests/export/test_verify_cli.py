@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.performance.service import Service
 from export.verify_cli import main
+from tests.support.serving import Service
 
 
 def test_a_running_service_is_proven(

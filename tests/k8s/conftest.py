@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from tests.k8s.manifests import JOBS, K8S, MISSING, Manifest, build, kubectl, variants, write_variant
-from tests.programs import missing
+from tests.support.programs import missing
 
 
 @pytest.fixture(scope="session")

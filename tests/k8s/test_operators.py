@@ -9,7 +9,7 @@ from service.app import OPERATIONS
 from service.options import parse
 from service.settings import Settings
 from tests.k8s.manifests import Manifest, one, pods
-from tests.rays import imported
+from tests.support.rays import imported
 
 
 @pytest.fixture(scope="module")

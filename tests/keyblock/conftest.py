@@ -9,7 +9,7 @@ from keyblock.pipeline import Pipeline
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 from tests.keyblock.pipelines import make
-from tests.vectors import concept_table
+from tests.support.vectors import concept_table
 
 
 @pytest.fixture(scope="session")

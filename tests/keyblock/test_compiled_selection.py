@@ -24,8 +24,8 @@ from keyblock.selection import Selection
 from keyblock.text.analyzer import term_key
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
-from tests.compiled import need_compiled
 from tests.conftest import ROOT
+from tests.support.compiled import need_compiled
 
 WORDS = [f"word{n}" for n in range(24)]
 TABLE = DocumentFrequencies(1000, {word: 2 + n * n for n, word in enumerate(WORDS[:-3])})

@@ -28,8 +28,8 @@ from keyblock.pipeline import Pipeline
 from keyblock.prepared import QUANTUM
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
-from tests.compiled import need_compiled
-from tests.vectors import concept_table
+from tests.support.compiled import need_compiled
+from tests.support.vectors import concept_table
 
 # of tokens 0 to 3: (1, 0), (0, 2), (3, 4) and nothing
 HAND = TokenTable(np.asarray([[10, 0], [0, 10], [30, 40], [7, 7]], np.int8), np.asarray([0.1, 0.2, 0.1, 0], np.float32))

@@ -14,7 +14,7 @@ from keyblock.pipeline import Pipeline
 from keyblock.preparation import TextPreparer
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
-from tests.vectors import concept_table
+from tests.support.vectors import concept_table
 
 
 @pytest.fixture(scope="module")

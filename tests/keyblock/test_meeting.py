@@ -12,7 +12,7 @@ from keyblock.meeting import BLOCKS_AT_ONCE, Meeting, WeighedQuery, idf_of, near
 from keyblock.prepared import PreparedDocument
 from keyblock.text.frequencies import DocumentFrequencies
 from tests.keyblock.test_selectors import BLOCKS, QUERY, document_of, query_of, with_given_vectors
-from tests.vectors import GivenSimilar
+from tests.support.vectors import GivenSimilar
 
 
 @given(BLOCKS, QUERY)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from keyblock import native
 from keyblock.text.analyzer import term_key
-from tests.compiled import need_compiled
+from tests.support.compiled import need_compiled
 
 STEMS = (
     "b y yy abl adopt agre allow bled cares con cry day fall file fiz hap hiss hop in ion knead plaster relat se sky tan vi yell z"

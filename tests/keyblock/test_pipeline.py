@@ -17,7 +17,7 @@ from keyblock.selectors import SELECTORS, SelectedBy, rank_blocks
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 from tests.keyblock.pipelines import TEXT, make, slices_of
-from tests.vectors import concept_table
+from tests.support.vectors import concept_table
 
 
 @given(TEXT, TEXT, TEXT, st.integers(64, 256))

@@ -16,7 +16,7 @@ from keyblock.text.analyzer import term_key
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 from tests.keyblock.pipelines import LONE, PLAIN_PROSE, PROSE, TEXT, make, slices_of
-from tests.vectors import concept_table
+from tests.support.vectors import concept_table
 
 
 def assert_sound(text: str, document: PreparedDocument, longest: int) -> None:

@@ -27,7 +27,7 @@ from keyblock.selectors import (
 )
 from keyblock.text.analyzer import term_key
 from keyblock.text.frequencies import DocumentFrequencies
-from tests.vectors import GivenSimilar
+from tests.support.vectors import GivenSimilar
 
 WORDS = ["river", "bridg", "citi", "stone", "flood", "year", "unseen"]
 BLOCKS = st.lists(st.lists(st.sampled_from(WORDS), max_size=12), max_size=10)

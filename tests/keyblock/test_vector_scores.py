@@ -18,7 +18,7 @@ from keyblock.scoring import score_documents
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 from keyblock.vector_scores import VectorModel, scored_blocks
-from tests.vectors import concept_table
+from tests.support.vectors import concept_table
 
 PARTS: dict[str, Any] = {
     "segmenter": {"name": "single_sentences", "block_tokens": 30},

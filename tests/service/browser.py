@@ -13,11 +13,11 @@ from selenium.webdriver import ActionChains, Chrome, ChromeOptions, ChromeServic
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
 
-from benchmarks.event_loop import free_port, wait_ready
 from service.keys.keys import New
 from service.settings import DEFAULT_BUNDLE
-from tests.programs import need
 from tests.service.faults import PATIENCE
+from tests.support.ports import free_port, wait_ready
+from tests.support.programs import need
 
 PIECES = """const text = document.querySelector(`#result-${arguments[0]} .text`);
 return text && [...text.childNodes].map((node) => [node.textContent, node.dataset?.blocks ?? null, node.dataset?.label ?? null]);"""

@@ -17,7 +17,7 @@ from service.engine.instance import Graphs
 from service.ranking.ranker import Ranker
 from service.settings import Settings
 from tests.service.faults import Faulty
-from tests.vectors import concept_table
+from tests.support.vectors import concept_table
 
 ROOT = Path(__file__).parents[2]
 

@@ -17,15 +17,15 @@ from typing import Any
 
 import pytest
 
-from benchmarks.event_loop import free_port, get, wait_ready
 from keyblock.client import Client, KeyBlockError
 from service import cli
 from service.ranking.ranker import Ranker
 from service.settings import Settings
 from service.start import load_once
-from tests.forks import Forks
 from tests.service.faults import PATIENCE, wait_for
 from tests.service.rankers import another
+from tests.support.forks import Forks
+from tests.support.ports import free_port, get, wait_ready
 
 GOOD = json.dumps({"query": "river bridge", "documents": ["the river flooded the bridge", "a city"]}).encode()
 LIMIT = 20_000_000

@@ -16,10 +16,10 @@ from selenium.webdriver import Chrome, Keys
 from service.keys.keys import make
 from service.settings import DEFAULT_BUNDLE
 from tests.conftest import ROOT
-from tests.programs import need
 from tests.service.browser import Page, chromium, served
 from tests.service.faults import PATIENCE
 from tests.service.files.made import archive, epub, paragraph, pdf, word
+from tests.support.programs import need
 
 SAMPLE = json.loads((ROOT / "service" / "playground" / "sample.json").read_text(encoding="utf-8"))
 FILLER = "The committee met in the usual room and spoke of the usual things, at the usual length. "

@@ -11,7 +11,7 @@ from keyblock.bundle import Manifest, load_bundle, write_bundle
 from service.app import create_app
 from service.settings import Settings
 from tests.service.faults import wait_for
-from tests.vectors import concept_table
+from tests.support.vectors import concept_table
 
 FILLER = "The committee met again and spoke about the budget of the coming season at some length, as it had done before. "
 PARAPHRASE = "In case of sickness, inform the manager before nine. "

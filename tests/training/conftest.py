@@ -27,7 +27,7 @@ from keyblock.pipeline import Pipeline
 from keyblock.text.analyzer import Analyzer
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
-from tests.once import once
+from tests.support.once import once
 from training.collections.collection import Collection
 from training.collections.first_stage import bm25_run
 from training.collections.lines import open_text

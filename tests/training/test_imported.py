@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.checkpoints import save_checkpoint
 from export.cli import main as export_main
 from export.importing import import_model
 from export.options import ImportOptions
 from keyblock.bundle import load_bundle
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
+from tests.support.checkpoints import save_checkpoint
 from training.collections.collection import Collection
 from training.commands.train import main as train_main
 from training.evaluation.ranking import bundle_ranker, run_ranker

@@ -17,7 +17,7 @@ from keyblock.runtime.providers import Provider
 from keyblock.text.tokenizer import Tokenizer
 from service.app import create_app
 from service.settings import Settings
-from tests.vectors import concept_table
+from tests.support.vectors import concept_table
 from training.collections.collection import Collection
 from training.commands.calibrate import main as calibrate_main
 from training.commands.evaluate import main as evaluate_main

@@ -20,7 +20,7 @@ from keyblock.bundle import FREQUENCIES_FILE, GRAPH_FILE, TOKENIZER_FILE, Manife
 from keyblock.description import PipelineConfig
 from keyblock.runtime.providers import Provider
 from keyblock.text.frequencies import DocumentFrequencies
-from tests.once import once
+from tests.support.once import once
 from training.models.cross_encoder import CrossEncoder
 from training.models.marker import Marker
 

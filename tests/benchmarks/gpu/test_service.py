@@ -9,8 +9,8 @@ import pytest
 from benchmarks.gpu import servers, service
 from benchmarks.gpu.bench import Bench
 from benchmarks.gpu.servers import Infinity, Tei, Vllm
-from benchmarks.performance.texts import Request
 from keyblock.bundle import load_bundle
+from tests.support.texts import Request
 
 
 def test_start_documents_and_memory(bench: Bench) -> None:

@@ -13,8 +13,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from benchmarks.event_loop import free_port
 from benchmarks.performance.clients import Answered, good, send_all, steady_rate
+from tests.support.ports import free_port
 
 
 @pytest.fixture

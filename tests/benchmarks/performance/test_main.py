@@ -10,7 +10,7 @@ import benchmarks.performance.__main__ as command
 from benchmarks.performance.__main__ import PARTS, main, measured, parser
 from benchmarks.performance.record import read_record, write_record
 from benchmarks.performance.report import BEGIN, END
-from benchmarks.performance.service import ServiceError
+from tests.support.serving import ServiceError
 
 Record = dict[str, Any]
 

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.performance import peers
 from benchmarks.performance.peers import PEERS, TORCH, Environment, PeerError, Worker, python_of, run_pip, threads_environment
-from benchmarks.performance.texts import Request
+from tests.support.texts import Request
 
 PYTHON = Path(sys.executable)
 REQUEST = Request("a query", ["one", "two"], 0)

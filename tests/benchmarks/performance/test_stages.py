@@ -2,8 +2,8 @@
 
 import pytest
 
-from benchmarks.performance.service import Answer
 from benchmarks.performance.stages import share_before, split
+from tests.support.serving import Answer
 
 ANSWER = Answer(2.0, [], {"parse": 0.1, "prepare": 0.2, "queue": 0.05, "model": 1.4, "total": 1.8}, 0)
 

@@ -8,9 +8,9 @@ import pytest
 from benchmarks.performance.bench import QUICK, Bench
 from benchmarks.performance.limit import Encoder
 from benchmarks.performance.peers import PEERS, PeerError
-from benchmarks.performance.service import Answer
 from benchmarks.performance.systems import System, compare
-from benchmarks.performance.texts import Request
+from tests.support.serving import Answer
+from tests.support.texts import Request
 
 
 @pytest.fixture

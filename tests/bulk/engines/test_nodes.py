@@ -15,7 +15,7 @@ from bulk import job
 from bulk.options import Options
 from tests.bulk.jobs import InThisProcess, contents, made, river_lists, shards, stopped, stopping
 from tests.conftest import ROOT
-from tests.rays import imported
+from tests.support.rays import imported
 
 N_LISTS = 30  # a shard each
 OBJECT_STORE = 80 << 20  # bytes; the least that Ray takes

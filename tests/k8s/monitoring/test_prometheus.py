@@ -6,25 +6,23 @@ import re
 import subprocess
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import httpx
 import pytest
 
-from benchmarks.dashboard.load import Load, Phase, Size
-from benchmarks.dashboard.picture import draw
-from benchmarks.dashboard.prometheus import NAMESPACE, Prometheus
-from benchmarks.performance.service import Service
-from benchmarks.performance.texts import invented
 from k8s.monitoring.boards import BOARDS
 from k8s.monitoring.grafana import VARIABLES
 from k8s.monitoring.panels import Kind, Panel, Query, Unit
 from k8s.monitoring.rules import ALERTS, IN_TIME, SERVED, WINDOWS, Alert, groups, recorded
 from service.telemetry.metrics import MODEL, TABLE
 from tests.conftest import ROOT
-from tests.programs import need
+from tests.k8s.monitoring.load import Load, Phase, Size
+from tests.k8s.monitoring.prometheus import NAMESPACE, Prometheus
 from tests.service.faults import wait_for
+from tests.support.programs import need
+from tests.support.serving import Service
+from tests.support.texts import invented
 
 BUNDLE = ROOT / "models" / "default"
 PHASES = (Phase(4, 2), Phase(6, 12))
@@ -176,14 +174,6 @@ def test_names_and_help_are_as_prometheus_wants_them(service: Service) -> None:
     exposed = httpx.get(f"{service.url}/metrics").content
     ran = subprocess.run(["promtool", "check", "metrics"], input=exposed, capture_output=True, check=False)
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, b"", b"")
-
-
-def test_the_dashboards_can_be_drawn(seen: Seen, tmp_path: Path) -> None:
-    for board in BOARDS:
-        path = tmp_path / f"{board.name}.png"
-        draw(board, *seen).savefig(path)
-        assert path.read_bytes().startswith(b"\x89PNG")
-        assert 20_000 < path.stat().st_size < 1_000_000  # more where the load had to go on
 
 
 def test_a_model_is_told_by_its_bundles_name(seen: Seen, service: Service) -> None:

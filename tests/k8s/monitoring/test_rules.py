@@ -10,7 +10,7 @@ import yaml
 
 from k8s.monitoring.rules import ALERTS, groups
 from service.telemetry.metrics import TABLE
-from tests.programs import need
+from tests.support.programs import need
 
 POD = 'namespace="n", pod="p"'
 MODEL = f'{POD}, model="m"'

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from benchmarks.performance.service import Service
 from keyblock.client import AsyncClient, Client
 from tests.keyblock.client.proxy import Proxy
+from tests.support.serving import Service
 
 Connect = Callable[..., Client]
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.performance.service import Service
 from keyblock.client import AccessError, Client
 from service.command.inputs import Input
 from service.command.rankers import Asked, RemoteRanker
 from service.command.report import Report
+from tests.support.serving import Service
 
 KEY = "kb-0123456789abcdef0123456789abcdef0123456789ab"
 

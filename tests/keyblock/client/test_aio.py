@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.performance.service import Service
 from keyblock.client import AsyncClient, TimeUpError
 from tests.keyblock.client.proxy import Proxy, silent
+from tests.support.serving import Service
 
 QUERY, TEXTS = "Which river flows through Vienna?", ["The Thames flows through London.", "The Danube flows through Vienna."]
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.performance.service import Service
 from keyblock.client import (
     Client,
     Document,
@@ -17,6 +16,7 @@ from keyblock.client import (
 )
 from tests.keyblock.client.conftest import Connect
 from tests.keyblock.client.proxy import Fault, Proxy, broken, says, silent
+from tests.support.serving import Service
 
 QUERY, TEXTS = "Which river flows through Vienna?", ["The Thames flows through London.", "The Danube flows through Vienna."]
 SOON = 0.4  # seconds: a budget that tests can wait for

@@ -4,9 +4,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 
-from benchmarks.performance.service import Service
 from keyblock.client import Client
 from tests.keyblock.client.proxy import Proxy
+from tests.support.serving import Service
 
 QUERY, TEXTS = "Which river flows through Vienna?", ["The Thames flows through London.", "The Danube flows through Vienna."]
 

@@ -11,11 +11,11 @@ import anyio
 import pytest
 from pydantic import ValidationError
 
-from benchmarks.performance.service import Service
 from keyblock.client import InvalidRequestError, UnreachableError
 from keyblock.integrations.asking import Asking, Found
 from tests.clients.asked import ANSWER, HANDBOOK, NEWSLETTER, QUESTION, RECIPE, RIGHT, TEXTS, check_pruned, check_span
 from tests.keyblock.client.proxy import Proxy
+from tests.support.serving import Service
 
 NOWHERE = "http://127.0.0.1:9"
 Ask = Callable[..., list[Found]]

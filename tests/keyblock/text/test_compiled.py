@@ -23,8 +23,8 @@ from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.reader import PART, SAMPLE, Reader
 from keyblock.text.sentences import sentence_ends
 from keyblock.text.tokenizer import Tokenizer
-from tests.compiled import need_compiled
 from tests.keyblock.text.texts import LONG, PIECES, SIGMA, TEXTS, assert_read_alike
+from tests.support.compiled import need_compiled
 
 SPOKEN = """Dr. Mr. no. No. Fig. vs. e.g. U.S. J. Inc. The the river River 3 12.5. 4.1. "Why?" (so!) end... etc. Ko.
 a- b_ “Well.” ‘No’ 1. 2) (a) Ann: Bob O'Neil: — • - * # 東京。 है। ؟ … ?! .) . ! K. ß. İ. ı ½. ² ٣.""".split()

@@ -9,7 +9,7 @@ from keyblock.text.characters import CODES
 from keyblock.text.compiled_characters import letters
 from keyblock.text.scripts import ASSIGNED
 from keyblock.text.structure import COMMAS, ITEM_MARKS, OTHER_STOPS, PAUSES, PHRASED
-from tests.compiled import need_compiled
+from tests.support.compiled import need_compiled
 
 
 def test_characters_beyond_the_assigned_ones_have_no_flags() -> None:

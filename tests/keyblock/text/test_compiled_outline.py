@@ -11,7 +11,7 @@ from keyblock import native
 from keyblock.text import sentences
 from keyblock.text.characters import CODES, Kind
 from keyblock.text.compiled_characters import letters
-from tests.compiled import need_compiled
+from tests.support.compiled import need_compiled
 
 ASCII = [chr(code) for code in range(128)]
 TEXTS = st.lists(

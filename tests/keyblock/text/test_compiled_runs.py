@@ -12,9 +12,9 @@ from keyblock.text.compiled_runs import PAIRED, SYLLABLES, paired_characters
 from keyblock.text.normalization import caseless, folded
 from keyblock.text.tokenizer import Tokenizer
 from keyblock.text.universal import STRETCH
-from tests.compiled import need_compiled
 from tests.keyblock.text.texts import ASIAN, LONG, PIECES, SIGMA
 from tests.keyblock.text.trained_tokenizers import trained
+from tests.support.compiled import need_compiled
 
 MARKED = (
     "aeйеёὰא ب\u0651\u064e\u0640\u05b0\u0301\u0308\u0313\u0345\u037a"

@@ -20,10 +20,10 @@ from keyblock.text.reader import PART
 from keyblock.text.reading import ByStructure, CutText, WholeSentences
 from keyblock.text.structure import Cut, clauses, cuts
 from keyblock.text.tokenizer import Tokenizer
-from tests.compiled import need_compiled
 from tests.keyblock.text import layouts
 from tests.keyblock.text.test_compiled import Pair
 from tests.keyblock.text.trained_tokenizers import trained
+from tests.support.compiled import need_compiled
 
 THOROUGHLY = settings(settings.default, max_examples=20 * settings.default.max_examples)
 LINES = sorted({*layouts.MARKDOWN, *layouts.CODE, *layouts.RECORDS, *layouts.TURNS, *layouts.PROSE})

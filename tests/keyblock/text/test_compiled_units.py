@@ -21,10 +21,10 @@ from keyblock.text.fallback import FILLER
 from keyblock.text.reader import SAMPLE
 from keyblock.text.tokenizer import Tokenizer
 from keyblock.text.units import Borders
-from tests.compiled import need_compiled
 from tests.keyblock.text.test_compiled import Pair
 from tests.keyblock.text.texts import LONG, UNIT_TEXTS, assert_read_alike
 from tests.keyblock.text.trained_tokenizers import KINDS, LINES, backend, trained
+from tests.support.compiled import need_compiled
 
 WRITTEN = (
     "don't DON'T 'S 'ſ x'll \u2026 ﬁ ½ Ⅷ ２ ς Σ Å é क़ की กี้ ဗမာ שָׁלוֹם مَ ё 가 각 각 ㍿ ❤\ufe0f 'tis 12345 ¼% a_b _ -- ...".split()

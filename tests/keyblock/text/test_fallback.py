@@ -11,8 +11,8 @@ from keyblock.text.analyzer import Analyzer, AnalyzerConfig
 from keyblock.text.compiled import compiled_reader
 from keyblock.text.fallback import FILLER, text_answers, tokens_of, tokens_of_words, word_answers
 from keyblock.text.tokenizer import Tokenizer
-from tests.compiled import need_compiled
 from tests.keyblock.text.trained_tokenizers import KINDS, trained
+from tests.support.compiled import need_compiled
 
 ANALYZER = Analyzer(AnalyzerConfig(language="de"))
 

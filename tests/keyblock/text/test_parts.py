@@ -13,8 +13,8 @@ from keyblock.text.characters import ends_word
 from keyblock.text.parts import LastCut, behind_words, nowhere, parts
 from keyblock.text.reader import PART, Reader
 from keyblock.text.tokenizer import Tokenizer
-from tests.compiled import need_compiled
 from tests.keyblock.text.texts import PIECES, SIGMA, SPELT, assert_alike, cuts, slowly
+from tests.support.compiled import need_compiled
 
 TEXTS = st.one_of(
     st.lists(st.text(SPELT, max_size=40), max_size=12).map("".join),

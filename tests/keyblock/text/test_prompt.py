@@ -3,8 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from benchmarks.checkpoints import QWEN, qwen_like
 from keyblock.text.prompt import Prompt
+from tests.support.checkpoints import QWEN, qwen_like
 
 PROMPT = Prompt(
     pieces=("<|im_start|>Judge.\n", "<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}", "<|im_end|>\nyes?"),

@@ -15,8 +15,8 @@ from keyblock.text.reader import PART, Reader
 from keyblock.text.reading import Reading
 from keyblock.text.tokenizer import Tokenizer
 from keyblock.text.units import Borders
-from tests.compiled import need_compiled
 from tests.keyblock.text.trained_tokenizers import KINDS, trained
+from tests.support.compiled import need_compiled
 
 ANALYZER = Analyzer(AnalyzerConfig())
 

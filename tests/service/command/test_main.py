@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks.performance.service import Service
 from service.command.main import read_arguments
-from tests.forks import Forks
 from tests.service.faults import PATIENCE
 from tests.service.files.made import pdf
+from tests.support.forks import Forks
+from tests.support.serving import Service
 
 QUERY = "How much notice must a tenant give to end the lease early?"
 ESCAPE = re.compile(rb"\x1b\[[0-9;?]*[a-zA-Z]")

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.performance.service import Service
 from keyblock.client import Client, InvalidRequestError
 from keyblock.order import ScoredBy
 from service.command.inputs import Input
@@ -17,6 +16,7 @@ from service.command.local import LocalRanker
 from service.command.rankers import Asked, CommandError, Ranker, RemoteRanker
 from service.command.report import Report
 from service.settings import DEFAULT_BUNDLE, Settings
+from tests.support.serving import Service
 
 SETTINGS = Settings(provider="cpu", threads=2)
 NEAR = 0.02  # of a score: bf16, in other batches

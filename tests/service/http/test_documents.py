@@ -17,7 +17,6 @@ from pydantic import TypeAdapter
 from starlette.testclient import TestClient
 from starlette.types import Message
 
-from benchmarks.redis_cluster import RedisCluster
 from keyblock.runtime.session import Session
 from keyblock.wire import StoredAnswer
 from service.app import create_app
@@ -35,6 +34,7 @@ from service.telemetry.metrics import TABLE
 from tests.service.faults import Connection, until, wait_for
 from tests.service.rankers import another, serving
 from tests.service.store.redis_server import RedisServer, need_redis
+from tests.support.redis_cluster import RedisCluster
 
 ANSWER = TypeAdapter(StoredAnswer)
 TEXTS = {

@@ -18,10 +18,10 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 
-from benchmarks.event_loop import free_port, wait_ready
 from service.http.listeners import CLAIM, CLAIMS, ListenError, Main, allow_files, bind, claimed_ports, overlap, spread
 from tests.service.faults import PATIENCE
 from tests.service.keyed import ALL, bearing
+from tests.support.ports import free_port, wait_ready
 
 GOOD = json.dumps({"query": "confidential question", "documents": ["confidential text", "a city"]}).encode()
 PASSWORD = "hunter2"

@@ -13,11 +13,11 @@ from typing import Any
 import httpx
 import pytest
 
-from benchmarks.event_loop import free_port
 from service.options import flag
-from tests.processes import children_of, command_of
 from tests.service.faults import PATIENCE, wait_for
 from tests.service.keyed import ALL, bearing
+from tests.support.ports import free_port
+from tests.support.processes import children_of, command_of
 
 EXACT = {"provider": "cpu", "precision": "fp32", "threads": 1, "processes": 2, "score_cache_bytes": 0}
 START_SECONDS = 90.0  # that three processes are given on a machine with other work, until a test gives up

@@ -17,18 +17,18 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
-from benchmarks.event_loop import free_port
 from service.cli import main
 from service.http.listeners import bind, claimed_ports
 from service.processes.supervisor import open_standard_streams
 from service.settings import Settings
-from tests.processes import command_of
 from tests.service.conftest import ROOT, warm
 from tests.service.faults import PATIENCE
 from tests.service.keyed import bearing, keyed
 from tests.service.processes.conftest import EXACT, Served, eventually, serving
 from tests.service.rankers import another
 from tests.service.test_kinds import DOCUMENTS, QUERY, WORDS
+from tests.support.ports import free_port
+from tests.support.processes import command_of
 
 pytestmark = pytest.mark.skipif(not Path("/proc").exists(), reason="looks into /proc for processes")
 SEED = 7

@@ -11,10 +11,10 @@ from typing import IO, Any
 import httpx
 import pytest
 
-from benchmarks.event_loop import free_port
 from keyblock.bundle import load_bundle
 from service.settings import DEFAULT_BUNDLE
-from tests.rays import need_ray
+from tests.support.ports import free_port
+from tests.support.rays import need_ray
 
 ROOT = Path(__file__).parents[3]
 ENVIRONMENT = {

@@ -19,10 +19,10 @@ from starlette.testclient import TestClient
 
 from service.remote.replicas import GoneError
 from service.settings import Settings
-from tests.rays import imported
 from tests.service.conftest import warm
 from tests.service.faults import wait_for
 from tests.service.rayserve.conftest import EXACT, REQUEST, ROOT, Cluster
+from tests.support.rays import imported
 
 START_SECONDS = 600  # Ray's processes take their time to start on a busy machine
 pytestmark = pytest.mark.timeout(START_SECONDS)

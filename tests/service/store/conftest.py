@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.redis_cluster import SILENT_MILLISECONDS, RedisCluster
 from service.store import redis_client
 from tests.service.faults import PATIENCE
 from tests.service.store.redis_server import RedisServer, need_redis
+from tests.support.redis_cluster import SILENT_MILLISECONDS, RedisCluster
 
 STALL_MILLISECONDS = 60_000  # longer than a machine stalls
 

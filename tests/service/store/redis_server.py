@@ -7,10 +7,10 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from benchmarks.event_loop import free_port
-from benchmarks.redis_server import Certificates, MissingRedisError, certified, knows_tls, program
-from tests.programs import missing
 from tests.service.faults import wait_for
+from tests.support.ports import free_port
+from tests.support.programs import missing
+from tests.support.redis_server import Certificates, MissingRedisError, certified, knows_tls, program
 
 
 def need_redis() -> str:

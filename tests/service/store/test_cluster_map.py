@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from redis.crc import key_slot
 from redis.exceptions import ConnectionError, MovedError
 
-from benchmarks.event_loop import free_port
-from benchmarks.redis_cluster import RedisCluster, until
 from service.store.base import StoreUnavailableError
 from service.store.cluster_map import Address, ClusterMap, Server, parsed
 from service.store.redis_cluster import RedisClusterStore
 from tests.service.store.redis_server import RedisServer, need_redis
+from tests.support.ports import free_port
+from tests.support.redis_cluster import RedisCluster, until
 
 
 @pytest.fixture

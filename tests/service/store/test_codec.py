@@ -19,8 +19,8 @@ from service.store.codec import (
     encode,
     pack_text,
 )
-from tests.prepared import assert_equal
-from tests.vectors import concept_table
+from tests.support.prepared import assert_equal
+from tests.support.vectors import concept_table
 
 ANY = st.text(st.characters(codec=None), max_size=200)
 WORDS = st.lists(st.sampled_from(["river ", "bridge. ", "\x00", "\ud800", "😀", "مرحبا ", "東京都。", "e\u0301"]), max_size=300)

@@ -2,7 +2,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.redis_cluster import RedisCluster
 from service.settings import Settings
 from service.store.base import StoreUnavailableError
 from service.store.lmdb_store import LmdbStore
@@ -10,6 +9,7 @@ from service.store.opening import open_store
 from service.store.redis_cluster import RedisClusterStore
 from service.store.redis_store import RedisStore
 from tests.service.store.redis_server import RedisServer
+from tests.support.redis_cluster import RedisCluster
 
 
 def test_by_default_there_is_no_store() -> None:

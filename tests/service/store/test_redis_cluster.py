@@ -10,11 +10,11 @@ from uuid import uuid4
 import pytest
 from redis.crc import key_slot
 
-from benchmarks.redis_cluster import RedisCluster, until
 from service.store import redis_client
 from service.store.base import AWAY, HEAD, Item, Renewal, StoreFullError, StoreUnavailableError
 from service.store.redis_client import key_of
 from service.store.redis_cluster import PREFIX, RedisClusterStore
+from tests.support.redis_cluster import RedisCluster, until
 
 IDS = [f"d{number}" for number in range(60)]
 

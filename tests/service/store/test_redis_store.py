@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.redis_cluster import RedisCluster
 from service.store import redis_client, redis_store
 from service.store.base import HEAD, Item, StoreFullError, StoreUnavailableError
 from service.store.redis_store import RedisStore
 from tests.service.faults import PATIENCE, wait_for
 from tests.service.store.redis_server import RedisServer
+from tests.support.redis_cluster import RedisCluster
 
 
 @pytest.fixture

@@ -6,14 +6,14 @@ from uuid import uuid4
 
 import pytest
 
-from benchmarks.redis_cluster import RedisCluster, until
-from benchmarks.redis_server import Certificates, certified
 from service.settings import Settings
 from service.store.base import AWAY, HEAD, DocumentStore, Item, StoreUnavailableError
 from service.store.opening import open_store
 from service.store.redis_client import key_of
 from service.store.redis_cluster import PREFIX
 from tests.service.store.redis_server import RedisServer, need_tls
+from tests.support.redis_cluster import RedisCluster, until
+from tests.support.redis_server import Certificates, certified
 
 ITEMS = [Item(f"d{number}", f"d{number}".encode().ljust(HEAD, b".")) for number in range(60)]
 IDS = [item.id for item in ITEMS]

@@ -8,11 +8,11 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from pydantic import ValidationError
 from starlette.testclient import TestClient
 
-from benchmarks.event_loop import free_port
 from service.app import create_app
 from service.settings import Settings
 from service.telemetry.tracing import sampled_trace_id
 from tests.service.otlp import Collector
+from tests.support.ports import free_port
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 GOOD = {"query": "a secret query", "documents": ["a secret document", {"id": "secret-id", "title": "a secret title", "text": "x"}]}

@@ -16,7 +16,6 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
-from benchmarks.performance.service import Service
 from benchmarks.simulation.machine import SimulatedMachine
 from keyblock.bundle import BundleError
 from service.app import create_app
@@ -31,6 +30,7 @@ from service.upstream.passages import passage_text
 from tests.service.clock import FAR, Leaping
 from tests.service.faults import PATIENCE
 from tests.service.upstream.servers import Behaviour, Server, dies, drips, floods, hangs, overlap, says, scores, tei
+from tests.support.serving import Service
 
 QUERY = "Which river flows through Vienna?"
 FILLER = "The meeting went on for a while, and nobody said anything of interest about the weather. "

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument
-from tests.prepared import assert_equal
-from tests.vectors import concept_table
+from tests.support.prepared import assert_equal
+from tests.support.vectors import concept_table
 from training.collections.collection import Collection
 from training.collections.types import Document
 from training.examples import prepared_cache

@@ -15,7 +15,7 @@ import yaml
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
-from tests.vectors import concept_table
+from tests.support.vectors import concept_table
 from training.collections.collection import Collection
 from training.collections.first_stage import candidate_pool
 from training.collections.lines import open_text

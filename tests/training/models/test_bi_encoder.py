@@ -12,9 +12,9 @@ from safetensors.torch import load_file
 from torch.nn import functional as F
 from transformers import AutoModel, AutoTokenizer
 
-from benchmarks.checkpoints import save_checkpoint
 from keyblock.packing import Packed
 from keyblock.text.tokenizer import Tokenizer
+from tests.support.checkpoints import save_checkpoint
 from training.evaluation.scoring import TorchModel
 from training.learning.objectives import hinge
 from training.models.bi_encoder import BiEncoder, split_pairs

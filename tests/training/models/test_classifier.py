@@ -6,7 +6,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, BertConfig, BertModel
 
-from benchmarks.checkpoints import SIZES, save_checkpoint
+from tests.support.checkpoints import SIZES, save_checkpoint
 from training.models.classifier import Classifier, final_layer
 from training.models.families import load_ranker, new_ranker
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from benchmarks.checkpoints import save_checkpoint
+from tests.support.checkpoints import save_checkpoint
 from training.models.judge import Judge
 
 

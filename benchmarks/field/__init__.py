@@ -1,1 +1,0 @@
-"""Reproduces the tables of the evaluation paper (Boytsov et al. 2022): every system from the same start, with equal budgets."""

@@ -1,0 +1,469 @@
+"""The tables of the evaluation paper (Boytsov et al. 2022): every system from the same start, with equal budgets.
+
+    python -m lab.studies.field --data DATA [--only firstp maxp ...] [--seeds 0 1 2] [--parallel 2]
+    python -m lab.studies.field                          prints the tables of all records
+
+DATA holds squad-articles, squad-far and qmsum. Each training or measurement is a separate process with its own memory. RUNS holds
+the runs, RECORDS a record per system and setting. A new run continues where the last one stopped, and a system that fails does not
+stop the others.
+"""
+
+import argparse
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from os import environ
+from pathlib import Path
+
+import transformers
+
+from training.collections.collection import Collection
+from training.collections.types import Run
+from training.evaluation.curves import read_log
+from training.evaluation.evaluate import Evaluation, evaluate, evaluate_run, sample
+from training.evaluation.measures import REPORTED, Grades, Values, per_query
+from training.evaluation.ranking import Ranker, Reranked, run_ranker
+from training.evaluation.records import Record, read_records, record_evaluation, record_path, write_record
+from training.evaluation.seeds import mean_over_seeds
+from training.evaluation.significance import correct, corrected_tests, p_text, paired_t_test
+from training.evaluation.tables import compare_pairs, comparisons_table, markdown
+from training.examples.prepared_cache import default_directory
+from training.learning.train import train
+from training.recipe import load_recipe
+
+ROOT = Path(__file__).resolve().parents[2]
+RECIPES = ROOT / "training" / "recipes" / "field"
+START = "vanilla"
+FIRST_STAGE, CHANCE = "BM25", "chance"
+REFERENCES = ("firstp", "maxp")
+MEASURES = ("RR@10", "nDCG@10")
+FINISHED = "finished"
+SHUFFLES = 5  # of a candidate list, each turned round once: see `chance`
+
+
+@dataclass(frozen=True)
+class System:
+    """A row of the tables.
+
+    Attributes:
+        recipe: name of its recipe in recipes/field.
+        title: its name in the paper.
+        helper: recipe of a model that must be trained first, on the same collection; it selects blocks for this system.
+        words: whether the system has no transformer; it then starts from the backbone's word vectors, not from the shared start.
+    """
+
+    recipe: str
+    title: str
+    helper: str | None = None
+    words: bool = False
+
+
+SYSTEMS = (
+    System("firstp", "FirstP"),
+    System("lastp", "LastP"),
+    System("avgp", "AvgP"),
+    System("maxp", "MaxP"),
+    System("sump", "SumP"),
+    System("parade-average", "PARADE Avg"),
+    System("parade-max", "PARADE Max"),
+    System("parade-attention", "PARADE Attn"),
+    System("parade-cnn", "PARADE CNN"),
+    System("parade-transformer", "PARADE Transf-RAND-L2"),
+    System("parade-pretrained", "PARADE Transf-PRETR-L6"),
+    System("parade-lateir", "PARADE Transf-PRETR-LATEIR-L6"),
+    System("cedr-knrm", "CEDR-KNRM"),
+    System("cedr-drmm", "CEDR-DRMM"),
+    System("cedr-pacrr", "CEDR-PACRR"),
+    System("neural-model1", "Neural Model 1"),
+    System("longp", "LongP"),
+    System("qds", "QDS"),
+    System("idcm", "IDCM", helper="idcm-student"),
+    System("deeprank", "DeepRank", words=True),
+    System("tkl", "TKL", words=True),
+    System("keyb", "KeyB(vBERT), BM25"),
+    System("keyb-parade", "KeyB(PARADE Attn), BM25"),
+)
+
+
+TITLES = {FIRST_STAGE: "BM25, the order given", CHANCE: "chance"} | {one.recipe: one.title for one in SYSTEMS}
+FINDINGS = (
+    ("maxp", "firstp"),
+    ("parade-attention", "firstp"),
+    ("parade-attention", "maxp"),
+    ("parade-transformer", "maxp"),
+    ("parade-pretrained", "maxp"),
+    ("cedr-knrm", "maxp"),
+    ("cedr-pacrr", "maxp"),
+    ("neural-model1", "maxp"),
+    ("longp", "maxp"),
+    ("keyb", "maxp"),
+    ("keyb-parade", "parade-attention"),
+)
+"""Pairs whose difference the paper discusses, and pairs with KeyB."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A training of every system.
+
+    Attributes:
+        name: name of its folder among the runs.
+        collection: collection to learn from.
+        after: stage whose model it starts from; None: the shared start.
+        steps: training steps; None: as in the recipe.
+        systems: systems that are trained in this stage; None: all.
+    """
+
+    name: str
+    collection: str
+    after: str | None = None
+    steps: int | None = None
+    systems: tuple[str, ...] | None = None
+
+
+# systems for which the paper says that fine-tuning decides, and the systems they are compared with
+LONGER = ("firstp", "maxp", "parade-attention", "parade-transformer", "cedr-knrm", "longp")
+STAGES = (
+    Stage("articles", "squad-articles"),
+    Stage("far", "squad-far", after="articles"),
+    Stage("far-longer", "squad-far", after="articles", steps=300, systems=LONGER),
+)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A column of the tables: models of a stage on a collection's test split."""
+
+    label: str
+    collection: str
+    stage: str
+
+
+SETTINGS = (
+    Setting("squad-articles", "squad-articles", "articles"),
+    Setting("squad-far, zero-shot", "squad-far", "articles"),
+    Setting("squad-far, fine-tuned", "squad-far", "far"),
+    Setting("qmsum, zero-shot", "qmsum", "articles"),
+    Setting("squad-far, fine-tuned for 300 steps", "squad-far", "far-longer"),
+)
+
+
+def system(recipe: str) -> System:
+    """The system of that name."""
+    return next(one for one in SYSTEMS if one.recipe == recipe)
+
+
+def stage(name: str) -> Stage:
+    """The stage of that name."""
+    return next(one for one in STAGES if one.name == name)
+
+
+def run_of(runs: Path, stage: str, recipe: str, seed: int) -> Path:
+    """The directory of a recipe's run in a stage."""
+    return runs / stage / (recipe if seed == 0 else f"{recipe}-{seed}")
+
+
+@dataclass
+class HeadRanker(Ranker):
+    """Re-ranks the first candidates of a list; the rest keeps its order below."""
+
+    name: str
+    inner: Ranker
+    depth: int
+
+    def rerank(self, query_id: str, candidates: Sequence[str]) -> Reranked:
+        """See Ranker."""
+        head = self.inner.rerank(query_id, candidates[: self.depth])
+        lowest = min(head.scores.values(), default=0.0)
+        rest = {d: lowest - place for place, d in enumerate(candidates[self.depth :], 1)}
+        return Reranked(head.scores | rest, head.blocks)
+
+
+def records_of(options: argparse.Namespace, seed: int) -> Path:
+    """The directory of a seed's records."""
+    return Path(options.records) / f"seed-{seed}"
+
+
+def train_recipe(recipe: str, collection: str, run: Path, settings: list[str], options: argparse.Namespace) -> None:
+    """Train a recipe of the field, or continue its training, unless it is finished."""
+    if (run / FINISHED).exists():
+        return
+    loaded = load_recipe(RECIPES / f"{recipe}.yaml", [*settings, *options.set])
+    train(loaded, [Collection(options.data / collection)], run, cache=options.cache)
+    (run / FINISHED).touch()
+
+
+def train_start(options: argparse.Namespace) -> None:
+    """Train the vanilla ranker that every system starts from."""
+    train_recipe(START, "squad-articles", options.runs / START, [], options)
+
+
+def train_system(system: System, stage: Stage, seed: int, options: argparse.Namespace) -> None:
+    """Train a system in a stage. If it has a helper, train that first."""
+    run = run_of(options.runs, stage.name, system.recipe, seed)
+    start = None if system.words and stage.after is None else _start(system.recipe, stage, seed, options)
+    longer = [] if stage.steps is None else [f"steps={stage.steps}"]
+    settings = [f"seed={seed}", *longer, *([f"init={start}"] if start else [])]
+    if system.helper:
+        helper = run_of(options.runs, stage.name, system.helper, seed)
+        teacher = f"distillation.teacher={options.runs / START}"
+        before = [f"init={run_of(options.runs, stage.after, system.helper, seed)}"] if stage.after else []
+        train_recipe(system.helper, stage.collection, helper, [f"seed={seed}", teacher, *before], options)
+        settings.append(f"selector_run={helper}")
+    train_recipe(system.recipe, stage.collection, run, settings, options)
+
+
+def _start(recipe: str, stage: Stage, seed: int, options: argparse.Namespace) -> Path:
+    runs = Path(options.runs)
+    return runs / START if stage.after is None else run_of(runs, stage.after, recipe, seed)
+
+
+def measure(system: System, setting: Setting, seed: int, options: argparse.Namespace) -> None:
+    """Measure a system in a setting, and write its record."""
+    collection = Collection(options.data / setting.collection)
+    queries, candidates = sample(collection.split("test"), options.queries), collection.run("test")
+    run = run_of(options.runs, setting.stage, system.recipe, seed)
+    ranker = HeadRanker(system.recipe, run_ranker(run, collection), options.depth)
+    evaluation = evaluate(ranker, collection, queries, candidates, measures=REPORTED)
+    steps, seconds = cost(run)
+    details = {"depth": options.depth, "title": system.title}
+    record = record_evaluation(evaluation, setting.label, "test", steps=steps, training_seconds=seconds, details=details)
+    write_record(record.model_copy(update={"ms_per_document": None}), records_of(options, seed))
+
+
+def write_baselines(setting: Setting, options: argparse.Namespace) -> None:
+    """Write the records of the first stage's order, and of its first candidates in random order."""
+    collection, directory = Collection(options.data / setting.collection), records_of(options, 0)
+    queries, candidates = sample(collection.split("test"), options.queries), collection.run("test")
+    given = {query: candidates[query] for query in queries if query in candidates}
+    if not record_path(directory, setting.label, FIRST_STAGE).exists():
+        found = evaluate_run(FIRST_STAGE, given, collection, queries, REPORTED)
+        write_record(record_evaluation(found, setting.label, "test"), directory)
+    if not record_path(directory, setting.label, CHANCE).exists():
+        found = Evaluation(CHANCE, {}, chance(given, collection.qrels, queries, options.depth))
+        write_record(record_evaluation(found, setting.label, "test"), directory)
+
+
+def chance(given: Run, qrels: Grades, queries: Sequence[str], depth: int) -> Values:
+    """The expected values of re-ranking the first `depth` candidates at random, by query and measure.
+
+    They are means over all rotations of several shuffles, so that each document is at each rank equally often. They are exact if
+    one relevant document is among the candidates, and always for nDCG and P.
+    """
+    rng, drawn = random.Random(0), []
+    for _ in range(SHUFFLES):
+        heads = {query: rng.sample(list(given[query])[:depth], min(depth, len(given[query]))) for query in given}
+        for turn in range(depth):
+            turned = {query: [*head[turn:], *head[:turn], *list(given[query])[depth:]] for query, head in heads.items()}
+            run = {query: {d: -float(rank) for rank, d in enumerate(order)} for query, order in turned.items()}
+            drawn.append(per_query(qrels, run, queries, REPORTED))
+    return mean_over_seeds(drawn)
+
+
+def cost(run: Path) -> tuple[int, float]:
+    """Steps and seconds of a run's training, with resumed parts and all iterations of BeST."""
+    records = [r for log in (*run.glob("iteration-*/log.jsonl"), run / "log.jsonl") if log.exists() for r in read_log(log.parent)]
+    steps = [r for r in records if "loss" in r]
+    return len(steps), sum(r["seconds"] for r in steps)
+
+
+def known_records(directory: Path) -> list[Record]:
+    """One record per system and setting, in the table's order. Records of several seeds are averaged per query."""
+    by_key: dict[tuple[str, str], list[Record]] = {}
+    for folder in sorted(directory.glob("seed-*")):
+        for record in read_records(folder):
+            by_key.setdefault((record.collection, record.system), []).append(record)
+    labels = [setting.label for setting in SETTINGS]
+    keys = sorted(by_key, key=lambda key: (labels.index(key[0]), list(TITLES).index(key[1])))
+    return [over_seeds(by_key[key]) for key in keys]
+
+
+def over_seeds(seeds: Sequence[Record]) -> Record:
+    """Merge the records of several seeds: values are each query's mean; steps and minutes are those of one training."""
+    first = seeds[0]
+    values = mean_over_seeds([record.by_query for record in seeds])
+    by_measure = {measure: [by_query[query] for query in first.queries] for measure, by_query in values.items()}
+    return first.model_copy(update={"values": by_measure, "seeds": len(seeds)})
+
+
+def field_table(records: Sequence[Record]) -> str:
+    """A row per system and a column per setting: RR@10, with marks for significant differences.
+
+    The p-values against one reference in one setting are a family, corrected after Holm; `f` marks a difference from FirstP, `m`
+    one from MaxP, at p <= .05.
+    """
+    labels = [setting.label for setting in SETTINGS if stage(setting.stage).systems is None]
+    settings = [label for label in labels if any(record.collection == label for record in records)]
+    head = ["system", *settings, "minutes of training", "seeds"]
+    rows = []
+    for name, title in TITLES.items():
+        own = {record.collection: record for record in records if record.system == name}
+        if own:
+            cells = [_cell(own.get(label), [r for r in records if r.collection == label]) for label in settings]
+            first = next(iter(own.values()))
+            minutes = {round((record.training_seconds or 0) / 60) for record in own.values()}
+            rows.append([title, *cells, f"{max(minutes)}", f"{first.seeds}"])
+    return markdown([head, *rows])
+
+
+def _cell(record: Record | None, setting_records: Sequence[Record]) -> str:
+    if record is None:
+        return ""
+    marks = [mark for mark, reference in zip("fm", REFERENCES, strict=True) if _differs(record, reference, setting_records)]
+    return f"{record.means[MEASURES[0]]:.3f}" + (f" {''.join(marks)}" if marks else "")
+
+
+def _differs(record: Record, reference: str, setting_records: Sequence[Record]) -> bool:
+    p = p_values(reference, setting_records).get(record.system)
+    return p is not None and p <= 0.05
+
+
+def p_values(reference: str, records: Sequence[Record]) -> dict[str, float]:
+    """The corrected p of every other system against the reference in a setting; empty if the reference was not measured."""
+    values = {record.system: record.by_query[MEASURES[0]] for record in records}
+    if reference not in values:
+        return {}
+    return corrected_tests({name: by_query for name, by_query in values.items() if name != reference}, values[reference])
+
+
+def findings_table(records: Sequence[Record]) -> str:
+    """The paper's comparisons, as one family of tests."""
+    names = {record.system for record in records}
+    pairs = [pair for pair in FINDINGS if set(pair) <= names]
+    return comparisons_table(compare_pairs(records, pairs, MEASURES[0])) if pairs else ""
+
+
+def gain_table(records: Sequence[Record]) -> str:
+    """The gain of fine-tuning on squad-far for each system that was measured without and with it, and the gain of longer tuning.
+
+    The p-values of the gains are one family, those of the differences from MaxP's gain another. Both are corrected after Holm.
+    """
+    by = {(record.collection, record.system): record for record in records}
+    before, after, longer = (setting.label for setting in SETTINGS if setting.collection == "squad-far")
+    steps = next(one.steps for one in STAGES if one.steps is not None)
+    names = [one.recipe for one in SYSTEMS if (before, one.recipe) in by and (after, one.recipe) in by]
+    values = {name: [by[label, name].by_query[MEASURES[0]] for label in (before, after)] for name in names}
+    gains = {name: {query: end[query] - start[query] for query in start} for name, (start, end) in values.items()}
+    p = dict(zip(names, correct([paired_t_test(end, start) for start, end in values.values()]), strict=True))
+    beyond = corrected_tests({name: gain for name, gain in gains.items() if name != "maxp"}, gains.get("maxp", {}))
+    rows = [["system", "zero-shot", "fine-tuned", "gain", "p", "p, MaxP's gain", f"fine-tuned for {steps} steps", "gain"]]
+    for name in names:
+        start, end = (by[label, name].means[MEASURES[0]] for label in (before, after))
+        much = by[longer, name].means[MEASURES[0]] if (longer, name) in by else None
+        more = ["", ""] if much is None else [f"{much:.3f}", f"{much - start:+.3f}"]
+        than_maxp = p_text(beyond[name]) if name in beyond and "maxp" in names else ""
+        rows.append([TITLES[name], f"{start:.3f}", f"{end:.3f}", f"{end - start:+.3f}", p_text(p[name]), than_maxp, *more])
+    return markdown(rows)
+
+
+def main(options: argparse.Namespace) -> None:
+    """Do the rest of the work and print the tables. If systems failed, exits with their names after all others are done."""
+    for setting in SETTINGS:
+        write_baselines(setting, options)
+    if not (options.runs / START / FINISHED).exists() and (problem := process(["--train", START], options)):
+        sys.exit(f"field: {problem}")
+    chosen = [one for one in SYSTEMS if one.recipe in (options.only or [s.recipe for s in SYSTEMS])]
+    jobs = [(one, seed) for seed in options.seeds for one in chosen]
+    with ThreadPoolExecutor(options.parallel) as pool:
+        problems = list(pool.map(lambda job: complete(*job, options), jobs))
+    print(tables(options))
+    if failed := [f"{one.recipe} ({problem})" for (one, _), problem in zip(jobs, problems, strict=True) if problem]:
+        sys.exit(f"field: {'; '.join(failed)}; mend it and start again: what was done is kept")
+
+
+def complete(one: System, seed: int, options: argparse.Namespace) -> str | None:
+    """Do the rest of a system's trainings and measurements. Returns the problem of the first that fails, or None."""
+    for step in pieces(one, seed, options):
+        if problem := process([*step, "--seed", str(seed)], options):
+            return problem
+    return None
+
+
+def pieces(one: System, seed: int, options: argparse.Namespace) -> Iterator[list[str]]:
+    """The arguments of each remaining piece of work of a system, in order."""
+    for level in STAGES:
+        if level.systems is not None and one.recipe not in level.systems:
+            continue
+        due = [
+            setting
+            for setting in SETTINGS
+            if setting.stage == level.name and not record_path(records_of(options, seed), setting.label, one.recipe).exists()
+        ]
+        later = [setting for setting in SETTINGS if _comes_after(level, stage(setting.stage), one)]
+        needed = due or any(not record_path(records_of(options, seed), s.label, one.recipe).exists() for s in later)
+        if needed and not (run_of(options.runs, level.name, one.recipe, seed) / FINISHED).exists():
+            yield ["--train", one.recipe, "--stage", level.name]
+        for setting in due:
+            yield ["--measure", one.recipe, "--setting", setting.label]
+
+
+def _comes_after(level: Stage, other: Stage, one: System) -> bool:
+    """Whether a system's training in stage `other` starts from its training in stage `level`."""
+    return other.after == level.name and (other.systems is None or one.recipe in other.systems)
+
+
+def process(arguments: Sequence[str], options: argparse.Namespace) -> str | None:
+    """Run this program with other arguments; a log beside the runs gets its output. Returns the problem, or None."""
+    paths = [f"--{name}={getattr(options, name)}" for name in ("data", "runs", "records", "cache", "queries", "depth")]
+    command = [sys.executable, "-m", "lab.studies.field", *arguments, *paths, *(f"--set={one}" for one in options.set)]
+    log, started = options.runs / f"{arguments[1]}.log", time.perf_counter()
+    threads = str(max(1, options.threads // options.parallel))
+    with log.open("a", encoding="utf-8") as out:
+        code = subprocess.run(command, check=False, env=environ | {"OMP_NUM_THREADS": threads}, stdout=out, stderr=out).returncode
+    print(f"{' '.join(arguments)}: {time.perf_counter() - started:.0f} s", flush=True)
+    return f"{' '.join(arguments)} ended with {code}, see {log}" if code else None
+
+
+def one_piece(options: argparse.Namespace) -> None:
+    """Do one training or one measurement. Called in a child process."""
+    if options.train == START:
+        train_start(options)
+    elif options.train:
+        train_system(system(options.train), stage(options.stage), options.seed, options)
+    else:
+        setting = next(one for one in SETTINGS if one.label == options.setting)
+        measure(system(options.measure), setting, options.seed, options)
+
+
+def tables(options: argparse.Namespace) -> str:
+    """All tables in Markdown."""
+    records = known_records(options.records)
+    return "\n\n".join([field_table(records), gain_table(records), findings_table(records)])
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser("lab.studies.field", description="The evaluation paper's tables; resumable.")
+    made.add_argument("--data", type=Path, help="directory of the collections; without it the tables are printed")
+    made.add_argument("--runs", type=Path, default=Path("runs/field"), help="directory of the trainings (%(default)s)")
+    made.add_argument("--records", type=Path, default=ROOT / "lab" / "results" / "field", help="directory of the measurements")
+    made.add_argument("--only", nargs="+", choices=[one.recipe for one in SYSTEMS], help="only these systems")
+    made.add_argument("--seeds", nargs="+", type=int, default=[0], help="trainings of each system, by seed")
+    made.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a key of every recipe")
+    made.add_argument("--queries", type=int, default=100, help="test queries of a collection, a fixed sample")
+    made.add_argument("--depth", type=int, default=8, help="candidates that are re-ranked; the rest stay below them")
+    made.add_argument("--parallel", type=int, default=1, metavar="N", help="systems to train and measure at once")
+    made.add_argument("--threads", type=int, default=2, help="CPU threads of all processes together")
+    made.add_argument("--cache", type=Path, default=default_directory(), help="directory of prepared documents (%(default)s)")
+    for hidden in ("train", "measure", "stage", "setting"):
+        made.add_argument(f"--{hidden}", help=argparse.SUPPRESS)
+    made.add_argument("--seed", type=int, default=0, help=argparse.SUPPRESS)
+    return made
+
+
+if __name__ == "__main__":
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    given = parser().parse_args()
+    given.records.mkdir(parents=True, exist_ok=True)
+    given.runs.mkdir(parents=True, exist_ok=True)
+    if given.data is None:
+        print(tables(given))
+    elif given.train or given.measure:
+        one_piece(given)
+    else:
+        main(given)
