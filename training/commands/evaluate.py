@@ -29,15 +29,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         default=[],
         help="another system: a per_query.tsv, a TREC run, or an --out directory",
     )
-    parser.add_argument(
-        "--fuse",
-        type=as_yaml,
-        nargs="+",
-        default=[],
-        metavar="YAML",
-        help="measure the system fused with its candidates' scores too: mapfuse, linear and reciprocal_rank, which learn their "
-        "parameters on dev, never on the split that is measured; or with parameters, '{name: linear, weight: 0.3}'",
-    )
     parser.add_argument("--correction", choices=list(CORRECTIONS), default="holm", help="of the p-values of one measure")
     parser.add_argument("--out", type=Path, help="directory for run.trec.gz, per_query.tsv and summary.json")
     parser.add_argument("--json", action="store_true", help="print JSON in place of a table: the figures, and each system's means")

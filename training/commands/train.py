@@ -48,7 +48,7 @@ def _train(options: argparse.Namespace) -> None:
     if not collections:
         raise RecipeError(f"{options.recipe[0]}: names no collections of its own; give --collection")
     if options.dry_run:
-        lines = dry_run(recipe, collections, timed=True)
+        lines = dry_run(recipe, collections)
         print(json.dumps({"recipe": recipe.name, "plan": lines}, indent=2) if options.json else "\n".join(lines))
         return
     if not options.out:

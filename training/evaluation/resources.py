@@ -1,7 +1,6 @@
 """Measures the peak memory of some work in this process, resident and on the GPU."""
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,6 @@ import torch
 MB = 1e6  # bytes
 STATUS, CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 RESET_PEAK = "5"  # of proc(5): sets the peak resident set size back to the current one
-SAMPLE_SECONDS = 0.005
 
 
 @dataclass
@@ -38,17 +36,17 @@ class Memory:
 def peak_memory() -> Iterator[Memory]:
     """Measure while the `with` block runs; the values are set when it ends.
 
-    The kernel's own high-water mark is reset at the start. If that is not allowed, a thread samples the resident set every
-    5 ms and may miss shorter peaks. Blocks cannot be nested: the inner one resets the outer one's mark.
+    The kernel's own high-water mark is reset at the start; where that is not allowed, resident memory is not measured. Blocks
+    cannot be nested: the inner one resets the outer one's mark.
     """
     memory, before = Memory(), resident_mb("VmRSS")
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
-    peak = (_kernel_peak if _reset_kernel_peak() else _sampled_peak()) if before is not None else None
+    measured = before is not None and _reset_kernel_peak()
     try:
         yield memory
     finally:
-        memory.rss_mb = peak() if peak else None
+        memory.rss_mb = resident_mb("VmHWM") if measured else None
         if before is not None and memory.rss_mb is not None:
             memory.growth_mb = max(0.0, memory.rss_mb - before)
         if torch.cuda.is_available():
@@ -70,30 +68,3 @@ def _reset_kernel_peak() -> bool:
     except OSError:
         return False
     return True
-
-
-def _kernel_peak() -> float | None:
-    return resident_mb("VmHWM")
-
-
-def _sampled_peak() -> Callable[[], float | None]:
-    """Start to sample. The returned function stops the sampling and gives the largest sample."""
-    samples, done = [resident_mb("VmRSS")], threading.Event()
-
-    def watch() -> None:
-        while not done.wait(SAMPLE_SECONDS):
-            samples[:] = [_larger(samples[0], resident_mb("VmRSS"))]
-
-    thread = threading.Thread(target=watch, name="peak-memory", daemon=True)
-    thread.start()
-
-    def stop() -> float | None:
-        done.set()
-        thread.join()
-        return _larger(samples[0], resident_mb("VmRSS"))
-
-    return stop
-
-
-def _larger(one: float | None, other: float | None) -> float | None:
-    return max(filter(None, (one, other)), default=None)
