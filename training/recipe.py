@@ -65,7 +65,7 @@ class Best(BaseModel):
 
 
 class Probe(BaseModel):
-    """Trains the randomly initialised parts first, on the states of the unchanged encoder: see training.learning.probing."""
+    """Trains the randomly initialised parts first, on the states of the unchanged encoder: see training.learn.probing."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     steps: int = Field(100, ge=1, description="steps whose groups are looked at; their states are kept in memory")
@@ -117,8 +117,8 @@ class Recipe(BaseModel):
     selector_run: str | None = Field(
         None, description="a run or bundle whose model a learned selector uses (BinB2), instead of the one trained"
     )
-    distillation: Distillation | None = Field(None, description="learn a teacher's scores; see training.learning.distillation")
-    best: Best | None = Field(None, description="train in BeST's iterations; see training.learning.best")
+    distillation: Distillation | None = Field(None, description="learn a teacher's scores; see training.learn.distillation")
+    best: Best | None = Field(None, description="train in BeST's iterations; see training.learn.best")
     probe: Probe | None = Field(None, description="train what begins at random first, with the encoder as it is; none: at once all")
     loss: str = Field("hinge", description=f"one of {', '.join(LOSSES)}")
     pointwise: Share = Field(

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from service.memory import give_back
-from training.evaluation.resources import MB, resident_mb
+from training.evaluate.resources import MB, resident_mb
 
 PIECES, SIZE = 100_000, 1000
 

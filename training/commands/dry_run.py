@@ -4,13 +4,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from training.collections.collection import Collection
-from training.collections.types import CollectionError, Plan
+from training.data.collection import Collection
+from training.data.types import CollectionError, Plan
 from training.declarations import EncoderShape
-from training.learning.train import check_gold, check_mixture
-from training.models.arithmetic import in_words
-from training.models.devices import fastest_device
-from training.models.starting import find_start
+from training.learn.train import check_gold, check_mixture
+from training.model.devices import fastest_device, in_words
+from training.model.starting import find_start
 from training.recipe import Recipe, RecipeError, backbone_path
 
 TESTED = "test"

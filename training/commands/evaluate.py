@@ -7,7 +7,7 @@ from pathlib import Path
 
 from keyblock.runtime.providers import Provider
 from training.commands.command import as_yaml, count, make_parser, quiet_transformers, run
-from training.evaluation.significance import CORRECTIONS
+from training.evaluate.significance import CORRECTIONS
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -13,12 +13,11 @@ from ir_measures import Measure
 from keyblock.bundle import load_bundle
 from keyblock.runtime.model import open_model
 from keyblock.runtime.session import ScoreError, SessionError
-from training.collections.collection import Collection
-from training.collections.first_stage import first_stage_run
-from training.collections.json_files import write_json
-from training.collections.runs import join_runs, read_run
-from training.collections.types import Run
-from training.evaluation.evaluate import (
+from training.data.collection import Collection
+from training.data.files import join_runs, read_run, write_json
+from training.data.first_stage import first_stage_run
+from training.data.types import Run
+from training.evaluate.evaluate import (
     Evaluation,
     average_seeds,
     baselines,
@@ -30,10 +29,9 @@ from training.evaluation.evaluate import (
     system_name,
     write_evaluation,
 )
-from training.evaluation.measures import means, parse_measures
-from training.evaluation.ranking import HttpRanker, Ranker, bundle_ranker, run_ranker
-from training.evaluation.seeds import seed_runs
-from training.evaluation.tables import table
+from training.evaluate.measures import means, parse_measures, seed_runs
+from training.evaluate.ranking import HttpRanker, Ranker, bundle_ranker, run_ranker
+from training.evaluate.tables import table
 
 
 def measure(options: argparse.Namespace) -> None:

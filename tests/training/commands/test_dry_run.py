@@ -9,12 +9,12 @@ import pytest
 import torch
 from transformers import RobertaConfig
 
-from training.collections.collection import Collection
-from training.collections.lines import open_text
-from training.collections.types import CollectionError, FileError
 from training.commands.dry_run import dry_run, local_backbone
 from training.commands.train import main as train_main
-from training.models.arithmetic import in_words
+from training.data.collection import Collection
+from training.data.files import open_text
+from training.data.types import CollectionError, FileError
+from training.model.devices import in_words
 from training.recipe import Recipe, RecipeError, load_recipe
 
 RECIPES = Path(__file__).resolve().parents[3] / "training" / "recipes"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from training.evaluation import resources
-from training.evaluation.resources import Memory, peak_memory, resident_mb
+from training.evaluate import resources
+from training.evaluate.resources import Memory, peak_memory, resident_mb
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="resident memory is read from /proc")
 TAKEN = 60  # MB
