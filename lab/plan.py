@@ -11,7 +11,6 @@ from training.data.descriptions import JUDGED, SCORED, Description, Part
 from training.data.directory import Directory, run_file
 from training.data.folds import Round
 from training.data.types import CollectionError, FileError, Parts
-from training.declarations import EncoderShape
 from training.learn.train import check_gold, check_mixture
 from training.model.devices import fastest_device, in_words
 from training.model.starting import find_start
@@ -55,7 +54,7 @@ def dry_run(recipe: Recipe, collections: Sequence[Collection]) -> list[str]:
     Raises RecipeError, CollectionError or FileError in one line for missing or damaged parts.
     """
     check_mixture(recipe, collections)
-    backbone = reshaped(local_backbone(recipe.backbone), recipe.reshape)
+    backbone = changed(local_backbone(recipe.backbone), recipe)
     check_sizes(recipe, backbone)
     check_gold(recipe, collections)
     plans = [(collection.name, plan_collection(collection, recipe.split)) for collection in collections]
@@ -88,13 +87,17 @@ def local_backbone(name: str) -> Backbone | None:
     return Backbone(config.max_position_embeddings, config.hidden_size, config.model_type, config.num_hidden_layers)
 
 
-def reshaped(backbone: Backbone | None, shape: EncoderShape | None) -> Backbone | None:
-    """The encoder's sizes with the layers that the recipe's `reshape` keeps. Raises RecipeError for others than it has."""
-    if backbone is None or shape is None or not shape.kept:
-        return backbone
-    if shape.kept[-1] >= backbone.layers:
-        raise RecipeError(f"reshape asks for {shape.kept[-1] + 1} layers, and {backbone.kind} has {backbone.layers}")
-    return backbone._replace(layers=len(shape.kept))
+def changed(backbone: Backbone | None, recipe: Recipe) -> Backbone | None:
+    """The encoder's sizes with the layers that `reshape` keeps and the positions that `model` adds.
+
+    Raises RecipeError for layers that it does not have.
+    """
+    if backbone is None:
+        return None
+    kept = recipe.reshape.kept if recipe.reshape else ()
+    if kept and kept[-1] >= backbone.layers:
+        raise RecipeError(f"reshape asks for {kept[-1] + 1} layers, and {backbone.kind} has {backbone.layers}")
+    return backbone._replace(layers=len(kept) or backbone.layers, positions=recipe.model.get("positions") or backbone.positions)
 
 
 def check_sizes(recipe: Recipe, backbone: Backbone | None) -> None:
