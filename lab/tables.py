@@ -1,4 +1,4 @@
-"""Long tables of records: quality with corrected p-values, latency, memory and training costs, and tests of claims."""
+"""Tests of claims that one measured system is better than another, and their table."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,43 +9,9 @@ import numpy as np
 from lab.records import Record
 from training.evaluate.measures import Values
 from training.evaluate.significance import correct, p_text, paired_t_test
-from training.evaluate.tables import markdown, p_values_of
+from training.evaluate.tables import markdown
 
 SIGNIFICANT = 0.05
-
-
-def systems_table(records: Sequence[Record], reference: str, measures: Sequence[str]) -> str:
-    """A row for each system and collection, grouped by collection: means, p-values against `reference`, and costs.
-
-    Systems and collections stand in the order in which `records` first name them. The p-values of one measure on one collection
-    are one family. Raises ValueError if the reference was not measured on a collection, or a record is of other queries or
-    measures.
-    """
-    seeds = any(record.seeds > 1 for record in records)
-    head = ["collection", "system", *(cell for m in measures for cell in (m, "p")), *COSTS, *(["seeds"] if seeds else [])]
-    rows = [head]
-    for collection in dict.fromkeys(record.collection for record in records):
-        here = [record for record in records if record.collection == collection]
-        values = _comparable(here, reference, measures)
-        p_values = {measure: p_values_of(values, reference, measure) for measure in measures}
-        for record in here:
-            quality = [cell for m in measures for cell in (f"{record.means[m]:.4f}", p_values[m].get(record.system, ""))]
-            system = f"**{record.system}**" if record.system == reference else record.system
-            rows.append([collection, system, *quality, *_costs(record), *([str(record.seeds)] if seeds else [])])
-    return markdown(rows)
-
-
-COSTS = ("ms a document", "peak MB", "steps", "training, minutes")
-
-
-def _costs(record: Record) -> list[str]:
-    milliseconds, memory = record.ms_per_document, record.peak_mb
-    return [
-        "" if milliseconds is None else f"{milliseconds:.2f}",
-        "" if memory is None else f"{memory:.0f}",
-        "" if record.steps is None else f"{record.steps:,}",
-        "" if record.training_seconds is None else f"{record.training_seconds / 60:.0f}",
-    ]
 
 
 def _comparable(records: Sequence[Record], reference: str, measures: Sequence[str]) -> dict[str, Values]:

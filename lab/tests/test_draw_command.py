@@ -54,3 +54,11 @@ def test_learning_curves_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_runs_without_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert draw_main(strings("curves", tmp_path, "--out", tmp_path / "curves.png")) == 2
     assert "log.jsonl" in capsys.readouterr().err
+
+
+def test_where_a_run_selects_blocks(toy_run: Path, toy_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = strings("blocks", toy_run, "--queries", 3, "--out", tmp_path / "blocks.png")
+    assert draw_main(arguments) == 2
+    assert "blocks are those of one run on one --collection" in capsys.readouterr().err
+    assert draw_main([*arguments, "--collection", str(toy_path)]) == 0
+    assert (tmp_path / "blocks.png").read_bytes().startswith(b"\x89PNG")

@@ -104,7 +104,12 @@ def check_longp(bundle: Path) -> None:
 
 
 def command(arguments: list[str], module: str) -> None:
-    done = subprocess.run([sys.executable, "-m", module, *arguments], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; from {module} import main; sys.exit(main())", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from lab.records import Record
-from lab.tables import compare_pairs, comparisons_table, difference_interval, systems_table
+from lab.tables import compare_pairs, comparisons_table, difference_interval
 
 P = 1 - 2 / math.pi * math.atan(3)
 GOOD, BAD = {"a": 1.0, "b": 0.5}, {"a": 0.0, "b": 0.0}
@@ -15,57 +15,6 @@ GOOD, BAD = {"a": 1.0, "b": 0.5}, {"a": 0.0, "b": 0.0}
 def make(system: str, collection: str = "toy", values: dict[str, float] = GOOD, **costs: Any) -> Record:
     measured = {measure: list(values.values()) for measure in ("RR@10", "nDCG@10")}
     return Record(system=system, collection=collection, split="test", queries=list(values), values=measured, **costs)
-
-
-def test_the_table_of_systems_by_hand() -> None:
-    """p-values of a collection are a family: two others on toy double the smaller p, the only other on sea keeps its own."""
-    records = [
-        make("BM25", values=BAD),
-        make("KeyB", steps=1700, training_seconds=600.0, ms_per_document=1.234, peak_mb=812.4),
-        make("KeyB", "sea"),
-        make("same"),
-        make("BM25", "sea", BAD),
-    ]
-    assert systems_table(records, "KeyB", ["RR@10"]).splitlines() == [
-        "| collection | system | RR@10 | p | ms a document | peak MB | steps | training, minutes |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
-        f"| toy | BM25 | 0.0000 | {2 * P:.2g} |  |  |  |  |",
-        "| toy | **KeyB** | 0.7500 |  | 1.23 | 812 | 1,700 | 10 |",
-        "| toy | same | 0.7500 | 1 |  |  |  |  |",
-        "| sea | **KeyB** | 0.7500 |  |  |  |  |  |",
-        f"| sea | BM25 | 0.0000 | {P:.2g} |  |  |  |  |",
-    ]
-
-
-def test_queries_are_paired_by_name_whatever_their_order() -> None:
-    records = [make("KeyB"), make("same", values=dict(reversed(GOOD.items())))]
-    assert (
-        systems_table(records, "KeyB", ["RR@10", "nDCG@10"]).splitlines()[-1].startswith("| toy | same | 0.7500 | 1 | 0.7500 | 1 |")
-    )
-
-
-def test_seeds_are_a_column_where_there_are_any() -> None:
-    head, _, *rows = systems_table([make("KeyB", seeds=3), make("BM25")], "KeyB", ["RR@10"]).splitlines()
-    assert head.endswith("| seeds |")
-    assert [row.split("|")[-2].strip() for row in rows] == ["3", "1"]
-
-
-@pytest.mark.parametrize(
-    ("records", "measure", "said"),
-    [
-        ([make("KeyB", "sea"), make("other")], "RR@10", "toy: the reference 'KeyB' was not measured there; measured were other"),
-        (
-            [make("KeyB"), make("other", values={"a": 1.0})],
-            "RR@10",
-            "'other' and 'KeyB' were not both measured by RR@10 on the same",
-        ),
-        ([make("KeyB"), make("other")], "AP", "were not both measured by AP"),
-        ([make("KeyB"), make("KeyB")], "RR@10", "toy: two records of one system"),
-    ],
-)
-def test_systems_that_cannot_be_compared(records: list[Record], measure: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        systems_table(records, "KeyB", [measure])
 
 
 def test_claims_by_hand() -> None:
@@ -95,6 +44,18 @@ def test_verdicts() -> None:
 def test_pairs_that_were_not_measured_together() -> None:
     with pytest.raises(ValueError, match="'BinB' and 'BM25' were not both measured on any collection"):
         compare_pairs([make("BinB"), make("BM25", "sea")], [("BinB", "BM25")], "RR@10")
+
+
+@pytest.mark.parametrize(
+    ("records", "measure", "said"),
+    [
+        ([make("x"), make("y", values={"a": 1.0})], "RR@10", "'y' and 'x' were not both measured by RR@10 on the same"),
+        ([make("x"), make("y")], "AP", "were not both measured by AP"),
+    ],
+)
+def test_systems_that_cannot_be_compared(records: list[Record], measure: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        compare_pairs(records, [("x", "y")], measure)
 
 
 def test_the_interval_of_a_difference_by_hand() -> None:
