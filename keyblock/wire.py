@@ -96,12 +96,6 @@ class Options(BaseModel):
         description="for documents that are objects: the fields whose strings, one on each line, form the text; a title stays the "
         "title",
     )
-    escalation_tokens: Whole | None = Field(
-        None,
-        ge=0,
-        description="the most additional tokens that the model may read to choose blocks where none stands out; 0 for none; the "
-        "limits of the bundle and the service also apply",
-    )
     strict: bool | None = Field(None, description="an unknown id or model is an error (422), instead of a warning")
     instruction: str | None = Field(
         None,
@@ -309,14 +303,6 @@ class Usage(TypedDict):
     total_tokens: int
 
 
-class EscalationAnswer(TypedDict):
-    """The outcome of escalation, in which the model chooses blocks of doubtful documents."""
-
-    documents: Annotated[int, Field(description="number of documents whose blocks the model scored")]
-    tokens: Annotated[int, Field(description="tokens that this took; usage includes them")]
-    left: Annotated[int, Field(description="doubtful documents that were not escalated, for lack of tokens or time")]
-
-
 class Meta(TypedDict):
     """About this answer."""
 
@@ -332,7 +318,6 @@ class Meta(TypedDict):
         ),
     ]
     tokens_per_document: Annotated[int, Field(description="tokens a sequence could have, query and specials included")]
-    escalation: NotRequired[Annotated[EscalationAnswer, Field(description="if the bundle escalates")]]
     spared: NotRequired[
         Annotated[int, Field(description="documents that promise too little for the model to read them; left out for none")]
     ]

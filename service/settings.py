@@ -197,12 +197,6 @@ class Settings(Limits, BaseSettings):
         description="key that seals stored values, so that nobody else who can reach the store can forge one; the same for all "
         "replicas, 32 characters or more; empty for none",
     )
-    escalation_tokens: int | None = Field(
-        None,
-        ge=0,
-        description="most tokens that the model may read for a request to choose blocks where none stands out; 0 for none; by "
-        "default the bundle's limit",
-    )
     default_deadline_ms: int = Field(0, ge=0, description="deadline_ms of requests that name none; 0 for none")
     head_seconds: int = Field(
         10, ge=1, description="seconds for a request's head to arrive; then the service answers 408 and closes the connection"

@@ -217,9 +217,8 @@ LESS = Row(
         ),
         Panel(
             "What deadlines cost",
-            "escalation (the model did not choose blocks in doubt); tokens (fewer per document: costs little); blocks (a learned "
-            "selector had no time for some); selector (documents ordered by their blocks alone); order (documents not read: "
-            "costs much).",
+            "tokens (fewer per document: costs little); blocks (a learned selector had no time for some); selector (documents "
+            "ordered by their blocks alone); order (documents not read: costs much).",
             Kind.LINES,
             Unit.REQUESTS,
             [Query(rate("degraded", ["how"]), "{{how}}")],
@@ -451,12 +450,11 @@ BATCHES = Row(
     [
         Panel(
             "Tokens fed",
-            "Tokens per second that the model reads: to rank and to select, to choose blocks of documents in doubt, and padding.",
+            "Tokens per second that the model reads, to rank and to select, and padding.",
             Kind.STACKED,
             Unit.TOKENS_A_SECOND,
             [
-                Query(f"{rate('tokens')} - {rate('escalation_tokens')}", "tokens"),
-                Query(rate("escalation_tokens"), "in doubt"),
+                Query(rate("tokens"), "tokens"),
                 Query(rate("padding"), "padding"),
             ],
         ),

@@ -20,8 +20,8 @@ BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2
 RATIOS = tuple(tenth / 10 for tenth in range(1, 11))
 # select: the first round of a learned selector; upstream: scoring by an upstream, instead of model
 STAGES = ("parse", "prepare", "select", "queue", "model", "upstream", "aggregate", "respond")
-# no escalation; fewer tokens; blocks not scored; ordered by blocks alone; in the order given; an upstream or the store failed
-DEGRADED = ("escalation", "tokens", "blocks", "selector", "order", "upstream", "store")
+# fewer tokens; blocks not scored; ordered by blocks alone; in the order given; an upstream or the store failed
+DEGRADED = ("tokens", "blocks", "selector", "order", "upstream", "store")
 # late: for the deadline; spared: not sent, since the upstream was away
 UPSTREAM_OUTCOMES = ("ok", "retried", "late", "failed", "nonsense", "spared")
 DEADLINES = ("met", "late", "missed")  # late: by at most the promised time, the larger of 50 ms and a batch
@@ -126,12 +126,6 @@ TABLE = {
         "keyblock_selected_documents_total",
         "Documents of which some blocks were chosen, by what chose them: evidence, the model, or position (no block stood out)",
         {"by": SELECTED_BY, MODEL: ()},
-    ),
-    "escalation_tokens": Metric(
-        "counter",
-        "keyblock_escalation_tokens_total",
-        "Tokens that the model read to choose blocks of doubtful documents",
-        BY_MODEL,
     ),
     "unscored": Metric("counter", "keyblock_unscored_documents_total", "Documents without a block, ranked last", BY_MODEL),
     "blocks": Metric(

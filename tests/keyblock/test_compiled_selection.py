@@ -149,8 +149,6 @@ def test_by_hand(pipelines: dict[str, Pipeline]) -> None:
         {"selector": {"name": "learned"}},
         {"aggregator": {"name": "max"}, "packing": {"grow": True}},
         {"aggregator": {"name": "term_weighted"}},
-        {"packing": {"adaptive": {"name": "relative"}}},
-        {"escalation": {}},
     ],
 )
 def test_what_it_does_not_know_is_left_to_the_pipeline(tokenizer: Tokenizer, parts: dict[str, Any]) -> None:

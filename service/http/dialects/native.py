@@ -17,7 +17,6 @@ from keyblock.wire import (
     ContextMeta,
     DocumentAnswer,
     ErrorBody,
-    EscalationAnswer,
     Meta,
     Options,
     PartAnswer,
@@ -61,7 +60,6 @@ def read(payload: Payload, limits: Limits) -> Call:
         deadline=None if options.deadline_ms is None else options.deadline_ms / 1000,
         priority=options.priority or 0,
         strict=bool(options.strict),
-        escalation_tokens=options.escalation_tokens,
         instruction=options.instruction,
         asked=_answer_options(options),
         first_stage=_first_stage(options, len(documents)),
@@ -143,8 +141,6 @@ def _frame(call: Call, answered: Answered, about: About) -> RerankAnswer:
         "billed_units": {"search_units": units},
         "tokens": {"input_tokens": ranking.n_tokens, "output_tokens": 0},
     }
-    if (escalated := ranking.escalated) is not None:
-        meta["escalation"] = EscalationAnswer(documents=escalated.documents, tokens=escalated.tokens, left=escalated.left)
     if ranking.spared:
         meta["spared"] = ranking.spared
     if answered.below is not None:
