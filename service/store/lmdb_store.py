@@ -25,6 +25,7 @@ SLACK = 64 << 20  # bytes of the file beyond the cap and a quarter of it: pages 
 LARGEST_SHARE = 4  # a document larger than a quarter of the store would push out too many others
 MOST_TRIES = 4  # of a change that finds no room although other documents were removed for it
 MOST_READERS = 64  # threads that read at the same time
+LOCK_BYTES, READER_BYTES = 4096, 64  # of LMDB's lock file: its head, rounded up, and each reader
 _KEY_BYTES = 20
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # LMDB gives the last one for a write that was cut short
 
@@ -129,7 +130,7 @@ class LmdbStore(DocumentStore):
                     f"{self._directory}: was written in format {written}, and this version reads {FORMAT.decode()}; "
                     "update KeyBlock, or give another directory"
                 )
-            txn.put(b"format", FORMAT)
+            txn.put(b"format", FORMAT, overwrite=False)  # no write where it is there: a full disk can be started from
 
     def _check_sizes(self, items: Sequence[Item]) -> None:
         for item in items:
@@ -180,8 +181,16 @@ def _key(namespace: str, identity: str) -> bytes:
 
 def _open_environment(directory: Path, capacity: int, most_readers: int) -> lmdb.Environment:
     size = capacity + capacity // 4 + SLACK
-    environment = lmdb.open(str(directory), map_size=size, max_dbs=len(TABLES), max_readers=most_readers)
-    _lengthen(directory / "data.mdb", (environment.info()["last_pgno"] + 1) * environment.stat()["psize"])
+    data = directory / "data.mdb"
+    is_new = not data.exists()
+    _allocate(directory / "lock.mdb", LOCK_BYTES + most_readers * READER_BYTES)
+    try:
+        environment = lmdb.open(str(directory), map_size=size, max_dbs=len(TABLES), max_readers=most_readers)
+    except lmdb.Error:
+        if is_new:
+            data.unlink(missing_ok=True)  # with the first of its two heads alone no later start could open it
+        raise
+    _lengthen(data, (environment.info()["last_pgno"] + 1) * environment.stat()["psize"])
     environment.reader_check()  # readers of a killed process would hold old pages for ever
     entry = os.open(directory, os.O_RDONLY)
     try:
@@ -195,7 +204,16 @@ def _lengthen(file: Path, size: int) -> None:
     """Restore the length of a file that was cut: a missing page would end the process, while a page of zeros is an error."""
     if (found := file.stat().st_size) < size:
         log.warning("%s has %d bytes where %d are in use: documents that stood in the rest are damaged", file, found, size)
-        os.truncate(file, size)
+        _allocate(file, size)
+
+
+def _allocate(file: Path, size: int) -> None:
+    """Lengthen a mapped file to `size` bytes, all on the disk: a page without room there would end the process (SIGBUS)."""
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        os.posix_fallocate(descriptor, 0, size)
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager
