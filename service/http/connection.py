@@ -18,7 +18,7 @@ from uvicorn.server import ServerState
 
 from service.errors import RequestError
 from service.http.dialects import NATIVE
-from service.http.received import Received, malformed
+from service.http.received import Received, check_framing, malformed
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
 
@@ -170,6 +170,7 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Hand the request to the application."""
         self._received.head()
+        check_framing(self.parser.get_http_version(), self.headers)
         if len(self.pipeline) >= MOST_PIPELINED:
             raise malformed(f"more than {MOST_PIPELINED} requests wait on this connection: read their answers first")
         if self.parser.should_upgrade() and any(name in BODY_HEADERS and value != b"0" for name, value in self.headers):

@@ -1,5 +1,7 @@
 """Limits on a request's head, and on the overhead of a body beside its bytes."""
 
+from collections.abc import Sequence
+
 from service.errors import RequestError
 
 HEAD_BYTES = 32 * 2**10  # of a request line with its headers; also of the overhead of a body: sizes of chunks, trailers
@@ -57,11 +59,33 @@ class Received:
             raise too_large() if self.in_head else malformed(f"more than {HEAD_BYTES} bytes of a body are sizes of chunks")
 
 
+def check_framing(version: str, headers: Sequence[tuple[bytes, bytes]]) -> None:
+    """Check what decides where a request ends and whom it is for, so that a proxy in front cannot understand it differently.
+
+    Args:
+        version: of HTTP, as in "1.1".
+        headers: their names in lower case.
+
+    Raises RequestError 400, 501 for a transfer coding that is not known here, or 505 for another version.
+    """
+    if version not in ("1.0", "1.1"):
+        raise malformed(f"HTTP/{version} is not spoken here: send HTTP/1.1", 505)
+    n_hosts = sum(name == b"host" for name, _ in headers)
+    if n_hosts > 1 or (n_hosts == 0 and version == "1.1"):
+        raise malformed(f"the request has {n_hosts} Host headers: send one")
+    codings = b",".join(value for name, value in headers if name == b"transfer-encoding").strip().lower()
+    if codings and version == "1.0":
+        raise malformed("HTTP/1.0 has no transfer-encoding: send HTTP/1.1")
+    if codings not in (b"", b"chunked"):
+        shown = codings[:40].decode("latin-1")
+        raise malformed(f"transfer-encoding {shown!r} is not supported: send chunked, or a content-length", 501)
+
+
 def too_large(most: str = f"{HEAD_BYTES} bytes") -> RequestError:
     """The error for a head that exceeds a limit."""
     return RequestError(431, f"the head of the request has more than {most}: send less in its URL and headers")
 
 
-def malformed(problem: str) -> RequestError:
+def malformed(problem: str, status: int = 400) -> RequestError:
     """The error for data that is no HTTP request, or one that no real client sends."""
-    return RequestError(400, problem, kind="invalid_http")
+    return RequestError(status, problem, kind="invalid_http")
