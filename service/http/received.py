@@ -15,6 +15,7 @@ class Received:
     Attributes:
         in_head: whether the head is not complete yet.
         overhead: bytes received since the last head or piece of a body was complete.
+        body_bytes: of the current body.
     """
 
     def __init__(self) -> None:
@@ -24,7 +25,7 @@ class Received:
     def begin(self) -> None:
         """A head begins."""
         self.in_head = True
-        self._head_bytes = self._body_bytes = self._chunks = 0
+        self._head_bytes = self.body_bytes = self._chunks = 0
 
     def head_piece(self, n_bytes: int) -> None:
         """A piece of the URL, or a header."""
@@ -45,13 +46,13 @@ class Received:
     def chunk(self) -> None:
         """A chunk of the body begins."""
         self._chunks += 1
-        if self._chunks > MOST_SMALL_CHUNKS + self._body_bytes // SMALL_CHUNK:
-            raise malformed(f"the body comes in {self._chunks} chunks of {self._body_bytes} bytes together: send larger ones")
+        if self._chunks > MOST_SMALL_CHUNKS + self.body_bytes // SMALL_CHUNK:
+            raise malformed(f"the body comes in {self._chunks} chunks of {self.body_bytes} bytes together: send larger ones")
 
     def body_piece(self, n_bytes: int) -> None:
         """A piece of the body."""
         self.overhead = 0
-        self._body_bytes += n_bytes
+        self.body_bytes += n_bytes
 
     def check_overhead(self) -> None:
         """Check the overhead, after all received data has been parsed."""

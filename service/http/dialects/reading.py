@@ -62,11 +62,10 @@ def read_documents(
         raise RequestError(422, f"has {len(candidates)} elements, limit {limits.max_documents}", (name,))
     documents = Documents([], [], [])
     unread: dict[str, None] = {}
-    for number, candidate in enumerate(candidates):
-        if isinstance(candidate, dict):
-            if len(candidate) > DOCUMENT_MEMBERS:
-                raise RequestError(422, f"has {len(candidate)} members, limit {DOCUMENT_MEMBERS}", (name, number))
-            candidate = with_text_of(candidate, fields or ())
+    for number, one in enumerate(candidates):
+        if isinstance(one, dict) and len(one) > DOCUMENT_MEMBERS:
+            raise RequestError(422, f"has {len(one)} members, limit {DOCUMENT_MEMBERS}", (name, number))
+        candidate = with_text_of(one, fields) if fields and isinstance(one, dict) else one
         if by_id and (identity := _stored_id(candidate)) is not None:
             _add_stored(candidate, identity, (name, number), limits, documents, unread)
         else:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPResponse
+from typing import Any
 
 import pytest
 import uvicorn
@@ -19,7 +20,7 @@ from starlette.routing import Route
 
 from service.http import connection
 from service.http.answers import PiecesResponse
-from service.http.connection import MOST_PIPELINED, Port
+from service.http.connection import MOST_PIPELINED, STEADY_BYTES, Port
 from service.http.received import HEAD_BYTES, MOST_HEADERS, MOST_SMALL_CHUNKS
 from service.settings import Settings
 from service.telemetry.metrics import TABLE, Metrics
@@ -401,6 +402,25 @@ def test_one_connection_too_many_closes_the_one_idle_longest(crowded: Server) ->
         assert one_answer(busy) == (200, b"done")
     assert crowded.closed("crowded") == 1
     wait_for(lambda: crowded.open == 0)
+
+
+def test_clients_that_send_heads_without_bodies_make_room_for_others(crowded: Server) -> None:
+    """The one whose body stands still for longest goes, and a steady one stays."""
+    head = b"POST /echo HTTP/1.1\r\nHost: here\r\nContent-Length: %d\r\n\r\n"
+    tasks = crowded.server.server_state.tasks
+    with crowded.connect() as steady, crowded.connect() as slower, crowded.connect() as slow:
+        for number, (client, n_bytes) in enumerate(((steady, STEADY_BYTES + 1), (slower, 100), (slow, 100)), 1):
+            client.sendall(head % n_bytes)
+            wait_for(lambda n=number: len(tasks) == n)  # type: ignore[misc]
+        slower.sendall(b"x")
+        steady.sendall(b"x" * STEADY_BYTES)
+        port: Any = crowded.server.config
+        wait_for(lambda: next(iter(port.waiting)).client == slower.getsockname())
+        assert status(crowded.ask(GET + b"Connection: close\r\n\r\n")) == 200
+        assert read(slower) == b""
+        steady.sendall(b"x")
+        assert one_answer(steady)[0] == 200
+    assert crowded.closed("crowded") == 1
 
 
 def test_where_all_are_busy_a_new_connection_is_refused(crowded: Server) -> None:

@@ -72,5 +72,5 @@ def test_validation_ends_with_the_first_error(option: str) -> None:
 
 def test_a_fusion_has_few_parameters() -> None:
     fusion = {"name": "mapfuse", **{str(n): 0 for n in range(MOST_PARAMETERS)}}
-    with pytest.raises(RequestError, match="^fusion: has 17 parameters, and no fusion has more than 16"):
+    with pytest.raises(RequestError, match=r"^fusion: has 17 parameters, and no fusion has more than 16"):
         NATIVE.read(ASKED | {"first_stage_scores": [1.0], "fusion": fusion}, LIMITS)
