@@ -90,7 +90,7 @@ class Options(BaseModel):
         "ordered by their blocks alone, or keep the order given; meta.degraded and meta.warnings report that",
     )
     priority: Whole | None = Field(None, ge=0, le=999, description="requests with a smaller number are scored first; 0 by default")
-    rank_fields: list[str] | None = Field(
+    rank_fields: Annotated[list[str], Field(fail_fast=True)] | None = Field(
         None,
         max_length=64,
         description="for documents that are objects: the fields whose strings, one on each line, form the text; a title stays the "
@@ -102,7 +102,7 @@ class Options(BaseModel):
         max_length=INSTRUCTION_CHARS,
         description="the instruction for a model that answers in words, in place of its bundle's; other models do not read it",
     )
-    first_stage_scores: list[Annotated[float, Field(allow_inf_nan=False)]] | None = Field(
+    first_stage_scores: Annotated[list[Annotated[float, Field(allow_inf_nan=False)]], Field(fail_fast=True)] | None = Field(
         None, description="for each document its score from the first stage, higher is better; `fusion` reads them"
     )
     fusion: str | dict[str, Any] | None = Field(

@@ -48,7 +48,7 @@ def endless_head(folder: Path) -> str:
     with drill(folder) as it, it.asking() as tally:
         before = memory(it)
         with connections(it.service.port, 1) as (one,):
-            sent = flood(one, b"GET / HTTP/1.1\r\n", line, ENDLESS)
+            sent = flood(one, b"GET / HTTP/1.1\r\nHost: here\r\n", line, ENDLESS)
             status = answered(one)
         grown = memory(it) - before
         must(status == 431, f"it was answered {status}")
@@ -76,7 +76,7 @@ def endless_trailers(folder: Path) -> str:
 
 def requests_at_once(folder: Path) -> str:
     """An endless stream of requests on four connections, and nobody reads the answers."""
-    return beside_floods(folder, b"", b"GET /openapi.json HTTP/1.1\r\n\r\n" * 5_000, 4, {200, 0})
+    return beside_floods(folder, b"", b"GET /openapi.json HTTP/1.1\r\nHost: here\r\n\r\n" * 5_000, 4, {200, 0})
 
 
 def unread_answers(folder: Path) -> str:

@@ -19,7 +19,7 @@ from service.ranking.model import Model, Shared
 from service.ranking.models import Models
 from service.ranking.scorers import EngineScorer, UpstreamScorer, VectorScorer
 from service.ranking.slicing import SLICES_IN_HAND, Threads
-from service.settings import Settings
+from service.settings import Limits, Settings
 from service.store.base import DocumentStore
 from service.store.library import Library
 from service.store.opening import open_store
@@ -30,6 +30,8 @@ from service.telemetry.metrics import Metrics
 log = logging.getLogger(__name__)
 DEAD_SECONDS = 10  # until a supervisor has restarted a dead service
 UNREADY = "unready"
+STORE_SHARE = 4  # requests for stored documents have, beside ranking, a quarter of its limits
+CALLERS = 2  # one key may have half of that
 EDGE_THREADS = 2  # for reading and writing JSON, apart from preparation: small requests do not wait behind large ones
 
 T = TypeVar("T")
@@ -66,6 +68,8 @@ class Ranker:
 
     Attributes:
         health: decides whether requests are admitted.
+        admission: of requests that rank.
+        store_admission: of requests that store or show documents.
         models: the served models; a reload replaces them.
         upstream: the model that uses an upstream, if any; a reload leaves it as it is.
         upstream: of these, the one that asks an upstream; a reload leaves it as it is.
@@ -89,6 +93,7 @@ class Ranker:
         self.health: Health = health or self.engine
         self.gpus = Gpus(self.metrics)
         self.admission = Admission(settings, self._shortest_backlog, self.metrics, self._fastest_pace, loads)
+        self.store_admission = Admission(_of_the_store(settings), lambda _: 0.0, self.metrics, shares=CALLERS)
         self._edge = machine.pool(EDGE_THREADS, "edge")
         self._edge_large = machine.pool(EDGE_THREADS, "edge-large")
         self._threads = Threads(max(settings.n_threads, SLICES_IN_HAND), machine)
@@ -161,7 +166,7 @@ class Ranker:
         self.engine.measure([model.name for model in self.models])
         self.gpus.measure()
         self.metrics.set("ready", self.health.ready)
-        self.metrics.set("in_flight", self.admission.load.requests)
+        self.metrics.set("in_flight", self.admission.load.requests + self.store_admission.load.requests)
         self.metrics.set("wait", self.admission.wait_seconds())
         if self.library is not None:
             await self.library.measure()
@@ -190,7 +195,7 @@ class Ranker:
         return await self.machine.run(self._edge_large if large else self._edge, work)
 
     def enter(self, n_bytes: int) -> Place:
-        """Admit a request that declares `n_bytes` bytes, of which none has arrived yet.
+        """Let a request in that declares `n_bytes` bytes, of which none has arrived yet: see Admission.
 
         Raises RequestError: 503 when nothing can be served, 429 when there is no room.
         """
@@ -199,7 +204,13 @@ class Ranker:
         if not self.health.ready:
             self.metrics.add("refused", why="unready")
             raise RequestError(503, "the model is warming up: try again, or another replica", kind=UNREADY, retry_after=1)
-        return self.admission.enter(n_bytes, held=0)
+        return self.admission.enter(n_bytes)
+
+
+def _of_the_store(limits: Limits) -> Limits:
+    """The limits of requests that store or show documents: whoever may only store can keep nobody from ranking."""
+    names = "max_requests_in_flight", "max_bytes_in_flight"
+    return limits.model_copy(update={name: max(getattr(limits, name) // STORE_SHARE, 1) for name in names})
 
 
 def build_labels(model: Model) -> dict[str, str]:

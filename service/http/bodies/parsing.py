@@ -10,6 +10,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from service.errors import RequestError
 from service.http.bodies import unpacking
+from service.http.bodies.options import check_options
 from service.http.bodies.piecewise import STEPS, STEPS_A_DOCUMENT, Pieces
 from service.settings import Limits
 
@@ -121,7 +122,7 @@ async def _discard(request: Request, limits: Limits) -> bool:
 def parse(body: bytearray, limits: Limits) -> dict[str, Any]:
     """The JSON object in `body`; lone surrogates in escapes become U+FFFD, as users of other parsers expect.
 
-    Raises RequestError: 400 with the place where it is not JSON, 422 if it is not an object.
+    Raises RequestError: 400 with the place where it is not JSON, 422 if it is not an object, or its options hold too much.
     """
     if not body:
         raise RequestError(400, "the body is not JSON: it is empty (byte 0); send an object with query and documents")
@@ -129,18 +130,21 @@ def parse(body: bytearray, limits: Limits) -> dict[str, Any]:
         del body[: len(_BOM)]
     if _read_piecewise(body):
         steps = max(STEPS, STEPS_A_DOCUMENT * limits.max_documents)
-        return Pieces(body, decode, limits.max_document_chars, steps).request(DOCUMENTS, limits.max_documents)
-    payload = decode(memoryview(body), 0)
+        payload: Any = Pieces(body, decode, limits.max_document_chars, steps).request(DOCUMENTS, limits.max_documents)
+    else:
+        payload = decode(memoryview(body), 0)
     if not isinstance(payload, dict):
         raise RequestError(422, f"the body must be a JSON object with 'query' and 'documents', not {json_type(payload)}")
+    check_options(payload, ("query", *DOCUMENTS), limits.max_documents)
     return payload
 
 
 def parse_line(line: bytearray, limits: Limits) -> Any:
     """The JSON value in one line of a stream of documents; a large one must be an object. Raises RequestError as `parse` does."""
-    if _read_piecewise(line):
-        return Pieces(line, decode, limits.max_document_chars).line()
-    return decode(memoryview(line), 0)
+    value = Pieces(line, decode, limits.max_document_chars).line() if _read_piecewise(line) else decode(memoryview(line), 0)
+    if isinstance(value, dict):
+        check_options(value, ("text", "title"), limits.max_documents)
+    return value
 
 
 def _read_piecewise(body: bytearray) -> bool:

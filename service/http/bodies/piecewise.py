@@ -15,7 +15,7 @@ from service.http.bodies.scanning import CLOSE, CLOSE_LIST, OPEN, OPEN_LIST, Sca
 STEPS = 1 << 18  # limit of members, brackets and strings in an object
 STEPS_A_DOCUMENT = 128  # the limit per document, if that gives more steps
 _UNREAD_BYTES = 1 << 20  # limit of a value other than a document, a text or a query; no option is that large
-_DOCUMENT_MEMBERS = 64
+DOCUMENT_MEMBERS = 256
 _LONGEST_NAME = 40  # characters of a member's name that are repeated in a message
 _TEXTS = ("text", "title")
 
@@ -80,8 +80,8 @@ class Pieces:
         at = scan.skip(at + 1)
         while scan.has_more(at, CLOSE, first=not members):
             scan.step(path)
-            if path and len(members) == _DOCUMENT_MEMBERS:
-                raise RequestError(422, f"has more than {_DOCUMENT_MEMBERS} members, the limit for a large one", path)
+            if path and len(members) == DOCUMENT_MEMBERS:
+                raise RequestError(422, f"has more than {DOCUMENT_MEMBERS} members, the limit", path)
             at = scan.skip(at + bool(members))
             end = scan.name_end(at)
             name = self._decode(self._view[at:end], at)

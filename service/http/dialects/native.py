@@ -27,7 +27,6 @@ from keyblock.wire import (
 from service.call import Call
 from service.errors import RequestError
 from service.http.answers import About, PiecesResponse, json_list
-from service.http.dialects.fields import with_text_of
 from service.http.dialects.reading import Payload, read_documents, read_options, read_query, unknown_fields
 from service.http.dialects.tei import ERROR_TYPES
 from service.settings import Limits
@@ -42,9 +41,7 @@ def read(payload: Payload, limits: Limits) -> Call:
     warnings: list[str] = []
     query = read_query(payload, limits, warnings)
     options = read_options(Options, payload, {"query", "documents"})
-    if options.rank_fields:
-        payload = payload | {"documents": with_text_of(payload.get("documents"), options.rank_fields)}
-    documents = read_documents(payload, "documents", limits, warnings, by_id=True)
+    documents = read_documents(payload, "documents", limits, warnings, options.rank_fields, by_id=True)
     if idle := [name for name in Options.not_honoured() if getattr(options, name) is not None]:
         warnings += [f"{name} is not honoured by this version" for name in idle]
     if unknown := unknown_fields(options):
