@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.buried import Buried, Filler, Pair, buried, candidates, filler_of, generator, read_filler, read_pairs
-from benchmarks.synonyms import WordNet, rewrite
+from training.derive.wordnet import WordNet, rewrite
 from keyblock.bundle import Bundle, load_bundle
 from keyblock.cascade import Cascade
 from keyblock.description import PipelineConfig
@@ -363,7 +363,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--data", type=Path, help="the directory of the collections")
     made.add_argument("--collections", nargs="+", choices=COLLECTIONS, default=list(COLLECTIONS[:3]), help="these alone")
     made.add_argument("--split", default="dev", help="whose queries; choices are made on dev")
-    made.add_argument("--wordnet", type=Path, help="a directory of WordNet's files: see benchmarks/synonyms.py")
+    made.add_argument("--wordnet", type=Path, help="a directory of WordNet's files: see training.derive.wordnet.py")
     made.add_argument("--queries", type=int, default=0, help="of each tenth whose candidates the model ranks; 0 for none")
     made.add_argument("--depth", type=int, default=100, help="candidates of a query that the model ranks")
     made.add_argument("--budget", type=int, help="tokens a document; each bundle's own by default")

@@ -133,7 +133,8 @@ REQUESTS = {
     "the operation that I had in autumn, the doctor wrote a letter about it, and so I would like to know whether the company would "
     "pay a better seat.",
     "rhetorical question": "Who does not know that feeling on a cold morning? The heating went off again last night, the "
-    "neighbours froze, the landlord was away and did not pick up the phone, and the caretaker only shrugged. Please tell me who has to pay for a better seat.",
+    "neighbours froze, the landlord was away and did not pick up the phone, "
+    "and the caretaker only shrugged. Please tell me who has to pay for a better seat.",
     "no words that ask": "My knees hurt since the operation that I had in autumn and the doctor wrote a letter about it. The "
     "flight to the fair takes eleven hours, and last year, when I had to sit in the last row, I could hardly walk. The "
     "company pays for a better seat. Thank you!",
