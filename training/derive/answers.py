@@ -84,7 +84,7 @@ def in_other_words(query: str, text: str, wordnet: WordNet | None, rng: np.rando
         other = rewrite(word, wordnet, rng) if wordnet and rng.random() < 0.8 else word
         if other == word:
             other = POINTING[int(rng.integers(len(POINTING)))] if rng.random() < 0.5 else ""
-        text = re.sub(rf"\b{re.escape(word)}\b", lambda _, other=other: other, text)
+        text = other.join(re.split(rf"\b{re.escape(word)}\b", text))
     return re.sub(r"[ \t]+([.,;:)]|(?=\s))", r"\1", text).strip()
 
 
@@ -107,7 +107,7 @@ def exchanged(query: str, text: str, others: Replacement, rng: np.random.Generat
         other = pool[int(rng.integers(len(pool)))]
     if other.lower() == word.lower():
         return None
-    return re.sub(rf"\b{re.escape(word)}\b", lambda _: other, text)
+    return other.join(re.split(rf"\b{re.escape(word)}\b", text))
 
 
 def negated(text: str) -> str | None:
