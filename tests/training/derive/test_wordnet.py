@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.synonyms import WordNet, regular, rewrite
+from training.derive.wordnet import WordNet, regular, rewrite
 
 INDEX = {
     "noun": ["car n 1 1 @ 1 1 00000100", "city n 1 1 @ 1 1 00000200", "saw n 1 0 1 0 00000300"],

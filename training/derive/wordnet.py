@@ -70,7 +70,7 @@ class WordNet:
 
     @cached_property
     def _irregular(self) -> dict[str, dict[str, str]]:
-        return {part: dict(line.split()[:2] for line in self._lines(f"{name}.exc")) for part, name in PARTS.items()}  # type: ignore[misc]
+        return {part: dict(line.split()[:2] for line in self._lines(f"{name}.exc")) for part, name in PARTS.items()}
 
     @cached_property
     def _counts(self) -> dict[tuple[str, str], int]:
