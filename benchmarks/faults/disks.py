@@ -4,10 +4,10 @@ import os
 import subprocess
 from pathlib import Path
 
-from benchmarks.event_loop import free_port
 from benchmarks.faults.drill import SkipError, drill, must
 from benchmarks.faults.stores import all_there, by_id, lines
-from benchmarks.performance.service import COMMAND
+from tests.support.ports import free_port
+from tests.support.serving import COMMAND
 
 MOUNT = 'mkdir -p "$0" && mount -t tmpfs -o size=512k tmpfs "$0" && exec "$@"'
 FILL = 'dd if=/dev/zero of="$0/filled" bs=4096 2> /dev/null; exec "$@"'
