@@ -1,5 +1,6 @@
 """The application: routes, lifespan, error shapes, and the OpenAPI document."""
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -38,6 +39,7 @@ from service.http.examples import ANSWERS, EXAMPLES
 from service.http.guard import DENIALS, NEEDED, DeniedError, denied, failed, requires
 from service.http.responses import error_response
 from service.keys.keys import Scope, describe, load_keys
+from service.memory import keep_giving_back
 from service.playground.reading import add_reading
 from service.ranking.ranker import Ranker
 from service.ranking.reload import Reloader
@@ -243,9 +245,11 @@ def create_app(
         log.info("%s", describe(app.state.keyring))
         app.state.reloader = reloader(app.state.ranker, app.state)
         app.state.reloader.listen()
+        giving_back = asyncio.create_task(keep_giving_back())
         try:
             yield
         finally:
+            giving_back.cancel()
             await app.state.ranker.end()
             app.state.ranker.close()
             app.state.reloader.close()
