@@ -1,5 +1,6 @@
 # make serve: serve the default model at http://127.0.0.1:8000 (KEYBLOCK_HOST and KEYBLOCK_PORT say otherwise).
 # make test:  every check that a change has to pass (HYPOTHESIS_PROFILE=thorough: four times the examples of property tests).
+# make test-lab: the tests of the systems that papers compare with (lab/); QUICK=1 leaves out the trainings, which take minutes.
 # make test-clients: what Cohere's, LangChain's, Haystack's ... own libraries make of it (docs/clients.md); environments of 1.5 GB in build/.
 # make test-spark: keyblock-bulk's scorer in a real Spark (docs/bulk.md); needs Java; an environment of 1.2 GB in build/.
 # make wheel: native/ as a wheel for any Linux, for this Python or that of PYTHON=... (docs/native.md).
@@ -18,7 +19,7 @@ TESTS_frameworks := keyblock_haystack keyblock_langchain keyblock_llama_index
 TESTS_haystack := cohere cohere_spans haystack rerankers
 TESTS_langchain := cohere infinity langchain llama_index
 TESTS_litellm := litellm
-.PHONY: help serve test check pytest env docs test-clients $(CLIENTS:%=test-clients-%) test-spark java wheel audit bench clean
+.PHONY: help serve test test-lab check pytest env docs test-clients $(CLIENTS:%=test-clients-%) test-spark java wheel audit bench clean
 BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
@@ -27,7 +28,7 @@ PINS := pyproject.toml requirements/constraints.txt
 NATIVE := native/pyproject.toml native/setup.py $(wildcard native/src/* native/keyblock_native/*.py)
 
 help:
-	@sed -n 's/^# //p' Makefile | head -9
+	@sed -n 's/^# //p' Makefile | head -10
 
 $(VENV)/made:
 	@[ -n "$(PYTHON)" ] || { echo "KeyBlock needs Python 3.11 or newer: install one, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3" >&2; exit 1; }
@@ -74,6 +75,9 @@ test: env
 pytest: env
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --dist=worksteal \
 		--numprocesses=$$($(BIN)/python -c 'import os; print(min(8, (os.cpu_count() or 1) + 1))')
+
+test-lab: env
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --dist=worksteal --numprocesses=2 $(if $(QUICK),-m "not slow") lab/tests
 
 build/clients/%/made: requirements/clients/%.txt
 	@echo "Installing the clients of $< into $(@D) (a minute) ..."

@@ -22,10 +22,9 @@ from export.marks import add_marks
 from export.masks import padding
 from keyblock.runtime.session import INPUTS
 from training.models.cross_encoder import CrossEncoder
-from training.models.directed import FULL
 from training.models.ranker_module import RankerModule
 from training.models.starting import POOLING
-from training.models.transformer_ranker import masked_by
+from training.models.transformer_ranker import FULL, masked_by
 
 OPSET = 17
 LOGITS, OUTPUTS = "logits", "outputs"
@@ -64,8 +63,7 @@ def export_graph(model: CrossEncoder, path: Path) -> dict[str, int]:
         Fused nodes by operator.
 
     Raises:
-        ExportError: the encoder's architecture does not fuse, its attention is directed by the query, a fusion is missing, or a
-            dimension of the graph is frozen.
+        ExportError: the encoder's architecture does not fuse, a fusion is missing, or a dimension of the graph is frozen.
     """
     config = model.encoder.config
     check_exported(model)
@@ -83,12 +81,10 @@ def export_graph(model: CrossEncoder, path: Path) -> dict[str, int]:
 
 
 def check_exported(model: CrossEncoder) -> None:
-    """Raise ExportError for a model whose attention no fused graph can compute."""
+    """Raise ExportError for a model whose encoder does not become a fused graph."""
     kind = model.encoder.config.model_type
     if kind not in FULL:
         raise ExportError(f"a cross-encoder of the architecture {kind} does not become a fused graph; export one of BERT's")
-    if model.settings.query_directed:
-        raise ExportError("query-directed attention does not become a fused graph, whose mask is a length; measure the run itself")
 
 
 def trace_sequences(module: nn.Module, vocabulary_size: int, path: Path, output: str) -> None:

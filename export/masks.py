@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from transformers import PretrainedConfig
 
-from training.models.directed import FULL
+from training.models.transformer_ranker import FULL
 
 Spell = Callable[[Tensor], Any]
 LOWEST = torch.finfo(torch.float32).min

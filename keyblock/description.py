@@ -5,8 +5,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-import keyblock.sentence_selectors
-import keyblock.sentence_vectors  # noqa: F401, both register their components
+import keyblock.sentence_vectors  # noqa: F401, registers its component
 from keyblock.aggregation import AGGREGATORS
 from keyblock.cascade import Cascade
 from keyblock.encoders import ENCODERS

@@ -5,6 +5,8 @@ ones; the description of a component reads back to an equal component.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from importlib.metadata import entry_points
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -35,29 +37,33 @@ C = TypeVar("C", bound=Component)
 
 
 class Registry(Generic[C]):
-    """The members of one kind of component, by name."""
+    """The members of one kind of component, by name.
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
+    Args:
+        kind: what a member is, for errors.
+        group: entry points of other packages' modules that register members; they are imported when a name is not known here, or
+            all names are asked for. None: nobody adds members.
+    """
+
+    def __init__(self, kind: str, group: str | None = None) -> None:
+        self.kind, self.group = kind, group
         self._members: dict[str, type[C]] = {}
-        self._former: dict[str, str] = {}
 
-    def register(self, name: str, former: str | None = None) -> Callable[[type[C]], type[C]]:
-        """Class decorator: add a member, which `create` also knows by its `former` name. Raises ValueError if a name is taken."""
+    def register(self, name: str) -> Callable[[type[C]], type[C]]:
+        """Class decorator: add a member. Raises ValueError if the name is taken."""
 
         def add(member: type[C]) -> type[C]:
-            for taken in {name, former or name} & {*self._members, *self._former}:
-                raise ValueError(f"{self.kind} {taken!r} is registered already")
+            if name in self._members:
+                raise ValueError(f"{self.kind} {name!r} is registered already")
             member.name = name
             self._members[name] = member
-            if former is not None:
-                self._former[former] = name
             return member
 
         return add
 
     def names(self) -> list[str]:
         """The names of the members, sorted."""
+        self._import_others()
         return sorted(self._members)
 
     def members(self) -> list[type[C]]:
@@ -68,7 +74,15 @@ class Registry(Generic[C]):
         """Build the component that `description` names. Raises ValueError for an unknown name or parameter."""
         parameters = {"name": description} if isinstance(description, str) else dict(description)
         name = parameters.pop("name", None)
-        name = self._former.get(name, name) if isinstance(name, str) else name
+        if not isinstance(name, str) or name not in self._members:
+            self._import_others()
         if not isinstance(name, str) or name not in self._members:
             raise ValueError(f"unknown {self.kind} {name!r}; known: {', '.join(self.names())}")
         return self._members[name].read(parameters)
+
+    def _import_others(self) -> None:
+        """Import the modules of `group`, once."""
+        group, self.group = self.group, None
+        for entry in entry_points(group=group) if group else ():
+            with suppress(ModuleNotFoundError):  # an image may leave out a package that its distribution names
+                entry.load()

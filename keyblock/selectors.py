@@ -100,7 +100,7 @@ class Selector(Component):
         raise TypeError(f"{type(self).__name__} does not say how it scores")
 
 
-SELECTORS: Registry[Selector] = Registry("selector")
+SELECTORS: Registry[Selector] = Registry("selector", "keyblock.selectors")
 
 
 def differ(scores: NDArray[np.float64]) -> bool:
@@ -131,16 +131,10 @@ class Last(Selector):
         return np.arange(meeting.document.n_blocks, dtype=np.float64)
 
 
-@SELECTORS.register("random")
-class Random(Selector):
-    """Blocks at random (the paper's Random Select); the same draw for the same query and document."""
-
-    seed: int = Field(0, ge=0, description="seed of the draw")
-
-    def of(self, meeting: Meeting) -> NDArray[np.float64]:
-        """Uniform numbers of shape (n_blocks,), seeded by content so that training and serving draw the same."""
-        content = zlib.crc32(meeting.document.token_ids.tobytes(), zlib.crc32(meeting.query.token_ids.tobytes()))
-        return np.random.default_rng((self.seed, content)).random(meeting.document.n_blocks)
+def drawn(meeting: Meeting, seed: int) -> NDArray[np.float64]:
+    """Uniform numbers of shape (n_blocks,), seeded by content so that training and serving draw the same."""
+    content = zlib.crc32(meeting.document.token_ids.tobytes(), zlib.crc32(meeting.query.token_ids.tobytes()))
+    return np.random.default_rng((seed, content)).random(meeting.document.n_blocks)
 
 
 @SELECTORS.register("spread")
@@ -151,7 +145,7 @@ class Spread(Selector):
 
     def of(self, meeting: Meeting) -> NDArray[np.float64]:
         """3 for the first, 2 for the last, uniform numbers below 1 for the others, shape (n_blocks,)."""
-        scores = Random(seed=self.seed).of(meeting)
+        scores = drawn(meeting, self.seed)
         scores[-1:], scores[:1] = 2.0, 3.0
         return scores
 

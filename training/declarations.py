@@ -18,20 +18,11 @@ DISTILLED = ("lambda", "margin", "softmax", "squared")
 
 
 class EncoderShape(BaseModel):
-    """How many layers and positions of the backbone are used; see training.models.reshaping."""
+    """How many layers of the backbone are used; see training.models.reshaping."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     layers: Annotated[int, Field(ge=1)] | tuple[Annotated[int, Field(ge=0)], ...] | None = Field(
         None, description="the first so many layers are kept, or those of a list, counted from 0; none: all"
-    )
-    positions: int | None = Field(
-        None,
-        ge=1,
-        le=1 << 20,
-        description="tokens of a sequence that its table of absolute positions grows to; none: as it is",
-    )
-    extension: Literal["tiled", "interpolated"] = Field(
-        "tiled", description="the table again and again (Longformer, section 5), or stretched linearly over the new positions"
     )
 
     @field_validator("layers")
@@ -51,41 +42,28 @@ class Family(Component):
     """A ranker family's settings.
 
     Attributes:
+        module: where its RankerModule is, as MODULE:CLASS; see training.models.families.
         combines: whether the family computes a document's logit from its passages' states itself, so that a pipeline with the
             aggregator ``states`` needs no learned module in the recipe.
         reshapes: whether its `from_backbone` takes a `shape` (EncoderShape).
     """
 
+    module: ClassVar[str]
     combines: ClassVar[bool] = False
     reshapes: ClassVar[bool] = False
 
 
-FAMILIES: Registry[Family] = Registry("ranker family")
-
-
-class QueryDirected(BaseModel):
-    """Query-directed attention (QDS-Transformer, Jiang et al. 2020, section 3): see training.models.directed."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    window: int = Field(64, ge=1, description="tokens of a document that each of its tokens sees before and behind itself")
-    sentence_ends: tuple[int, ...] = Field(
-        (), description="ids of the tokens behind which a sentence begins, whose first token all see; none: no such tokens"
-    )
+FAMILIES: Registry[Family] = Registry("ranker family", "keyblock.training.families")
 
 
 @FAMILIES.register("cross_encoder")
 class CrossEncoderFamily(Family):
     """An encoder reads query and blocks together; one linear layer scores [CLS] (KeyB section 4.1, step 4)."""
 
+    module: ClassVar[str] = "training.models.cross_encoder:CrossEncoder"
     reshapes: ClassVar[bool] = True
     pooling: Literal["cls", "mean", "last"] = Field(
         "cls", description="which state the linear layer reads: that of [CLS], the mean of all tokens, or the last one (decoders)"
-    )
-    global_query: bool = Field(
-        False, description="of a Longformer: the query's tokens see all tokens and are seen by all, as [CLS] always is"
-    )
-    query_directed: QueryDirected | None = Field(
-        None, description="which tokens of an encoder with full attention see which; none: all see all"
     )
     marks: int = Field(0, ge=0, le=4096, description="hidden units of the head that marks the tokens that answer; 0: no such head")
 
@@ -94,83 +72,7 @@ class CrossEncoderFamily(Family):
 class ClassifierFamily(Family):
     """A checkpoint for sequence classification with its authors' head, as keyblock-import reads it."""
 
-
-class TokenFamily(Family):
-    """A family that compares the tokens of the query with those of each passage: see training.models.token_ranker."""
-
-    combines: ClassVar[bool] = True
-    reshapes: ClassVar[bool] = True
-    query_tokens: int = Field(32, ge=1, le=512, description="tokens of a query that are compared; of a longer one the first")
-
-
-@FAMILIES.register("cedr_knrm")
-class CedrKnrmFamily(TokenFamily):
-    """CEDR-KNRM (MacAvaney et al. 2019): kernels over the cosines of token states, layer by layer, beside the mean [CLS]."""
-
-
-@FAMILIES.register("cedr_drmm")
-class CedrDrmmFamily(TokenFamily):
-    """CEDR-DRMM (MacAvaney et al. 2019): log-count histograms of the cosines of token states, beside the mean [CLS]."""
-
-
-@FAMILIES.register("cedr_pacrr")
-class CedrPacrrFamily(TokenFamily):
-    """CEDR-PACRR (MacAvaney et al. 2019): the strongest matches of up to three tokens in a row, beside the mean [CLS]."""
-
-
-@FAMILIES.register("neural_model1")
-class NeuralModel1Family(TokenFamily):
-    """Neural Model 1 (Boytsov and Kolter 2021): the probability of translating the document's tokens into the query's."""
-
-    width: int = Field(32, ge=1, description="of the network that gives a pair of tokens its probability")
-
-
-@FAMILIES.register("late_transformer")
-class LateTransformerFamily(Family):
-    """PARADE with late interaction: query and passage are encoded separately; a transformer over both computes the passage's state.
-
-    The recipe's `states` aggregates them, as for a cross-encoder. See training.models.late_transformer.
-    """
-
-    reshapes: ClassVar[bool] = True
-    layers: int = Field(2, ge=1, le=48, description="of the interaction; of a pretrained encoder the first ones")
-    heads: int = Field(12, ge=1, description="attention heads of a layer; a pretrained encoder has its own")
-    ffn: int | None = Field(None, ge=1, description="inner size of a layer; none: 4 x a state's; a pretrained encoder has its own")
-    pretrained: str | None = Field(None, description="encoder whose first layers to take, by hub name or path; none: random")
-
-
-@FAMILIES.register("tkl")
-class TklFamily(Family):
-    """TKL (Hofstätter et al. 2020): word vectors in local windows, kernels, and the best regions of the document."""
-
-    combines: ClassVar[bool] = True
-    query_tokens: int = Field(32, ge=1, le=512, description="tokens of a query that are read; of a longer one the first")
-    layers: int = Field(2, ge=1, le=12, description="of the local transformer")
-    heads: int = Field(8, ge=1, description="attention heads of a layer; they divide the size of a word vector")
-    ffn: int = Field(100, ge=1, description="inner size of a layer")
-    region: int = Field(30, ge=1, le=512, description="tokens of a region")
-    regions: int = Field(3, ge=1, le=64, description="best regions of a document that count")
-
-
-@FAMILIES.register("deeprank")
-class DeepRankFamily(Family):
-    """DeepRank (Pang et al. 2017): a convolution measures the contexts of the query's tokens in a passage, a GRU reads them."""
-
-    combines: ClassVar[bool] = True
-    query_tokens: int = Field(32, ge=1, le=512, description="tokens of a query that are read; of a longer one the first")
-    contexts: int = Field(8, ge=1, le=64, description="of a query token in a passage; of more the first")
-    beside: int = Field(5, ge=0, le=64, description="tokens of a context on each side of the one that matches")
-    filters: int = Field(4, ge=1, le=256, description="of the convolution")
-    memory: int = Field(3, ge=1, le=256, description="size of the recurrent network's state")
-
-
-@FAMILIES.register("ck")
-class CkFamily(Family):
-    """Word vectors, one convolution and kernel pooling: a student that is fast enough to read every passage (IDCM's ESM)."""
-
-    window: int = Field(3, ge=1, le=16, description="tokens that the convolution sees at once: each one and those behind it")
-    filters: int = Field(128, ge=1, le=4096, description="of the convolution: the size of the vectors that are compared")
-    trainable: bool = Field(False, description="whether the backbone's word vectors are trained, too")
+    module: ClassVar[str] = "training.models.classifier:Classifier"
 
 
 @FAMILIES.register("bi_encoder")
@@ -181,6 +83,7 @@ class BiEncoderFamily(Family):
     loss on cosines, with a margin of 1 / scale.
     """
 
+    module: ClassVar[str] = "training.models.bi_encoder:BiEncoder"
     reshapes: ClassVar[bool] = True
     scale: float = Field(20.0, gt=0, le=100, description="of the logit: what the cosine is multiplied by")
 
@@ -195,25 +98,37 @@ def read_family(path: Path) -> Family:
 
 
 class StateAggregator(Component):
-    """A recipe's settings of the module by which the aggregator ``states`` combines [CLS] states."""
+    """A recipe's settings of the module by which the aggregator ``states`` combines [CLS] states.
+
+    Attributes:
+        module: what makes it from its settings and the size of a state, as MODULE:NAME; see training.models.aggregators.
+    """
+
+    module: ClassVar[str]
 
 
-STATE_AGGREGATORS: Registry[StateAggregator] = Registry("learned aggregator")
+STATE_AGGREGATORS: Registry[StateAggregator] = Registry("learned aggregator", "keyblock.training.aggregators")
 
 
 @STATE_AGGREGATORS.register("max")
 class Max(StateAggregator):
     """PARADE-Max (equation 2): the largest value of each feature."""
 
+    module: ClassVar[str] = "training.models.aggregators:MaxAggregation"
 
-@STATE_AGGREGATORS.register("mean", former="average")
+
+@STATE_AGGREGATORS.register("mean")
 class Mean(StateAggregator):
     """PARADE-Avg: the mean over the passages, padding left out."""
+
+    module: ClassVar[str] = "training.models.aggregators:MeanAggregation"
 
 
 @STATE_AGGREGATORS.register("attention")
 class Attention(StateAggregator):
     """PARADE-Attn (equations 3 and 4): a mean weighted by the softmax of the passages' products with one learned vector."""
+
+    module: ClassVar[str] = "training.models.aggregators:AttentionAggregation"
 
 
 @STATE_AGGREGATORS.register("cnn")
@@ -224,14 +139,8 @@ class Cnn(StateAggregator):
     layer, this is the paper's sum of the scores of a feed-forward network with one hidden layer (section 3.4).
     """
 
+    module: ClassVar[str] = "training.models.aggregators:CnnAggregation"
     layers: int = Field(4, ge=1, le=10, description="each halves the number of passages; 4 reach from 16 passages to one")
-
-
-@STATE_AGGREGATORS.register("top")
-class Top(StateAggregator):
-    """IDCM (Hofstätter et al. 2021): the best passages' scores, sorted, times learned weights; a place without a passage adds 0."""
-
-    best: int = Field(3, ge=1, le=256, description="passages that count; the paper's 3")
 
 
 @STATE_AGGREGATORS.register("transformer")
@@ -248,6 +157,7 @@ class Transformer(StateAggregator):
     behind it forms one linear layer with the ranker's own.
     """
 
+    module: ClassVar[str] = "training.models.aggregators:make_transformer"
     layers: int = Field(2, ge=1, le=48, description="how many; of a pretrained encoder the first ones")
     heads: int = Field(12, ge=1, description="attention heads of a layer; a pretrained encoder has its own")
     ffn: int | None = Field(

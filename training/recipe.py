@@ -107,9 +107,7 @@ class Recipe(BaseModel):
     model: dict[str, Any] = Field(
         {"name": "cross_encoder"}, validate_default=True, description="the ranker family; see training.declarations"
     )
-    reshape: EncoderShape | None = Field(
-        None, description="fewer layers or more positions than the backbone has; none: the backbone as it is"
-    )
+    reshape: EncoderShape | None = Field(None, description="fewer layers than the backbone has; none: the backbone as it is")
     pipeline: PipelineConfig = Field(PipelineConfig(), description="what is served: segmenter to aggregator: keyblock.description")
     training: dict[str, Any] = Field({}, description="parts of the pipeline that are others while training, by name")
     examples: Literal["selected", "gold", "segments"] = Field(

@@ -19,10 +19,10 @@ from benchmarks.gpu.shapes import SHAPES, Shape
 from export import ExportError
 from export.exporter import SAMPLE, graph_entry
 from export.families import export_ranker
+from export.graph import Traced, output_name, trace_sequences
 from export.graphs import Graphs
 from export.masks import spelled_masks
 from export.options import VariantKind
-from export.plain import export_plain
 from export.trained import Trained, load_trained
 from export.unpadded import in_fp16, unpad
 from export.variants import fused_nodes, variant_name
@@ -98,7 +98,7 @@ def _write_kinds(directory: Path, name: str, model: CrossEncoder | Classifier, e
             onnx.save(graph, str(directory / f"{name}.{kind}.onnx"))
         if isinstance(model, CrossEncoder):
             with masked_by(model, spelled_masks(model.encoder.config)):
-                export_plain(model, plain)
+                trace_sequences(Traced(model), model.vocabulary_size, plain, output_name(model))
             graph = onnx.load(str(plain))
             empty(graph)
             onnx.save(graph, str(directory / f"{name}.plain.onnx"))

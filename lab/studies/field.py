@@ -21,13 +21,13 @@ from pathlib import Path
 
 import transformers
 
+from lab.records import Record, read_records, record_evaluation, record_path, write_record
 from training.collections.collection import Collection
 from training.collections.types import Run
 from training.evaluation.curves import read_log
 from training.evaluation.evaluate import Evaluation, evaluate, evaluate_run, sample
 from training.evaluation.measures import REPORTED, Grades, Values, per_query
 from training.evaluation.ranking import Ranker, Reranked, run_ranker
-from training.evaluation.records import Record, read_records, record_evaluation, record_path, write_record
 from training.evaluation.seeds import mean_over_seeds
 from training.evaluation.significance import correct, corrected_tests, p_text, paired_t_test
 from training.evaluation.tables import compare_pairs, comparisons_table, markdown

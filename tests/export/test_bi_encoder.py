@@ -27,7 +27,7 @@ from training.models.families import new_ranker
 
 SENTENCES = {
     "segmenter": {"name": "single_sentences", "block_tokens": 30},
-    "selector": {"name": "first_termf", "first": 2},
+    "selector": {"name": "first"},
     "aggregator": {"name": "term_weighted", "passages": 4},
     "packing": {"budget": 96, "budget_range": (64, 128), "title_tokens": 0},
 }

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-import torch
 from onnx import numpy_helper
 
 from export import ExportError
@@ -20,12 +19,9 @@ from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
 from keyblock.runtime.session import Session
 from training.collections.collection import Collection
-from training.declarations import FAMILIES
 from training.evaluation.ranking import bundle_ranker, run_ranker
 from training.evaluation.scoring import score
-from training.models.ck import Ck
 from training.models.cross_encoder import CrossEncoder
-from training.models.transformer_ranker import RELATIVE
 
 SaveRun = Callable[..., Path]
 Tiny = Callable[..., CrossEncoder]
@@ -97,20 +93,6 @@ def test_a_second_model_that_selects_is_a_graph_of_its_own(tmp_path: Path, save_
     assert sorted(bundle.manifest.files) == ["aggregator.onnx", "frequencies.tsv", "model.onnx", "selector.onnx", "tokenizer.json"]
     assert bundle.manifest.selector_graph is not None
     assert (bundle.manifest.selector_graph.output, bundle.manifest.graph.output) == ("logits", "outputs")
-    assert_alike(run, bundle)
-
-
-def test_a_student_that_selects_is_a_graph_of_its_own(tmp_path: Path, save_run: SaveRun, tiny: Tiny) -> None:
-    """IDCM: the student's few operators, the teacher, and the weights of its best scores."""
-    torch.manual_seed(0)
-    student = Ck(tiny().encoder.get_input_embeddings().weight.detach(), window=3, filters=8)
-    student.family = FAMILIES.create({"name": "ck", "filters": 8}).describe()
-    torch.nn.init.normal_(student.head.weight)
-    model = tiny(aggregator={"name": "top", "best": 2})
-    run = save_run(tmp_path / "run", model, chooser=student, **SMALL | PARADE | {"selector": BINB})
-    bundle = export_run(run, tmp_path / "bundle", Options(precision=WeightPrecision.FP32, provider=Provider.CPU, **FEW))
-    assert bundle.manifest.selector_graph is not None
-    assert (bundle.manifest.selector_graph.fused, bundle.manifest.selector_graph.max_length) == ({}, RELATIVE)
     assert_alike(run, bundle)
 
 

@@ -77,7 +77,7 @@ def test_declared_evidence_keeps_its_weights() -> None:
     assert (config.evidence, config.fusion.best_block) == ({"name": "tfidf"}, 0.3)
 
 
-@pytest.mark.parametrize("name", ["first", "last", "random", "spread", "learned"])
+@pytest.mark.parametrize("name", ["first", "last", "spread", "learned"])
 def test_what_does_not_go_by_terms_is_no_evidence(name: str) -> None:
     with pytest.raises(ValueError, match=f"selector '{name}' is no evidence, .* take one of: bm25, termf, tfidf"):
         PipelineConfig.model_validate({"evidence": {"name": name}})

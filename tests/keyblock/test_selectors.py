@@ -17,12 +17,12 @@ from keyblock.selectors import (
     Bm25,
     Hybrid,
     Learned,
-    Random,
     Selector,
     Spread,
     TfIdf,
     Vectors,
     block_idf,
+    drawn,
     rank_blocks,
 )
 from keyblock.text.analyzer import term_key
@@ -153,24 +153,13 @@ def test_position_alone(frequencies: DocumentFrequencies, name: str, order: list
     assert rank_blocks(scores).tolist() == order
 
 
-def test_random_draws_by_content_and_seed(frequencies: DocumentFrequencies) -> None:
-    document, query = document_of([["river"]] * 40), query_of("river", "stone")
-    scores = SELECTORS.create("random").scores(query, document, frequencies)
-    again = SELECTORS.create("random").scores(query, document_of([["river"]] * 40), frequencies)
-    np.testing.assert_array_equal(scores, again)
-    other_query = SELECTORS.create("random").scores(query_of("river"), document, frequencies)
-    other_seed = SELECTORS.create({"name": "random", "seed": 1}).scores(query, document, frequencies)
-    assert len({tuple(rank_blocks(s).tolist()) for s in (scores, other_query, other_seed)}) == 3
-    assert sorted(rank_blocks(scores).tolist()) == list(range(40))
-
-
 @given(st.integers(1, 60), st.integers(0, 2))
 def test_spread_takes_the_first_the_last_and_others_at_random(frequencies: DocumentFrequencies, n_blocks: int, seed: int) -> None:
     document, query = document_of([["river"]] * n_blocks), query_of("river")
     order = rank_blocks(Spread(seed=seed).scores(query, document, frequencies)).tolist()
     assert order[:2] == [0, n_blocks - 1][:n_blocks]
-    random = rank_blocks(Random(seed=seed).scores(query, document, frequencies)).tolist()
-    assert order[2:] == [block for block in random if block not in (0, n_blocks - 1)], "the others in Random's order"
+    others = rank_blocks(drawn(Meeting(WeighedQuery(query, frequencies), document), seed)).tolist()
+    assert order[2:] == [block for block in others if block not in (0, n_blocks - 1)], "the others as they are drawn"
 
 
 @given(st.lists(st.sampled_from([-1.0, 0.0, 0.5, 2.0]), max_size=30), st.integers(0, 35))
@@ -206,7 +195,7 @@ def test_a_learned_selector_scores_nothing_by_itself(frequencies: DocumentFreque
 def test_selectors_declare_what_they_need() -> None:
     needs = {name: set(SELECTORS.create(name).needs) for name in SELECTORS.names()}
     assert needs.pop("bm25") == needs.pop("tfidf") == {"frequencies"}
-    assert needs.pop("termf") == needs.pop("first_termf") == {"terms"}
+    assert needs.pop("termf") == needs.pop("first_termf") == {"terms"}, "the laboratory's"
     assert needs.pop("learned") == {"logits"}
     assert needs.pop("vectors") == {"vectors"}
     assert needs.pop("hybrid") == {"frequencies", "vectors"}

@@ -46,7 +46,7 @@ def test_by_hand(by_vectors: Pipeline) -> None:
 
 
 @pytest.mark.parametrize("aggregator", ["max", "mean", "sum", "term_weighted"])
-@pytest.mark.parametrize("selector", ["vectors", "termf"])
+@pytest.mark.parametrize("selector", ["vectors", "tfidf"])
 def test_as_the_vectors_themselves_say(
     aggregator: str, selector: str, tokenizer: Tokenizer, frequencies: DocumentFrequencies
 ) -> None:

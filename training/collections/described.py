@@ -9,8 +9,8 @@ from training.collections import datasets, trec
 from training.collections.alignment import AlignedSpans
 from training.collections.descriptions import JUDGED, SCORED, Description
 from training.collections.directory import read_qrels
+from training.collections.folds import Round
 from training.collections.plans import make_plan
-from training.collections.rounds import Round
 from training.collections.runs import read_run
 from training.collections.types import CollectionError, Grades, Parts, Plan, Run, Span
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from training.collections import datasets, trec
 from training.collections.descriptions import JUDGED, SCORED, Description, Part
-from training.collections.rounds import Round
+from training.collections.folds import Round
 from training.collections.types import CollectionError, Plan
 
 

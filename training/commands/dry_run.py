@@ -78,16 +78,12 @@ def local_backbone(name: str) -> Backbone | None:
 
 
 def reshaped(backbone: Backbone | None, shape: EncoderShape | None) -> Backbone | None:
-    """The encoder's sizes as the recipe's `reshape` changes them. Raises RecipeError for more layers or fewer positions."""
-    if backbone is None or shape is None:
+    """The encoder's sizes with the layers that the recipe's `reshape` keeps. Raises RecipeError for others than it has."""
+    if backbone is None or shape is None or not shape.kept:
         return backbone
-    kept, positions = shape.kept or range(backbone.layers), shape.positions or backbone.positions
-    if kept[-1] >= backbone.layers or positions < backbone.positions:
-        raise RecipeError(
-            f"reshape asks for {kept[-1] + 1} layers and {positions} positions, and {backbone.kind} has {backbone.layers} and "
-            f"{backbone.positions}: layers can only be left out, positions only be added"
-        )
-    return backbone._replace(layers=len(kept), positions=positions)
+    if shape.kept[-1] >= backbone.layers:
+        raise RecipeError(f"reshape asks for {shape.kept[-1] + 1} layers, and {backbone.kind} has {backbone.layers}")
+    return backbone._replace(layers=len(shape.kept))
 
 
 def check_sizes(recipe: Recipe, backbone: Backbone | None) -> None:

@@ -39,10 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "parameters on dev, never on the split that is measured; or with parameters, '{name: linear, weight: 0.3}'",
     )
     parser.add_argument("--correction", choices=list(CORRECTIONS), default="holm", help="of the p-values of one measure")
-    parser.add_argument("--out", type=Path, help="directory for run.trec.gz, per_query.tsv, summary.json and blocks.png")
-    parser.add_argument(
-        "--records", type=Path, help="directory for COLLECTION/SYSTEM.json: every query's values in one file, as in docs/results"
-    )
+    parser.add_argument("--out", type=Path, help="directory for run.trec.gz, per_query.tsv and summary.json")
     parser.add_argument("--json", action="store_true", help="print JSON in place of a table: the figures, and each system's means")
     return run(_evaluate, parser, arguments)
 

@@ -32,16 +32,13 @@ from training.evaluation.evaluate import (
     write_evaluation,
 )
 from training.evaluation.measures import means, parse_measures
-from training.evaluation.pictures import draw_block_places
-from training.evaluation.positions import block_places
 from training.evaluation.ranking import HttpRanker, Ranker, bundle_ranker, run_ranker
-from training.evaluation.records import record_evaluation, write_record
 from training.evaluation.seeds import seed_runs
 from training.evaluation.tables import table
 
 
 def measure(options: argparse.Namespace) -> None:
-    """Measure the system that the options name, print its table, and write its files where --out and --records are given.
+    """Measure the system that the options name, print its table, and write its files where --out is given.
 
     Raises ValueError for --unfused without --run or --bundle, and for --pipeline without --bundle.
     """
@@ -71,13 +68,10 @@ def measure(options: argparse.Namespace) -> None:
     else:
         print(table(systems, evaluation.name, options.correction), "", *_lines(figures), sep="\n")
     if options.out:
-        _write(evaluation, seeds, collection, options.out)
+        _write(evaluation, seeds, options.out)
         write_json(options.out / "summary.json", figures)
         for one in fused:
             write_evaluation(one.evaluation, options.out / one.label)
-    if options.records:
-        details = {"depth": options.depth, "gold_share": evaluation.gold_share}
-        write_record(record_evaluation(evaluation, collection.name, options.split, details=details), options.records)
 
 
 def _lines(figures: Mapping[str, Any]) -> Iterator[str]:
@@ -120,12 +114,8 @@ def _rankers(options: argparse.Namespace, collection: Collection) -> Iterator[Ra
         yield HttpRanker("http", collection, httpx.Client(base_url=options.url, timeout=600), deadline)
 
 
-def _write(evaluation: Evaluation, seeds: Sequence[Evaluation], collection: Collection, out: Path) -> None:
+def _write(evaluation: Evaluation, seeds: Sequence[Evaluation], out: Path) -> None:
     """Write the evaluation's files; each of several seeds has a directory of its own."""
     write_evaluation(evaluation, out)
-    for number, seed in enumerate(seeds, 1):
-        inner = out if len(seeds) == 1 else out / f"seed-{number}"
-        write_evaluation(seed, inner)
-        if seed.blocks:
-            lengths = {d: len(collection.document(d).text) for documents in seed.blocks.values() for d in documents}
-            draw_block_places(block_places(seed.blocks, lengths, collection.qrels)).savefig(inner / "blocks.png", dpi=120)
+    for number, seed in enumerate(seeds if len(seeds) > 1 else (), 1):
+        write_evaluation(seed, out / f"seed-{number}")

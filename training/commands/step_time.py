@@ -8,7 +8,7 @@ from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedMode
 from training.learning.train import fastest_attention
 from training.models.arithmetic import in_bf16
 from training.models.devices import fastest_device
-from training.models.reshaping import reshape
+from training.models.reshaping import keep_layers
 from training.recipe import Recipe, backbone_path
 
 TOKENS = 512  # of a try, about: it takes a second or a few on a CPU
@@ -24,7 +24,7 @@ def seconds_per_token(recipe: Recipe, length: int) -> float:
     config = AutoConfig.from_pretrained(backbone_path(recipe.backbone), local_files_only=True)
     model = _encoder(config, fastest_attention(device))
     if recipe.reshape:
-        reshape(model, recipe.reshape)
+        keep_layers(model, recipe.reshape.kept)
     model.to(device).train()
     ids = torch.randint(config.vocab_size, (max(1, TOKENS // length), length), device=device)
     return min(_seconds(model, ids, in_bf16(recipe.precision, device)) for _ in range(TRIES)) / ids.numel()

@@ -70,18 +70,3 @@ def corrected_tests(
 def p_text(p: float) -> str:
     """A p-value as tables print it."""
     return f"{p:.2g}" if p >= SMALLEST else f"< {SMALLEST:g}"
-
-
-def difference_interval(first: Mapping[str, float], second: Mapping[str, float]) -> tuple[float, float]:
-    """The 95% confidence interval of the mean difference over the queries of `first`, by the t-distribution of the paired test.
-
-    A query that `second` lacks counts as zero. Raises ValueError with fewer than two queries.
-    """
-    from scipy.stats import t as student_t
-
-    if len(first) < 2:
-        raise ValueError(f"an interval needs at least two queries, not {len(first)}")
-    differences = np.asarray([value - second.get(query, 0.0) for query, value in first.items()])
-    error = float(differences.std(ddof=1)) / math.sqrt(len(differences))
-    reach = float(student_t.ppf(0.975, len(differences) - 1)) * error
-    return float(differences.mean()) - reach, float(differences.mean()) + reach

@@ -1,13 +1,9 @@
-"""Markdown tables of measured systems: quality with corrected p-values, latency, memory and training costs."""
+"""Markdown tables of measured systems: quality with corrected p-values."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from training.evaluation.measures import Values, means
-from training.evaluation.records import Record
-from training.evaluation.significance import correct, corrected_tests, difference_interval, p_text, paired_t_test
-
-SIGNIFICANT = 0.05
+from training.evaluation.significance import corrected_tests, p_text
 
 
 def table(systems: Mapping[str, Values], reference: str, correction: str = "holm") -> str:
@@ -16,7 +12,7 @@ def table(systems: Mapping[str, Values], reference: str, correction: str = "holm
     The p-values of a measure are one family, corrected together.
     """
     measures = list(systems[reference])
-    p_values = {measure: _p_values(systems, reference, measure, correction) for measure in measures}
+    p_values = {measure: p_values_of(systems, reference, measure, correction) for measure in measures}
     rows = [
         [name, *(cell for m in measures for cell in (f"{means(values)[m]:.4f}", p_values[m].get(name, "")))]
         for name, values in systems.items()
@@ -24,141 +20,13 @@ def table(systems: Mapping[str, Values], reference: str, correction: str = "holm
     return markdown([["system", *(cell for m in measures for cell in (m, "p"))], *rows])
 
 
-def systems_table(records: Sequence[Record], reference: str, measures: Sequence[str]) -> str:
-    """A row for each system and collection, grouped by collection: means, p-values against `reference`, and costs.
-
-    Systems and collections stand in the order in which `records` first name them. The p-values of one measure on one collection
-    are one family. Raises ValueError if the reference was not measured on a collection, or a record is of other queries or
-    measures.
-    """
-    seeds = any(record.seeds > 1 for record in records)
-    head = ["collection", "system", *(cell for m in measures for cell in (m, "p")), *COSTS, *(["seeds"] if seeds else [])]
-    rows = [head]
-    for collection in dict.fromkeys(record.collection for record in records):
-        here = [record for record in records if record.collection == collection]
-        values = _comparable(here, reference, measures)
-        p_values = {measure: _p_values(values, reference, measure) for measure in measures}
-        for record in here:
-            quality = [cell for m in measures for cell in (f"{record.means[m]:.4f}", p_values[m].get(record.system, ""))]
-            system = f"**{record.system}**" if record.system == reference else record.system
-            rows.append([collection, system, *quality, *_costs(record), *([str(record.seeds)] if seeds else [])])
-    return markdown(rows)
-
-
-COSTS = ("ms a document", "peak MB", "steps", "training, minutes")
-
-
-def _costs(record: Record) -> list[str]:
-    milliseconds, memory = record.ms_per_document, record.peak_mb
-    return [
-        "" if milliseconds is None else f"{milliseconds:.2f}",
-        "" if memory is None else f"{memory:.0f}",
-        "" if record.steps is None else f"{record.steps:,}",
-        "" if record.training_seconds is None else f"{record.training_seconds / 60:.0f}",
-    ]
-
-
-def _p_values(systems: Mapping[str, Values], reference: str, measure: str, correction: str = "holm") -> dict[str, str]:
-    others = {name: values[measure] for name, values in systems.items() if name != reference}
-    return {name: p_text(p) for name, p in corrected_tests(others, systems[reference][measure], correction).items()}
-
-
-def _comparable(records: Sequence[Record], reference: str, measures: Sequence[str]) -> dict[str, Values]:
-    """Values by system. Raises ValueError for repeated systems, a missing reference, and different queries or measures."""
-    collection, values = records[0].collection, {record.system: record.by_query for record in records}
-    if len(values) < len(records):
-        raise ValueError(f"{collection}: two records of one system; keep one of them")
-    if reference not in values:
-        raise ValueError(f"{collection}: the reference {reference!r} was not measured there; measured were {', '.join(values)}")
-    for system, by_measure in values.items():
-        for measure in measures:
-            if set(by_measure.get(measure, ())) != set(values[reference].get(measure, ())) or measure not in by_measure:
-                raise ValueError(
-                    f"{collection}: {system!r} and {reference!r} were not both measured by {measure} on the same queries"
-                )
-    return values
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """The test of a claim that `first` is better than `second`, per query on one collection.
-
-    Attributes:
-        first: name of the first system.
-        second: name of the second system.
-        collection: name of the collection.
-        measure: name of the measure.
-        queries: the number of queries.
-        difference: mean of the first minus mean of the second.
-        interval: the 95% confidence interval of the difference, not corrected.
-        p: two-sided, corrected within the claim's family.
-    """
-
-    first: str
-    second: str
-    collection: str
-    measure: str
-    queries: int
-    difference: float
-    interval: tuple[float, float]
-    p: float
-
-    @property
-    def verdict(self) -> str:
-        """Whether the first is "better" or "worse"; "undecided" if the difference is not significant."""
-        if self.p > SIGNIFICANT:
-            return "undecided"
-        return "better" if self.difference > 0 else "worse"
-
-
-def compare_pairs(
-    records: Sequence[Record], pairs: Sequence[tuple[str, str]], measure: str, correction: str = "holm"
-) -> list[Comparison]:
-    """Test each pair on every collection where both were measured, as one family. Raises ValueError for a pair measured nowhere."""
-    found: list[tuple[Record, Record]] = []
-    for names in pairs:
-        both = [_both(records, names, name) for name in dict.fromkeys(record.collection for record in records)]
-        if not any(both):
-            raise ValueError(f"{names[0]!r} and {names[1]!r} were not both measured on any collection")
-        found += [one for one in both if one]
-    values = [_comparable(both, both[0].system, [measure]) for both in found]
-    tests = correct(
-        [paired_t_test(v[a.system][measure], v[b.system][measure]) for v, (a, b) in zip(values, found, strict=True)], correction
-    )
-    return [
-        Comparison(
-            a.system,
-            b.system,
-            a.collection,
-            measure,
-            len(a.queries),
-            a.means[measure] - b.means[measure],
-            difference_interval(v[a.system][measure], v[b.system][measure]),
-            p,
-        )
-        for (a, b), v, p in zip(found, values, tests, strict=True)
-    ]
-
-
-def _both(records: Sequence[Record], names: tuple[str, str], collection: str) -> tuple[Record, Record] | None:
-    by_system = {record.system: record for record in records if record.collection == collection}
-    return (by_system[names[0]], by_system[names[1]]) if set(names) <= by_system.keys() else None
-
-
-def comparisons_table(comparisons: Sequence[Comparison]) -> str:
-    """A row for each comparison: the difference, its corrected p-value, and whether the first is better."""
-    head = ["first", "second", "collection", "measure", "queries", "difference", "95% interval", "p", "the first is"]
-    rows = [
-        [
-            *(c.first, c.second, c.collection, c.measure, str(c.queries)),
-            *(f"{c.difference:+.4f}", f"{c.interval[0]:+.3f} to {c.interval[1]:+.3f}", p_text(c.p), c.verdict),
-        ]
-        for c in comparisons
-    ]
-    return markdown([head, *rows])
-
-
 def markdown(rows: Sequence[Sequence[str]]) -> str:
     """Rows of cells as a Markdown table; the first row is the head."""
     lines = [f"| {' | '.join(cells)} |" for cells in rows]
     return "\n".join([lines[0], "|" + " --- |" * len(rows[0]), *lines[1:]])
+
+
+def p_values_of(systems: Mapping[str, Values], reference: str, measure: str, correction: str = "holm") -> dict[str, str]:
+    """The corrected p-value of a measure, as printed, for each system but the reference."""
+    others = {name: values[measure] for name, values in systems.items() if name != reference}
+    return {name: p_text(p) for name, p in corrected_tests(others, systems[reference][measure], correction).items()}

@@ -1,12 +1,12 @@
 """Learned aggregators over the [CLS] states of a document's passages (PARADE, Li et al. 2020, section 3.3; KeyB section 4.2).
 
 Each aggregator turns states of shape (documents, passages, hidden) into one vector for each document, which the ranker's own linear
-layer scores; `top` combines that layer's scores of the passages instead (IDCM, Hofstätter et al. 2021). A mask says which passages
-are real. Padding behind them never changes a result: it is not averaged, not attended to, and not part of a maximum. A document
-without any passage gets zeros.
+layer scores. A mask says which passages are real. Padding behind them never changes a result: it is not averaged, not attended to,
+and not part of a maximum. A document without any passage gets zeros.
 """
 
 from collections.abc import Callable, Mapping
+from pkgutil import resolve_name
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from transformers import AutoModel, BertConfig
 from transformers.models.bert.modeling_bert import BertLayer
 
-from training.declarations import STATE_AGGREGATORS, Cnn, StateAggregator, Top, Transformer
+from training.declarations import STATE_AGGREGATORS, Cnn, StateAggregator, Transformer
 from training.recipe import backbone_path
 
 STD = 0.02  # standard deviation of random weights, as in BERT
@@ -115,22 +115,6 @@ class CnnAggregation(Aggregation):
         return total
 
 
-class TopAggregation(Aggregation):
-    """See Top. The weights start at 1, as in the code of IDCM's authors. They combine scores; there is no state of a document."""
-
-    def __init__(self, settings: Top, hidden: int) -> None:
-        super().__init__(settings, hidden)
-        self.weights = nn.Parameter(torch.ones(settings.best))
-
-    def logits(self, states: Tensor, mask: Tensor, score: Callable[[Tensor], Tensor]) -> Tensor:
-        """See Aggregation."""
-        best = len(self.weights)
-        scores, lowest = score(states), torch.finfo(states.dtype).min
-        scores = F.pad(scores.masked_fill(~mask, lowest), (0, best), value=lowest)  # (docs, passages + best)
-        real = torch.arange(best, device=mask.device) < mask.sum(1, keepdim=True)  # (docs, best)
-        return (scores.topk(best, dim=1).values.masked_fill(~real, 0.0) * self.weights).sum(1)
-
-
 def bert_layers(layers: int, width: int, heads: int, ffn: int) -> nn.ModuleList:
     """BERT layers with random weights, for states of size `width`; `ffn` is the inner size of a layer."""
     config = BertConfig(
@@ -189,7 +173,7 @@ class TransformerAggregation(Aggregation):
         return document
 
 
-def _transformer(settings: Transformer, hidden: int) -> TransformerAggregation:
+def make_transformer(settings: Transformer, hidden: int) -> TransformerAggregation:
     """A module with random layers, or with the first layers of a pretrained encoder."""
     if settings.pretrained is None:
         return TransformerAggregation(settings, hidden)
@@ -225,21 +209,11 @@ def _encoder(name: str, layers: int) -> Any:
     return encoder
 
 
-MODULES: dict[str, Callable[[Any, int], Aggregation]] = {
-    "max": MaxAggregation,
-    "mean": MeanAggregation,
-    "attention": AttentionAggregation,
-    "cnn": CnnAggregation,
-    "top": TopAggregation,
-    "transformer": _transformer,
-}
-"""Functions that make a module from its settings and the size of a state, by the settings' name."""
-
-
 def build_aggregation(description: Mapping[str, Any], hidden: int) -> Aggregation:
     """Build the module of a description, for [CLS] states of size `hidden`, with fresh weights.
 
     Raises ValueError for an unknown name or parameter, or settings that do not fit the states.
     """
     settings = STATE_AGGREGATORS.create(description)
-    return MODULES[settings.name](settings, hidden)
+    module: Aggregation = resolve_name(settings.module)(settings, hidden)
+    return module

@@ -1,29 +1,25 @@
 """The ranker: a Hugging Face encoder and one linear layer on [CLS] (KeyB section 4.1, step 4), or on another pooled state.
 
-For PARADE a learned module between encoder and layer combines the states of a document's passages (KeyB section 4.2). With a long
-encoder and one sequence for each document it is LongP (Boytsov et al. 2022, section 3.2).
+For PARADE a learned module between encoder and layer combines the states of a document's passages (KeyB section 4.2).
 """
 
-import inspect
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel, PretrainedConfig
+from transformers import AutoConfig, AutoModel
 from transformers.modeling_utils import PreTrainedModel
 
-from keyblock.packing import Packed
 from training.declarations import STATE_AGGREGATORS, CrossEncoderFamily, EncoderShape, read_family
 from training.models.aggregators import Aggregation, build_aggregation
-from training.models.directed import FULL, directed_mask, query_tokens
 from training.models.marker import Marker
 from training.models.pooling import POOLINGS
 from training.models.ranker_module import FAMILY_FILE
-from training.models.reshaping import fitted, reshape
+from training.models.reshaping import fitted, keep_layers
 from training.models.transformer_ranker import (
     ENCODER_WEIGHTS,
     TransformerRanker,
@@ -46,9 +42,9 @@ class CrossEncoder(TransformerRanker):
         aggregator: combines the states of a document's passages, for a pipeline whose aggregator is ``states``.
         marker: marks the tokens that answer; None: the model only ranks.
         settings: the family's settings, without `marks`, which `marker` decides; None: the defaults.
-
-    Raises ValueError for settings that the encoder does not support.
     """
+
+    SETTINGS: ClassVar[type[CrossEncoderFamily]] = CrossEncoderFamily
 
     def __init__(
         self,
@@ -58,11 +54,9 @@ class CrossEncoder(TransformerRanker):
         settings: CrossEncoderFamily | None = None,
     ) -> None:
         super().__init__()
-        settings = settings or CrossEncoderFamily()
-        _check(settings, encoder)
+        settings = settings or self.SETTINGS()
         self.settings, self.family = settings, settings.describe()
         self.pool = POOLINGS[settings.pooling]
-        self.local = _has_global_attention(encoder)
         self.masks = unchanged
         self.shape = EncoderShape()
         self.encoder = encoder
@@ -88,11 +82,11 @@ class CrossEncoder(TransformerRanker):
         shape: EncoderShape | None = None,
         **settings: Any,
     ) -> Self:
-        """See RankerFamily; the settings are those of CrossEncoderFamily.
+        """See RankerFamily; the settings are those of SETTINGS.
 
         Dropout takes a third of a CPU step's speed, and these runs stop long before they overfit: 0 is the default.
         """
-        family, encoder = CrossEncoderFamily.read(settings), read_backbone(name_or_path, dropout, attention, shape)
+        family, encoder = cls.SETTINGS.read(settings), read_backbone(name_or_path, dropout, attention, shape)
         size = encoder.config.hidden_size
         marker = Marker(size, family.marks) if family.marks else None
         model = cls(encoder, build_aggregation(aggregator, size) if aggregator else None, marker, family)
@@ -153,7 +147,7 @@ class CrossEncoder(TransformerRanker):
                     self.aggregator.load_state_dict(load_file(directory / AGGREGATOR_WEIGHTS))
 
     def take_encoder(self, weights: Mapping[str, Tensor]) -> None:
-        """Take over an encoder's weights. An encoder with fewer positions or more layers is reshaped as this model's own was.
+        """Take over an encoder's weights; of one with more layers, those that this model's own kept.
 
         Raises RuntimeError for weights of another architecture.
         """
@@ -176,22 +170,10 @@ class CrossEncoder(TransformerRanker):
         """See RankerModule."""
         return int(self.encoder.config.hidden_size)
 
-    def inputs(self, sequences: Sequence[Packed], pad_id: int, document_type: int = 1) -> tuple[Tensor, ...]:
-        """See RankerModule; if attention depends on the query's tokens, types mark them, even for an encoder without types."""
-        needs_types = self.settings.global_query or self.settings.query_directed
-        return super().inputs(sequences, pad_id, 1 if needs_types else document_type)
-
     def named(self, *inputs: Tensor) -> dict[str, Tensor]:
-        """See TransformerRanker; with the masks that say which tokens attend to which."""
+        """See TransformerRanker; with the mask that `masks` makes."""
         input_ids, types, mask = inputs
-        named = super().named(input_ids, types, self.masks(mask))
-        if self.settings.query_directed:
-            named["attention_mask"] = directed_mask(self.settings.query_directed, input_ids, types, mask)
-        if self.local:
-            everywhere = query_tokens(types, mask).to(mask) if self.settings.global_query else torch.zeros_like(mask)
-            everywhere[:, 0] = 1
-            named["global_attention_mask"] = everywhere
-        return named
+        return super().named(input_ids, types, self.masks(mask))
 
     def states(self, *inputs: Tensor) -> Tensor:
         """Pooled states of shape (batch, hidden), in fp32, from three (batch, length) integer tensors."""
@@ -220,38 +202,20 @@ class CrossEncoder(TransformerRanker):
             return self.head(states.float()).squeeze(-1)
 
 
-def _has_global_attention(encoder: PreTrainedModel) -> bool:
-    """Whether tokens attend only to neighbours and to tokens marked as global (Longformer)."""
-    return "global_attention_mask" in inspect.signature(encoder.forward).parameters
-
-
-def _check(settings: CrossEncoderFamily, encoder: PreTrainedModel) -> None:
-    """Raise ValueError for attention that the encoder does not support."""
-    kind = encoder.config.model_type
-    if settings.global_query and not _has_global_attention(encoder):
-        raise ValueError(f"model.global_query: a {kind} has no global attention, Longformer has; leave it out")
-    if settings.query_directed and kind not in FULL:
-        raise ValueError(f"model.query_directed: a {kind} takes no mask of pairs of tokens; those that do: {', '.join(FULL)}")
-
-
-def _plain(config: PretrainedConfig) -> PretrainedConfig:
-    """The configuration without sparse attention, which makes scores depend on padding, and without a decoder's unused cache."""
-    if getattr(config, "attention_type", None) == "block_sparse":
-        config.attention_type = "original_full"  # BigBird draws its blocks by the padded length; it reads short texts in full
-    if getattr(config, "use_cache", False):
-        config.use_cache = False  # a decoder's cache for further tokens
-    return config
-
-
 def read_backbone(name_or_path: str, dropout: float, attention: str, shape: EncoderShape | None = None) -> PreTrainedModel:
-    """A pretrained encoder with this dropout and shape, changed as `_plain` says.
+    """A pretrained encoder with this dropout and shape.
 
-    Raises ValueError in one line that names the encoder if it cannot be read, and as `reshape` does.
+    Raises ValueError in one line that names the encoder if it cannot be read, and as `keep_layers` does.
     """
     with one_clear_error(name_or_path):
-        config = _plain(without_dropout(AutoConfig.from_pretrained(name_or_path), dropout))
+        config = without_dropout(AutoConfig.from_pretrained(name_or_path), dropout)
+        if getattr(config, "attention_type", None) == "block_sparse":
+            config.attention_type = "original_full"  # BigBird draws its blocks by the padded length: scores would depend on it
+        if getattr(config, "use_cache", False):
+            config.use_cache = False  # a decoder's cache for further tokens
         encoder = read_encoder(name_or_path, attention, config=config)
-    reshape(encoder, shape or EncoderShape())
+    if shape and shape.kept:
+        keep_layers(encoder, shape.kept)
     return encoder
 
 

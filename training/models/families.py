@@ -1,21 +1,12 @@
-"""The ranker families: the module for each name in a recipe's `model` or a checkpoint. A new family needs one line below."""
+"""Makes and reads rankers of the family that a recipe's `model` or a checkpoint names."""
 
 from collections.abc import Mapping
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, Protocol
 
-from training.declarations import FAMILIES, EncoderShape, read_family
-from training.models.bi_encoder import BiEncoder
-from training.models.cedr import CedrDrmm, CedrKnrm
-from training.models.ck import Ck
-from training.models.classifier import Classifier
-from training.models.cross_encoder import CrossEncoder
-from training.models.deeprank import DeepRank
-from training.models.late_transformer import LateTransformer
-from training.models.model1 import NeuralModel1
-from training.models.pacrr import CedrPacrr
+from training.declarations import FAMILIES, EncoderShape, Family, read_family
 from training.models.ranker_module import FAMILY_FILE, RankerModule
-from training.models.tkl import Tkl
 
 
 class RankerFamily(Protocol):
@@ -34,20 +25,10 @@ class RankerFamily(Protocol):
         """Read the directory that `save` wrote, with this `attention`; in eval mode. Raises ValueError for a damaged one."""
 
 
-MODULES: dict[str, RankerFamily] = {
-    "cross_encoder": CrossEncoder,
-    "classifier": Classifier,
-    "bi_encoder": BiEncoder,
-    "ck": Ck,
-    "cedr_knrm": CedrKnrm,
-    "late_transformer": LateTransformer,
-    "tkl": Tkl,
-    "deeprank": DeepRank,
-    "cedr_drmm": CedrDrmm,
-    "cedr_pacrr": CedrPacrr,
-    "neural_model1": NeuralModel1,
-}
-"""The module classes, by the family's name in training.declarations."""
+def module_of(settings: Family) -> RankerFamily:
+    """The module class of a family; its module is imported now."""
+    found: RankerFamily = resolve_name(settings.module)
+    return found
 
 
 def new_ranker(
@@ -64,7 +45,7 @@ def new_ranker(
     """
     settings = FAMILIES.create(family)
     parameters = settings.model_dump() | ({"shape": shape} if shape else {})
-    model = MODULES[settings.name].from_backbone(backbone, dropout, attention, aggregator, **parameters)
+    model = module_of(settings).from_backbone(backbone, dropout, attention, aggregator, **parameters)
     model.family = settings.describe()
     return model
 
@@ -72,4 +53,4 @@ def new_ranker(
 def load_ranker(directory: Path, attention: str = "sdpa") -> RankerModule:
     """The model of a checkpoint of any family, in eval mode. Raises ValueError for a damaged checkpoint or an unknown family."""
     settings = read_family(directory / FAMILY_FILE)
-    return MODULES[settings.name].load(directory, attention)
+    return module_of(settings).load(directory, attention)

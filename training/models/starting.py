@@ -214,14 +214,9 @@ def _bundled(path: Path, backbone: str) -> tuple[dict[str, Any], EncoderShape | 
     weights = graph_weights(graph)
     settings = {"pooling": _metadata(graph, POOLING) or "cls", "marks": len(weights.get("marker.inner.weight", ()))}
     layers = 1 + max(int(name.split(".")[2]) for name in weights if name.startswith("encoder.layer."))
-    positions = len(weights["embeddings.position_embeddings.weight"])
     with one_clear_error(backbone):
         config = AutoConfig.from_pretrained(backbone)
-    shape = EncoderShape(
-        layers=layers if layers < config.num_hidden_layers else None,
-        positions=positions if positions > config.max_position_embeddings else None,
-    )
-    return BUNDLED | settings, shape
+    return BUNDLED | settings, EncoderShape(layers=layers) if layers < config.num_hidden_layers else None
 
 
 def _metadata(graph: ModelProto, key: str) -> str | None:

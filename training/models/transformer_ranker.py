@@ -17,6 +17,8 @@ from training.models.reshaping import position_table
 ENCODER_WEIGHTS = "model.safetensors"
 Masks = Callable[[Tensor], Any]
 """Makes a module's `attention_mask` from the mask of real tokens, (batch, length)."""
+FULL = ("albert", "bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta")
+"""Encoders, by transformers' names, whose layers all accept one mask over pairs of tokens."""
 RELATIVE = 1 << 20  # max_length of a model without a table of positions: no limit
 
 

@@ -528,7 +528,7 @@ class Two:
 
 @pytest.fixture
 def two(graphs: Graphs, faulty: Faulty, bundle_of: Callable[[str], Path], pipeline: Pipeline) -> Iterator[Two]:
-    other = Faulty(Session(load_bundle(bundle_of("random")).graph_path, Provider.CPU, 1))
+    other = Faulty(Session(load_bundle(bundle_of("spread")).graph_path, Provider.CPU, 1))
     two = Two(graphs, faulty, other, pipeline)
     two.engine.start()
     wait_for(lambda: two.engine.ready)

@@ -1,14 +1,15 @@
-"""Folds: every query tested once by a model that never saw it; fold collections are collections."""
+"""Folds: every query tested once by a model that never saw it; rounds of cross-validation over described folds."""
 
-import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.collections.folds import make_folds, read_folds, rotations
-from training.collections.types import FileError
+from tests.training.collections.descriptions import BASIC
+from training.collections.collection import Collection
+from training.collections.folds import make_folds, rotations
 
 IDS = st.sets(st.text("abcdef0123", min_size=1), min_size=3, max_size=40)
 
@@ -55,27 +56,31 @@ def test_no_query_is_tested_by_a_model_that_saw_it(queries: set[str], count: int
         assert {*r.train, *r.dev, *r.test} == queries
 
 
-def test_folds_of_others(tmp_path: Path) -> None:
-    (tmp_path / "folds.json").write_text(json.dumps([["301", 302], ["303"], ["304"]]), encoding="utf-8")
-    assert read_folds([tmp_path / "folds.json"]) == [["301", "302"], ["303"], ["304"]]
-    files = [tmp_path / f"{name}.txt" for name in "xyz"]
-    for file, content in zip(files, ("301\n302\n", "303\n\n", "304"), strict=True):
-        file.write_text(content, encoding="utf-8")
-    assert read_folds(files) == [["301", "302"], ["303"], ["304"]]
+def test_folds_that_are_dealt(describe: Callable[..., Collection]) -> None:
+    """Each query is tested once, and never by what trained on it."""
+    part = BASIC["splits"]["train"]
+    rounds = [describe(f"#{n}", folds=3, splits={"all": part}) for n in (1, 2, 3)]
+    assert sorted(query for c in rounds for query in c.split("test")) == list("123456")
+    for one, after in zip(rounds, rounds[1:] + rounds[:1], strict=True):
+        assert one.split("dev") == after.split("test")
+        assert sorted(one.split("train") + one.split("dev") + one.split("test")) == list("123456")
+        assert list(one.run("dev")) == one.split("dev")
+    assert [c.name for c in rounds] == ["hand-fold-1", "hand-fold-2", "hand-fold-3"]
+    first = describe(folds=3, splits={"all": part})
+    assert (first.name, first.split("test")) == ("hand", rounds[0].split("test"))
+    assert first.split("all") == list("123456")
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        ("[[1], [2]", "is not JSON"),
-        ('{"1": [2]}', "must be a list of folds"),
-        ("[1, 2, 3]", "must be a list of folds"),
-        ("[[1], [2]]", "2 folds of 1, 1 queries; three or more are needed"),
-        ("[[1], [2], []]", "3 folds of 1, 1, 0 queries"),
-        ("[[1, 2], [3], [2]]", "query 2 stands twice"),
-    ],
-)
-def test_invalid_folds(tmp_path: Path, content: str, said: str) -> None:
-    (tmp_path / "folds.json").write_text(content, encoding="utf-8")
-    with pytest.raises(FileError, match=said):
-        read_folds([tmp_path / "folds.json"])
+def test_folds_that_are_splits(describe: Callable[..., Collection], files: Path) -> None:
+    lines = (files / "qrels.txt").read_text(encoding="utf-8").splitlines(keepends=True)
+    splits = {}
+    for fold in ("a", "b", "c", "d"):
+        mine = [line for line in lines if line[0] in {"a": "12", "b": "34", "c": "5", "d": "6"}[fold]]
+        (files / f"{fold}.txt").write_text("".join(mine), encoding="utf-8")
+        splits[fold] = {"queries": {"path": "topics.txt"}, "qrels": f"{fold}.txt"}
+    second = describe("#2", folds=list("abcd"), splits=splits)
+    assert (second.split("test"), second.split("dev"), second.split("train")) == (["3", "4"], ["5"], ["1", "2", "6"])
+    assert list(second.run("train")) == ["1", "2", "6"]
+    plan = second.parts.plan(["train", "dev"])
+    assert "split train: round 2 of 4, of a, d" in plan.reads
+    assert [line.partition(":")[0] for line in plan.reads[-3:]] == ["split a", "split d", "split c"]

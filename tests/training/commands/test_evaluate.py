@@ -17,10 +17,8 @@ from training.collections.runs import read_run, write_run
 from training.collections.types import Run
 from training.commands.candidates import main as candidates_main
 from training.commands.evaluate import main as evaluate_main
-from training.commands.folds import main as folds_main
 from training.evaluation.evaluate import read_values
 from training.evaluation.ranking import bundle_ranker
-from training.evaluation.records import read_record
 
 
 def reversed_run(run: Run) -> Run:
@@ -89,16 +87,6 @@ def test_a_bundle_is_evaluated_with_another_pipeline(
     assert "--pipeline changes a --bundle's" in capsys.readouterr().err
 
 
-def test_a_record_holds_the_values_of_every_query(toy_run: Path, toy_path: Path, tmp_path: Path) -> None:
-    measured = strings("--run", toy_run, "--collection", toy_path, "--out", tmp_path / "out", "--records", tmp_path / "records")
-    assert evaluate_main([*measured, "--name", "ours, dev", "--queries", "5"]) == 0
-    record = read_record(tmp_path / "records" / "toy" / "ours-dev.json")
-    assert (record.system, record.collection, record.split, len(record.queries)) == ("ours, dev", "toy", "dev", 5)
-    assert record.by_query == read_values(tmp_path / "out" / "per_query.tsv")
-    figures = json.loads((tmp_path / "out" / "summary.json").read_text(encoding="utf-8"))
-    assert record.details == {"depth": 100, "gold_share": figures["gold_in_best_blocks"]}
-
-
 def test_a_single_query_has_a_table_too(toy_run: Path, toy_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert evaluate_main(strings("--run", toy_run, "--collection", toy_path, "--queries", 1)) == 0
     assert "| shuffled |" in capsys.readouterr().out
@@ -163,29 +151,6 @@ def test_services_that_are_not_there(toy_path: Path, capsys: pytest.CaptureFixtu
     assert "no answer from there" in said
 
 
-def test_cross_validation_measures_every_query_once(toy: Collection, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of 24 queries the first stage leaves out the 8 with '!' in train: they count as zero, the others as 1 when turned round."""
-    assert folds_main(strings("--collection", toy.path, "--folds", 4, "--out", tmp_path / "folds")) == 0
-    *folds, joined = map(Path, capsys.readouterr().out.splitlines())
-    runs = []
-    for fold in folds:
-        runs.append(tmp_path / "system" / fold.name / "run.trec.gz")
-        runs[-1].parent.mkdir(parents=True)
-        write_run(reversed_run(Collection(fold).run("test")), runs[-1], "reversed")
-    ranked = [argument for run in runs for argument in strings("--ranked", run)]
-    out = tmp_path / "out"
-    joined_test = strings("--collection", joined, "--split", "test", "--name", "cross-validated", "--out", out)
-    assert evaluate_main([*ranked, *joined_test, "--measures", "reported"]) == 0
-    printed = cells(capsys.readouterr().out)
-    assert printed["system"][:4] == ["RR@10", "p", "nDCG@1", "p"]
-    assert printed["cross-validated"][0] == f"{16 / 24:.4f}"
-    assert printed["first stage"][0] == f"{16 / 24 / 4:.4f}"
-    assert len(read_values(out / "per_query.tsv")["AP"]) == 24
-    summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
-    assert (summary["system"], summary["queries"], summary["ms_per_document"]) == ("cross-validated", 24, None)
-    assert not (out / "blocks.png").exists()
-
-
 def test_test_folds_that_share_a_query(toy: Collection, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_run(toy.run("dev"), tmp_path / "one.trec", "x")
     twice = strings("--ranked", tmp_path / "one.trec", "--ranked", tmp_path / "one.trec", "--collection", toy.path)
@@ -224,7 +189,6 @@ def test_seeds_are_measured_together(two_seeds: Path, toy_path: Path, tmp_path: 
     assert summary["ms_per_document"] > 0
     for seed in ("seed-1", "seed-2"):
         assert len(read_run(out / seed / "run.trec.gz")) == 3
-        assert (out / seed / "blocks.png").read_bytes().startswith(b"\x89PNG")
     assert read_values(out / "per_query.tsv") == read_values(out / "seed-1" / "per_query.tsv")
     one = strings("--run", two_seeds / "seed-1", "--collection", toy_path, "--queries", 3, "--against", out)
     assert evaluate_main(one) == 0

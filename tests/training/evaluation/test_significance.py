@@ -12,7 +12,6 @@ from training.evaluation.significance import (
     bonferroni,
     correct,
     corrected_tests,
-    difference_interval,
     holm,
     p_text,
     paired_t_test,
@@ -118,15 +117,3 @@ def test_an_unknown_correction() -> None:
 
 def test_p_values_as_printed() -> None:
     assert [p_text(p) for p in (1.0, 0.0512, 1.9e-48, 0.0)] == ["1", "0.051", "1.9e-48", "< 1e-300"]
-
-
-def test_the_interval_of_a_difference_by_hand() -> None:
-    # differences 1, 2, 3: mean 2, standard error 1 / sqrt(3), and t of 2 degrees of freedom is 4.303 at 97.5%
-    low, high = difference_interval({"a": 2.0, "b": 3.0, "c": 3.0}, {"a": 1.0, "b": 1.0})
-    assert low == pytest.approx(2 - 4.302653 / 3**0.5, abs=1e-5)
-    assert high == pytest.approx(2 + 4.302653 / 3**0.5, abs=1e-5)
-
-
-def test_an_interval_needs_two_queries() -> None:
-    with pytest.raises(ValueError, match="two queries"):
-        difference_interval({"a": 1.0}, {"a": 0.0})

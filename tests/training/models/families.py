@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from transformers import AutoConfig
 
 from training.declarations import FAMILIES, Family
-from training.models.families import MODULES
 from training.models.ranker_module import RankerModule
 
 NAME = "bag"
@@ -22,6 +21,7 @@ WEIGHTS = "bag.safetensors"
 class BagSettings(Family):
     """The mean vectors of query and document, feature by feature: no word knows its neighbours."""
 
+    module = "tests.training.models.families:Bag"
     width: int = Field(8, ge=1, description="of a vector")
 
 
@@ -87,5 +87,4 @@ def bag(monkeypatch: pytest.MonkeyPatch) -> str:
     """The name of the second family, which is registered while a test runs."""
     BagSettings.name = NAME
     monkeypatch.setitem(FAMILIES._members, NAME, BagSettings)
-    monkeypatch.setitem(MODULES, NAME, Bag)
     return NAME

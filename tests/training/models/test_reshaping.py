@@ -1,4 +1,4 @@
-"""Encoders with fewer layers and more positions: tables by hand, hidden states against the whole model, and checkpoints."""
+"""Encoders with fewer layers: hidden states against the whole model, and checkpoints."""
 
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,9 @@ from transformers import AutoConfig, AutoModel, PreTrainedModel
 
 from training.declarations import EncoderShape
 from training.models.cross_encoder import CrossEncoder
-from training.models.reshaping import extended, layer_stack, position_table, reshape
+from training.models.reshaping import keep_layers, layer_stack
 
-TABLE = torch.tensor([[0.0, 8.0], [1.0, 6.0], [2.0, 4.0], [3.0, 2.0]])  # four positions
-OLD, NEW = 40, 70
+OLD = 40
 KINDS: dict[str, dict[str, Any]] = {
     "bert": {},
     "electra": {"embedding_size": 16},
@@ -36,63 +35,15 @@ def encoder(kind: str = "bert", **changes: Any) -> PreTrainedModel:
     return model.eval()
 
 
-def weights(model: PreTrainedModel) -> Tensor:
-    """The rows of its positions, without those in front of the first."""
-    found = position_table(model)
-    assert found is not None
-    return found.table.weight.detach()[found.offset :]
-
-
 def ids(length: int) -> Tensor:
     return torch.randint(5, 200, (2, length), generator=torch.Generator().manual_seed(0))
-
-
-def test_four_positions_tiled_to_ten() -> None:
-    first = [0.0, 1.0, 2.0, 3.0, 0.0, 1.0, 2.0, 3.0, 0.0, 1.0]
-    assert extended(TABLE, 0, 10, "tiled")[:, 0].tolist() == first
-
-
-def test_four_positions_interpolated_to_seven() -> None:
-    longer = extended(TABLE, 0, 7, "interpolated")
-    torch.testing.assert_close(longer[:, 0], torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0]))
-    torch.testing.assert_close(longer[:, 1], torch.tensor([8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0]))
-
-
-def test_rows_in_front_of_the_first_position_stay() -> None:
-    """RoBERTa's two: nobody ever reads them as positions."""
-    assert extended(TABLE, 2, 7, "tiled")[:, 0].tolist() == [0.0, 1.0, 2.0, 3.0, 2.0, 3.0, 2.0]
-    torch.testing.assert_close(extended(TABLE, 2, 5, "interpolated")[:, 0], torch.tensor([0.0, 1.0, 2.0, 2.5, 3.0]))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("extension", ["tiled", "interpolated"])
-def test_an_encoder_reads_more_and_its_checkpoint_needs_no_recipe(kind: str, extension: str, tmp_path: Path) -> None:
-    encoder(kind).save_pretrained(tmp_path / "backbone")
-    shape = EncoderShape(positions=NEW, extension=extension)
-    model = CrossEncoder.from_backbone(str(tmp_path / "backbone"), shape=shape).eval()
-    assert model.max_length == NEW
-    assert torch.equal(weights(model.encoder)[:OLD], weights(encoder(kind))) == (extension == "tiled")
-    model.save(tmp_path / "saved")
-    again = CrossEncoder.load(tmp_path / "saved")
-    given = ids(NEW), torch.zeros(2, NEW, dtype=torch.long), torch.ones(2, NEW, dtype=torch.long)
-    with torch.inference_mode():
-        torch.testing.assert_close(again(*given), model(*given))
-    assert again.max_length == NEW
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_tiled_encoder_computes_the_same_of_what_it_could_read_before(kind: str) -> None:
-    before, after = encoder(kind), encoder(kind)
-    reshape(after, EncoderShape(positions=NEW))
-    with torch.inference_mode():
-        torch.testing.assert_close(after(ids(OLD)).last_hidden_state, before(ids(OLD)).last_hidden_state)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_the_first_layers_give_the_hidden_state_of_that_depth(kind: str, count: int) -> None:
     whole, cut = encoder(kind), encoder(kind)
-    reshape(cut, EncoderShape(layers=count))
+    keep_layers(cut, EncoderShape(layers=count).kept)
     assert cut.config.num_hidden_layers == count
     with torch.inference_mode():
         due = whole(ids(24), output_hidden_states=True).hidden_states[count]
@@ -105,7 +56,7 @@ def test_the_first_layers_give_the_hidden_state_of_that_depth(kind: str, count: 
 def test_named_layers_are_those_of_the_whole_model(kind: str) -> None:
     """The middle one of three is left out: what is kept computes what it did, from the first one's states."""
     whole, cut = encoder(kind), encoder(kind)
-    reshape(cut, EncoderShape(layers=(0, 2)))
+    keep_layers(cut, EncoderShape(layers=(0, 2)).kept)
     (_, before), (_, after) = layer_stack(whole), layer_stack(cut)
     assert cut.config.num_hidden_layers == 2
     for layer, number in zip(after, (0, 2), strict=True):
@@ -164,31 +115,12 @@ def test_a_cut_encoder_is_saved_and_loaded(kind: str, tmp_path: Path) -> None:
             {"layers": (0, 3)},
             "reshape.layers name layer 3 of the 3 that the backbone has; ask for 3 at most, counted from 0",
         ),
-        ("bert", {"positions": 39}, "reshape.positions 39 are fewer than the 40 that the backbone has; leave it out"),
-        ("roberta", {"positions": 39}, "reshape.positions 39 are fewer than the 40 that the backbone has"),
-        ("modernbert", {"positions": 9000}, "reshape.positions: a modernbert has no table of absolute positions to extend"),
         ("albert", {"layers": 2}, "reshape.layers: a albert keeps no list of its 3 layers"),
     ],
 )
 def test_impossible_shapes_are_errors(kind: str, shape: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        reshape(encoder(kind), EncoderShape(**shape))
-
-
-@pytest.mark.parametrize("kind", ["bert", "roberta"])
-def test_a_longer_model_starts_from_a_shorter_checkpoint(kind: str, tmp_path: Path) -> None:
-    encoder(kind).save_pretrained(tmp_path / "backbone")
-    torch.manual_seed(1)
-    trained = CrossEncoder.from_backbone(str(tmp_path / "backbone"))
-    with torch.no_grad():
-        weights(trained.encoder).mul_(3)
-    trained.save(tmp_path / "trained")
-    longer = CrossEncoder.from_backbone(str(tmp_path / "backbone"), shape=EncoderShape(positions=NEW, extension="interpolated"))
-    longer.start_from(tmp_path / "trained")
-    torch.testing.assert_close(longer.head.state_dict(), trained.head.state_dict())
-    torch.testing.assert_close(weights(longer.encoder), extended(weights(trained.encoder), 0, NEW, "interpolated"))
-    with pytest.raises(ValueError, match="cannot be read as an encoder"):
-        trained.start_from(_saved(longer, tmp_path / "longer"))
+        keep_layers(encoder(kind), EncoderShape(**shape).kept)
 
 
 def _saved(model: CrossEncoder, path: Path) -> Path:
