@@ -105,7 +105,7 @@ def contents(selection: Selection) -> list[Any]:
     shared = selection.shared
     sequences = [(p.ids.tolist(), p.split, p.taken.tolist(), p.cut, p.weight, p.logit) for p in selection.sequences]
     arrays = [selection.taken, selection.scores, selection.evidence, selection.reach, *(shared[:2] if shared else [])]
-    flags = [selection.by, selection.doubtful, selection.selection_tokens, shared and shared[2:]]
+    flags = [selection.by, selection.selection_tokens, shared and shared[2:]]
     return [sequences, [(one.dtype, one.shape, one.tolist()) for one in arrays], flags]
 
 
