@@ -161,18 +161,6 @@ class Settings(Limits, BaseSettings):
         ge=0,
         description="bytes of scores that the cache may hold, so that the model does not score a sequence again; 0 keeps none",
     )
-    processes: int = Field(
-        1,
-        ge=1,
-        description="processes that handle HTTP and prepare documents; with more than 1, the models run in another process: for a "
-        "GPU that one process cannot feed",
-    )
-    load_seconds: int = Field(
-        3600,
-        ge=0,
-        description="seconds that each of several processes may take to read bundles and warm them up, at a start or a reload; "
-        "then it is killed and started again; 0 for no limit",
-    )
     store: str = Field(
         "",
         repr=False,  # a URL may hold a password

@@ -397,23 +397,13 @@ SERVED = Row(
             4,
         ),
         Panel(
-            "Processes started again",
-            "Restarts in the last hour, in services with several processes: those that handle HTTP, and the model's. The metric's "
-            "label `why` and the log say how the process before ended.",
-            Kind.STAT,
-            Unit.NUMBER,
-            [Query(aggregated("sum", f"increase({scoped('restarts')}[1h])", ["process"]), "{{process}}")],
-            4,
-            (1,),
-        ),
-        Panel(
             "Until ready",
             "Time in which the slowest replica loads its bundle and runs every batch shape once. A new replica needs that long "
             "before it helps.",
             Kind.STAT,
             Unit.SECONDS,
             [Query(aggregated("max", scoped("load"), ["phase"]), "{{phase}}")],
-            5,
+            9,
         ),
     ],
 )

@@ -3,18 +3,14 @@
 The model takes turns between requests, so a new request waits for its own work, and for as much work of each other request: a small
 request is admitted beside a huge one that still has long to go. Only the event loop uses this module, so that counting and deciding
 are one step.
-
-The limits hold for the whole service. If it has several processes, each keeps its counts where the others can read them. Only the
-owner writes them, so there is no lock, which a killed process could hold for ever. Processes that decide within the same
-microseconds do not see each other's counts, and each may admit a request.
 """
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from ctypes import Structure, c_int64
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Self
 
 from service.errors import RequestError
 from service.pace import Pace
@@ -25,24 +21,13 @@ SecondsAhead = Callable[[float], float]
 """Maps the seconds that a new request needs the model to the seconds of other requests' work that come before it is done."""
 
 
-class Load(Structure):
-    """The resources that requests in flight hold; it may lie in memory that several processes read."""
+@dataclass(slots=True)
+class Load:
+    """The resources that requests in flight hold."""
 
-    requests: int
-    documents: int
-    bytes: int
-    _fields_ = (("requests", c_int64), ("documents", c_int64), ("bytes", c_int64))
-
-    def __repr__(self) -> str:
-        """The load as messages show it."""
-        return f"{self.requests} requests, {self.documents} documents, {self.bytes} bytes"
-
-
-class Loads(NamedTuple):
-    """The loads of this process and of the other processes of its service."""
-
-    own: Load
-    others: Sequence[Load] = ()
+    requests: int = 0
+    documents: int = 0
+    bytes: int = 0
 
 
 class Admission:
@@ -53,7 +38,6 @@ class Admission:
         ahead: the work that the model does for others before it is done with a new request.
         metrics: counts refusals.
         pace: seconds per token of the fastest model: until its body is read, a new request may be for that model.
-        loads: the counts of this process and of the others.
         shares: one caller may have the limits divided by this number.
     """
 
@@ -63,12 +47,10 @@ class Admission:
         ahead: SecondsAhead,
         metrics: Metrics,
         pace: Callable[[], float] = lambda: 1.0,
-        loads: Loads | None = None,
         shares: int = 1,
     ) -> None:
-        self.load, others = loads or Loads(Load())
-        self._loads = (self.load, *others)
-        self._callers: dict[str, Load] = defaultdict(Load)  # of this process; there are as many as keys
+        self.load = Load()
+        self._callers: dict[str, Load] = defaultdict(Load)  # as many as keys
         self._limits, self._shares = limits, shares
         self._ahead = ahead
         self._metrics = metrics
@@ -138,7 +120,7 @@ class Admission:
 
     def check_documents(self, n: int) -> None:
         """Raise RequestError 429 when there is no room for `n` more documents."""
-        held, limit = self._in_flight("documents"), self._limits.max_documents_in_flight
+        held, limit = self.load.documents, self._limits.max_documents_in_flight
         if held and held + n > limit:
             raise self._refusal("documents", f"requests in flight hold {held} documents, and the limit is {limit}")
 
@@ -162,12 +144,8 @@ class Admission:
 
     def _in_flight_and_limit(self, field: str, limit: int, caller: str) -> Iterator[tuple[int, int]]:
         """The requests or bytes in flight and their limit: of everybody, then of this caller."""
-        yield self._in_flight(field), limit
+        yield getattr(self.load, field), limit
         yield getattr(self._callers[caller], field), max(limit // self._shares, 1)
-
-    def _in_flight(self, field: str) -> int:
-        """The number of requests, documents or bytes in flight, in all processes."""
-        return sum(getattr(load, field) for load in self._loads)
 
     def _refusal(self, reason: str, problem: str, seconds: float | None = None) -> RequestError:
         """The error of a refusal. Without `seconds` to wait, half of the work in flight is to be done before the next try."""

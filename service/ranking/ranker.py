@@ -4,15 +4,13 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol, Self, TypeVar
 
-from prometheus_client import Metric
-
 from keyblock import __version__
 from keyblock.bundle import Bundle
 from service.engine.encoder import Caps
 from service.engine.engine import Engine
 from service.errors import RequestError
 from service.machine import ASYNCIO, Machine
-from service.ranking.admission import Admission, Loads, Place
+from service.ranking.admission import Admission, Place
 from service.ranking.cache import DocumentCache
 from service.ranking.loading import Opened, open_bundle, served_bundles, upstream_bundle
 from service.ranking.model import Model, Shared
@@ -64,15 +62,13 @@ class Ranker:
         machine: runs the threads and gives the time.
         metrics: of the service; None: new ones.
         health: of scoring; None: the health of this process's engine.
-        loads: see Admission.
 
     Attributes:
         health: decides whether requests are admitted.
         admission: of requests that rank.
         store_admission: of requests that store or show documents.
         models: the served models; a reload replaces them.
-        upstream: the model that uses an upstream, if any; a reload leaves it as it is.
-        upstream: of these, the one that asks an upstream; a reload leaves it as it is.
+        upstream: of these, the one that asks an upstream, if any; a reload leaves it as it is.
     """
 
     def __init__(
@@ -84,7 +80,6 @@ class Ranker:
         machine: Machine = ASYNCIO,
         metrics: Metrics | None = None,
         health: Health | None = None,
-        loads: Loads | None = None,
     ) -> None:
         self.settings, self.machine = settings, machine
         self.metrics = metrics or Metrics()
@@ -92,7 +87,7 @@ class Ranker:
         self.engine = Engine(caps, self.metrics, settings.score_cache_bytes, machine)
         self.health: Health = health or self.engine
         self.gpus = Gpus(self.metrics)
-        self.admission = Admission(settings, self._shortest_backlog, self.metrics, self._fastest_pace, loads)
+        self.admission = Admission(settings, self._shortest_backlog, self.metrics, self._fastest_pace)
         self.store_admission = Admission(_of_the_store(settings), lambda _: 0.0, self.metrics, shares=CALLERS)
         self._edge = machine.pool(EDGE_THREADS, "edge")
         self._edge_large = machine.pool(EDGE_THREADS, "edge-large")
@@ -161,8 +156,8 @@ class Ranker:
         """Seconds of work that wait for the least busy model: until its body is read, a new request may be for that one."""
         return min((model.scorer.backlog(share) for model in self.models), default=0.0)
 
-    async def families(self) -> list[Metric]:
-        """All metrics of this process, measured now."""
+    async def measure(self) -> None:
+        """Set the gauges of the metrics to what holds now."""
         self.engine.measure([model.name for model in self.models])
         self.gpus.measure()
         self.metrics.set("ready", self.health.ready)
@@ -170,7 +165,6 @@ class Ranker:
         self.metrics.set("wait", self.admission.wait_seconds())
         if self.library is not None:
             await self.library.measure()
-        return list(self.metrics.registry.collect())
 
     def start(self) -> None:
         """Start the model's thread, which warms up first."""

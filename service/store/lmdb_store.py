@@ -1,7 +1,6 @@
 """The embedded store: LMDB in a directory, for one service. Acknowledged documents are on the disk.
 
-A change is one transaction, and LMDB never overwrites the state before it, so a process may be killed at any time. Several
-processes of one service read at the same time and write one after the other, under LMDB's own locks, which end with their process.
+A change is one transaction, and LMDB never overwrites the state before it, so a process may be killed at any time.
 """
 
 import errno
@@ -39,23 +38,21 @@ class LmdbStore(DocumentStore):
         directory: for this service alone; a second one is refused.
         capacity: bytes that the documents may take.
         evict: whether new documents replace those used longest ago; otherwise a full store refuses them.
-        processes: number of processes that share it; if more than one, their parent has `claimed` the directory.
 
     Raises StoreUnavailableError, one line, when the directory cannot be used.
     """
 
     kind = "lmdb"
 
-    def __init__(self, directory: Path, capacity: int, *, evict: bool = False, processes: int = 1) -> None:
+    def __init__(self, directory: Path, capacity: int, *, evict: bool = False) -> None:
         self._directory = directory
         self._capacity = capacity
         self.largest = capacity // LARGEST_SHARE
         self._evict = evict
         with ExitStack() as stack:
-            if processes == 1:
-                stack.enter_context(claimed(directory))
+            stack.enter_context(claimed(directory))
             with _clear_errors(directory):
-                self._environment = _open_environment(directory, capacity, MOST_READERS * processes)
+                self._environment = _open_environment(directory, capacity)
                 self._tables = Tables(self._environment)
                 self._check_format()
             self._claim = stack.pop_all()
@@ -179,13 +176,13 @@ def _key(namespace: str, identity: str) -> bytes:
     return blake2b(len(parts[0]).to_bytes(4, "little") + b"".join(parts), digest_size=_KEY_BYTES).digest()
 
 
-def _open_environment(directory: Path, capacity: int, most_readers: int) -> lmdb.Environment:
+def _open_environment(directory: Path, capacity: int) -> lmdb.Environment:
     size = capacity + capacity // 4 + SLACK
     data = directory / "data.mdb"
     is_new = not data.exists()
-    _allocate(directory / "lock.mdb", LOCK_BYTES + most_readers * READER_BYTES)
+    _allocate(directory / "lock.mdb", LOCK_BYTES + MOST_READERS * READER_BYTES)
     try:
-        environment = lmdb.open(str(directory), map_size=size, max_dbs=len(TABLES), max_readers=most_readers)
+        environment = lmdb.open(str(directory), map_size=size, max_dbs=len(TABLES), max_readers=MOST_READERS)
     except lmdb.Error:
         if is_new:
             data.unlink(missing_ok=True)  # with the first of its two heads alone no later start could open it
@@ -218,7 +215,7 @@ def _allocate(file: Path, size: int) -> None:
 
 @contextmanager
 def claimed(directory: Path) -> Iterator[None]:
-    """Claim a directory for this process and its children, until the block or the process ends.
+    """Claim a directory for this process, until the block or the process ends.
 
     Raises StoreUnavailableError if another process has it.
     """

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.errors import RequestError
-from service.ranking.admission import Admission, Load, Loads, Place
+from service.ranking.admission import Admission, Place
 from service.settings import Limits
 from service.telemetry.metrics import Metrics
 
@@ -129,60 +129,20 @@ def test_a_request_alone_may_be_larger_than_what_may_be_in_flight() -> None:
         assert counts(work) == (1, 1000, 1000)
 
 
-def test_what_other_processes_hold_counts_and_what_one_asks_for_is_bounded_by_the_service_alone() -> None:
-    """Of 200 bytes another process holds 60: there are 140 for a request here, 190 once that is given back, and 250 never."""
-    there = Load(1, 7, 60)
-    work = Admission(
-        Limits(max_bytes_in_flight=200, max_requests_in_flight=2), lambda _: 0.0, Metrics(), loads=Loads(Load(), [there])
-    )
+def test_a_request_that_needs_more_than_all_may_hold_is_never_tried_again() -> None:
+    """Of 200 bytes another request holds 60: there are 140 for this one, 190 once that is given back, and 250 never."""
+    work = admission(max_bytes_in_flight=200)
     with begun(work, 10) as large:
-        with pytest.raises(RequestError, match="2 requests are in flight, which is the limit"):
-            begun(work, 1)
-        with pytest.raises(RequestError, match="requests in flight hold 70 bytes, and the limit is 200") as busy:
-            large.add_bytes(131)
-        assert busy.value.status == 429
-        large.add_bytes(130)
-        there.requests, there.bytes = 0, 0
+        with begun(work, 60):
+            with pytest.raises(RequestError, match="requests in flight hold 70 bytes, and the limit is 200") as busy:
+                large.add_bytes(131)
+            assert busy.value.status == 429
+            large.add_bytes(130)
         large.add_bytes(50)
         assert counts(work) == (1, 0, 190)
         with pytest.raises(RequestError, match="take 250 bytes once read, and the limit is 200") as refused:
             large.add_bytes(60)
         assert refused.value.status == 422
-
-
-@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 6), st.integers(1, 60), st.booleans()), max_size=40))
-def test_processes_that_count_together_let_in_what_one_would(events: list[tuple[int, int, int, bool]]) -> None:
-    """Requests that come to one of three processes, ask for documents and bytes, and leave; beside one process that has all."""
-    limits = Limits(max_requests_in_flight=5, max_documents_in_flight=15, max_bytes_in_flight=100)
-    loads = [Load() for _ in range(3)]
-    others = [[load for load in loads if load is not own] for own in loads]
-    several = [Admission(limits, lambda _: 0.0, Metrics(), loads=Loads(*both)) for both in zip(loads, others, strict=True)]
-    one, inside = Admission(limits, lambda _: 0.0, Metrics()), list[tuple[Place, Place]]()
-    for process, n_documents, n_bytes, leaves in events:
-        if leaves and inside:
-            for place in inside.pop(0):
-                place.__exit__(None, None, None)
-        together, alone = (entered(work, n_documents, n_bytes) for work in (several[process], one))
-        assert (together is None) == (alone is None)
-        if together is not None and alone is not None:
-            inside.append((together, alone))
-        assert tuple(map(sum, zip(*map(counts, several), strict=True))) == counts(one)
-
-
-def entered(work: Admission, n_documents: int, n_bytes: int) -> Place | None:
-    """The place of a request of this size; None if it is refused."""
-    try:
-        place = work.enter(n_bytes)
-    except RequestError:
-        return None
-    try:
-        place.set_bytes(n_bytes)
-        place.begin()
-        place.set_documents(n_documents, 0.0, has_deadline=False)
-    except RequestError:
-        place.__exit__(None, None, None)
-        return None
-    return place
 
 
 def test_a_body_that_grows_beyond_the_room_is_refused() -> None:
