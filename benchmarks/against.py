@@ -23,7 +23,7 @@ import httpx
 
 from tests.support.serving import REQUEST_SECONDS, Service
 from tests.support.texts import Request, Source, collected, invented
-from training.evaluation.tables import markdown
+from training.evaluate.tables import markdown
 
 START = "from service.cli import main; main()"
 WORDS = 2000

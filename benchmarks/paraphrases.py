@@ -27,9 +27,9 @@ from keyblock.runtime.model import GraphModel
 from keyblock.scoring import score_documents, select_documents
 from keyblock.selection import Selection
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig
-from training.collections.collection import Collection
-from training.evaluation.significance import p_text, paired_t_test
-from training.evaluation.tables import markdown
+from training.data.collection import Collection
+from training.evaluate.significance import p_text, paired_t_test
+from training.evaluate.tables import markdown
 
 DEPTH = 10  # of MRR@10
 FILLER_DOCUMENTS = 300  # of a collection, around the pairs

@@ -13,8 +13,8 @@ from export.graph import LOGITS, check_shapes, trace
 from export.masks import spelled_masks
 from export.storage import save_graph
 from export.variants import fused_nodes
-from training.models.bi_encoder import BiEncoder
-from training.models.transformer_ranker import masked_by
+from training.model.bi_encoder import BiEncoder
+from training.model.transformer_ranker import masked_by
 
 
 class Traced(nn.Module):

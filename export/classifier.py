@@ -1,26 +1,69 @@
 """An imported checkpoint as an ONNX graph: fused as far as ONNX Runtime knows its architecture, and exact in any case."""
 
 import gc
+import hashlib
+import json
 import logging
 import warnings
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
 import onnx
 import torch
-from onnx import ModelProto
+from numpy.typing import NDArray
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnxruntime.transformers.optimizer import optimize_model
+from torch import Tensor
 from transformers import PretrainedConfig
 
 from export import ExportError
-from export.aside import put_back, weights_aside
 from export.graph import LOGITS, Traced, check_shapes, name_heads, narrow_last_layer, trace, trace_example
 from export.masks import causal, spelled_masks
-from export.parameters import note_parameters
-from export.storage import save_graph
+from export.storage import put_back, save_graph, weights_aside
 from export.variants import fused_nodes
-from training.models.classifier import Classifier
-from training.models.transformer_ranker import masked_by
+from training.model.classifier import Classifier
+from training.model.starting import PARAMETERS
+from training.model.transformer_ranker import masked_by
+
+Key = tuple[tuple[int, ...], str]
+JOINED = 3  # query, key and value of a fused attention
+
+
+def note_parameters(model: ModelProto, weights: Mapping[str, Tensor]) -> list[str]:
+    """Write into a graph where each of these weights is; returns the names of weights that are not in it.
+
+    A place is the name of an initializer, whether the weight is transposed there, and its part number and the number of parts along
+    the last axis.
+    """
+    places: dict[Key, tuple[str, int, int]] = {}
+    for tensor in model.graph.initializer:
+        if tensor.data_type == TensorProto.FLOAT:
+            for key, part, parts in _parts(numpy_helper.to_array(tensor)):
+                places.setdefault(key, (tensor.name, part, parts))
+    table: dict[str, list[str | int | bool]] = {}
+    for name, weight in weights.items():
+        for transposed in (False, True) if weight.dim() == 2 else (False,):
+            values = (weight.T if transposed else weight).contiguous().numpy()
+            if (place := places.get(_key(values))) is not None:
+                table[name] = [place[0], transposed, *place[1:]]
+                break
+    helper.set_model_props(model, {**{p.key: p.value for p in model.metadata_props}, PARAMETERS: json.dumps(table)})
+    return [name for name in weights if name not in table]
+
+
+def _parts(values: NDArray[np.float32]) -> Iterator[tuple[Key, int, int]]:
+    """The keys of a whole initializer and of its three parts along the last axis, each with its part number and number of parts."""
+    yield _key(values), 0, 1
+    if values.ndim and values.shape[-1] % JOINED == 0 and values.size > JOINED:
+        for part, piece in enumerate(np.split(values, JOINED, axis=-1)):
+            yield _key(np.ascontiguousarray(piece)), part, JOINED
+
+
+def _key(values: NDArray[np.float32]) -> Key:
+    return values.shape, hashlib.sha256(values.tobytes()).hexdigest()
+
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from export.options import Options, add_bundle_arguments
 from keyblock.bundle import Bundle
 from keyblock.runtime.providers import Provider
-from training.collections.collection import Collection
 from training.commands.command import count, make_parser, quiet_transformers, run
+from training.data.collection import Collection
 
 
 def parser() -> argparse.ArgumentParser:

@@ -6,13 +6,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from export.given import GivenGraph
 from export.graph import LOGITS, OPSET, output_name
 from export.graphs import Graphs, export_graphs
+from export.onnx_source import GivenGraph
 from export.options import Options, VariantKind, WeightPrecision
-from export.static_quantization import batches_of
 from export.trained import Trained, load_trained
-from export.variants import variant_name
+from export.variants import batches_of, variant_name
 from export.verification import Dev, check_parity, check_ranking, compare
 from keyblock import __version__
 from keyblock.bundle import (
@@ -31,8 +30,8 @@ from keyblock.description import PipelineConfig
 from keyblock.packing import Packed
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider, ProviderError
-from training.collections.collection import Collection
-from training.models.ranker_module import RankerModule
+from training.data.collection import Collection
+from training.model.ranker_module import RankerModule
 
 SAMPLE = Path(__file__).parent / "sample"
 FIXING = 256  # sequences whose activations set the scales of int8-static

@@ -8,9 +8,9 @@ from typing import Any
 from export import ExportError
 from export.bi_encoder import export_bi_encoder
 from export.classifier import export_classifier
-from export.given import GivenGraph, export_given
 from export.graph import export_graph
-from training.models.ranker_module import RankerModule
+from export.onnx_source import GivenGraph, export_given
+from training.model.ranker_module import RankerModule
 
 GROUP = "keyblock.export.families"
 Export = Callable[[Any, Path], dict[str, int]]

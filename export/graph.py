@@ -1,30 +1,66 @@
-"""The cross-encoder as a fused ONNX graph with free batch and length.
-
-The TorchScript exporter with eager attention gives the patterns that ONNX Runtime's transformer optimizer knows; the optimizer
-fuses nothing in the newer exporter's graphs. An unfused graph has half the speed, so every fusion is counted and a missing one is
-an error. Fused attention reads the mask as a length: padding must be on the right. Inputs are int64; the graph casts them to the
-int32 of the fused embedding.
-"""
+"""The learned aggregator, from passages' states to a document's logit, as an ONNX graph with free sizes."""
 
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import onnx
 import torch
-from onnx import ModelProto, numpy_helper
+from numpy.typing import NDArray
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from onnxruntime.transformers.optimizer import optimize_model
 from torch import Tensor, nn
 from torch.jit._trace import TracerWarning
 from transformers import PretrainedConfig
 
 from export import ExportError
-from export.marks import add_marks
 from export.masks import padding
-from keyblock.runtime.session import INPUTS
-from training.models.cross_encoder import CrossEncoder
-from training.models.ranker_module import RankerModule
-from training.models.starting import POOLING
-from training.models.transformer_ranker import FULL, masked_by
+from keyblock.runtime.aggregator import INPUTS as AGGREGATOR_INPUTS
+from keyblock.runtime.session import INPUTS, MARKS
+from training.model.cross_encoder import MARKER, CrossEncoder, Marker
+from training.model.ranker_module import RankerModule
+from training.model.starting import POOLING
+from training.model.transformer_ranker import FULL, masked_by
+
+
+def add_marks(model: ModelProto, marker: Marker) -> None:
+    """Let a fused encoder's graph mark tokens, in place. Raises ExportError for a graph without fused attention.
+
+    The head reads the last layer's input. See `training.model.cross_encoder.Marker` for its arithmetic.
+    """
+    graph = model.graph
+    attention = next((node for node in reversed(graph.node) if node.op_type == "Attention"), None)
+    if attention is None:
+        raise ExportError("the graph has no fused attention, so nothing says which states its last layer reads")
+    weights = {"inner_w": marker.inner.weight.T, "inner_b": marker.inner.bias, "outer_w": marker.outer.weight.T}
+    weights |= {"outer_b": marker.outer.bias}
+    graph.initializer.extend(numpy_helper.from_array(_array(tensor), _called(name)) for name, tensor in weights.items())
+    graph.initializer.append(helper.make_tensor(_called("axis"), TensorProto.INT64, [1], [2]))
+    graph.node.extend(_nodes(attention.input[0]))
+    graph.output.append(helper.make_tensor_value_info(MARKS, TensorProto.FLOAT, ["batch", "length"]))
+
+
+def _nodes(states: str) -> Iterator[NodeProto]:
+    """The nodes from states (batch, length, hidden) to the marks."""
+    steps = ("MatMul inner_w", "Add inner_b", "Relu", "MatMul outer_w", "Add outer_b", "Squeeze axis")
+    before = states
+    for number, step in enumerate(steps):
+        kind, *weights = step.split()
+        after = MARKS if number == len(steps) - 1 else _called(f"{number}")
+        inputs = [before, *map(_called, weights)]
+        yield helper.make_node(kind, inputs, [after], name=f"{MARKER}{kind}_{number}")
+        before = after
+
+
+def _called(name: str) -> str:
+    return f"{MARKER}{name}"
+
+
+def _array(tensor: Tensor) -> NDArray[np.float32]:
+    values: NDArray[np.float32] = tensor.detach().float().contiguous().numpy()
+    return values
+
 
 OPSET = 17
 LOGITS, OUTPUTS = "logits", "outputs"
@@ -53,7 +89,7 @@ def output_name(model: RankerModule) -> str:
 def export_graph(model: CrossEncoder, path: Path) -> dict[str, int]:
     """Write the fused fp32 graph of the model's outputs for sequences to `path`.
 
-    The aggregator is a separate graph (export.aggregation).
+    The aggregator is a separate graph (export.graph).
 
     Args:
         model: loaded with ``attention="eager"``; left in eval mode.
@@ -221,3 +257,33 @@ def check_shapes(model: ModelProto, inputs: dict[str, list[str | int]], outputs:
 
 def _sizes(given: onnx.ValueInfoProto) -> list[str | int]:
     return [dim.dim_param or dim.dim_value for dim in given.type.tensor_type.shape.dim]
+
+
+class TraceableAggregator(nn.Module):
+    """The part of the model that turns passages' states into a document's logit."""
+
+    def __init__(self, model: RankerModule) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, states: Tensor, mask: Tensor) -> Tensor:
+        """See RankerModule.combine."""
+        return self.model.combine(states, mask)
+
+
+def export_aggregator(model: RankerModule, path: Path) -> None:
+    """Write the fp32 graph: states (docs, passages, hidden) and mask (docs, passages) to logits (docs,).
+
+    Args:
+        model: a model that combines states; left in eval mode.
+        path: where the ONNX file goes.
+
+    Raises:
+        ExportError: a dimension of the graph is frozen.
+    """
+    hidden = model.hidden_size
+    mask = torch.tensor([[True, True, True], [True, True, False]])
+    states = torch.linspace(-1, 1, mask.numel() * hidden).view(*mask.shape, hidden)
+    free = {name: {0: "docs", 1: "passages"} for name in AGGREGATOR_INPUTS}
+    trace(TraceableAggregator(model).eval(), (states, mask), path, LOGITS, free)
+    check_shapes(onnx.load(str(path)), {"states": ["docs", "passages", hidden], "mask": ["docs", "passages"]}, {LOGITS: ["docs"]})

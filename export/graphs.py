@@ -11,21 +11,19 @@ import onnx
 from onnx import ModelProto
 
 from export import ExportError
-from export.aggregation import export_aggregator
 from export.families import export_ranker
-from export.given import GivenGraph
+from export.graph import export_aggregator
 from export.last_attention import compute_cls_alone_if_narrowed
+from export.onnx_source import GivenGraph
 from export.options import VariantKind, WeightPrecision
-from export.precision import halve_weights
-from export.static_quantization import Batch
 from export.storage import data_file, save_graph, share_weights
 from export.trained import Trained
-from export.variants import convert, fused_nodes
+from export.variants import Batch, convert, fused_nodes, halve_weights
 from keyblock.bundle import AGGREGATOR_FILE, GRAPH_FILE, SELECTOR_FILE, GraphFiles, SharedFile
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Precision, Provider, resolve
 from keyblock.text.tokenizer import Tokenizer
-from training.models.ranker_module import RankerModule
+from training.model.ranker_module import RankerModule
 
 Change = Callable[[ModelProto], object]
 """A function that changes a graph in place."""

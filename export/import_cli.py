@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from export.languages import CHOICES
+from export.import_defaults import CHOICES
 from export.options import ImportOptions, add_bundle_arguments
 from keyblock.bundle import Bundle
 from keyblock.evidence import Activation

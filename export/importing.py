@@ -1,24 +1,58 @@
 """Imports a cross-encoder that somebody else trained as a bundle, step by step."""
 
 import json
+import platform
 import re
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from export import ExportError
 from export.certificate import Pair, certify, differences, mixed_pairs, served_logits
 from export.checkpoint import Checkpoint, read_checkpoint
 from export.exporter import graph_entry
 from export.graphs import Graphs, export_graph_of
-from export.habits import import_analyzer, import_frequencies, import_pipeline, import_tokenizer
+from export.import_defaults import import_analyzer, import_frequencies, import_pipeline, import_tokenizer
 from export.options import ImportOptions, VariantKind, WeightPrecision
-from export.pace import measured_pace
 from export.variants import variant_name
 from keyblock.bundle import FREQUENCIES_FILE, GRAPH_FILE, TOKENIZER_FILE, Bundle, Manifest, Variant, check_target, write_bundle
+from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
+from keyblock.runtime.batching import TOKEN_CAP, bucket
+from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider, ProviderError, resolve
 from keyblock.runtime.session import ScoreError, SessionError
+
+RUNS = 3  # the best run counts: a busy machine is sometimes slower
+MOST_ROWS = 8  # on a CPU, more rows are no faster for each token
+
+
+def measured_pace(model: GraphModel, length: int) -> dict[str, Any]:
+    """How many sequences of `length` tokens the graphs score in a second, in batches of the largest shape up to MOST_ROWS rows."""
+    rows = max(1, min(MOST_ROWS, TOKEN_CAP // bucket(length)))
+    ids = np.arange(length, dtype=np.int32) % model.tokenizer.vocabulary_size
+    sequences = [Packed(ids, 1, np.zeros(1, np.intp))] * rows
+    model.outputs(sequences)
+    best = min(_seconds(model, sequences) for _ in range(RUNS))
+    choice = model.session.choice
+    return {
+        "sequences_per_second": round(rows / best, 2),
+        "tokens": length,
+        "provider": choice.provider.value,
+        "precision": choice.precision.value,
+        "threads": model.session.threads,
+        "machine": platform.processor() or platform.machine(),
+    }
+
+
+def _seconds(model: GraphModel, sequences: list[Packed]) -> float:
+    started = time.perf_counter()
+    model.outputs(sequences)
+    return time.perf_counter() - started
+
 
 SAMPLE = Path(__file__).parent / "sample"
 

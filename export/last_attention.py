@@ -13,7 +13,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 from export import ExportError
 from export.graph import CLS_POSITION
 from keyblock.runtime.session import INPUTS
-from training.models.starting import CLS_ATTENTION, CLS_HEADS
+from training.model.starting import CLS_ATTENTION, CLS_HEADS
 
 HIDDEN = 10_000.0  # subtracted from the scores of padding: exp(-10,000) is 0 in every arithmetic
 

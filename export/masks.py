@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from transformers import PretrainedConfig
 
-from training.models.transformer_ranker import FULL
+from training.model.transformer_ranker import FULL
 
 Spell = Callable[[Tensor], Any]
 LOWEST = torch.finfo(torch.float32).min

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from keyblock.evidence import Activation
 from keyblock.runtime.providers import Provider
-from training.collections.collection import Collection
+from training.data.collection import Collection
 
 
 class WeightPrecision(StrEnum):
@@ -69,13 +69,13 @@ class ImportOptions:
         passages: how many passages of a document are read; the best one's score is the document's.
         joint: read the best blocks as one sequence instead, as KeyBlock's own models do.
         activation: maps the logit to the score; none: the activation on the model's card.
-        analyzer: finds the terms that select passages, see export.languages; none: the default for the tokenizer.
+        analyzer: finds the terms that select passages, see export.import_defaults; none: the default for the tokenizer.
         frequencies: a table, or a collection whose documents are counted; none: a general table for English, and for any other
             analyzer the frequencies in a document's own blocks.
         precision: precision of the stored weights.
         provider: the provider that will serve the bundle: scores are also compared on it, and the pace is measured.
         variants: additional graphs for other arithmetics.
-        template: a decoder's prompt, a name or a file; none: by its architecture. See export.prompts.
+        template: a decoder's prompt, a name or a file; none: by its architecture. See export.checkpoint.
         instruction: a decoder's instruction if a request gives none; none: the template's.
         yes, no: the words that a decoder answers with; none: the template's.
         pairs: number of pairs that are compared with transformers.

@@ -15,7 +15,7 @@ from export import ExportError
 from export.classifier import optimized_graph
 from export.graph import trace, trace_example
 from export.masks import spelled_masks
-from export.precision import halve_weights
+from export.variants import halve_weights
 from keyblock.aggregation import AGGREGATORS
 from keyblock.bundle import FORMAT_VERSION, TOKENIZER_FILE, Bundle, check_target, write_bundle
 from keyblock.description import PipelineConfig
@@ -23,10 +23,10 @@ from keyblock.encoders import Texts
 from keyblock.evidence import Activation, Fusion
 from keyblock.sentence_vectors import FILE, SentenceGraph
 from training.declarations import read_family
-from training.evaluation.ranking import changed
-from training.models.checkpoints import chosen
-from training.models.ranker_module import FAMILY_FILE
-from training.models.sentence_encoder import SentenceEncoder
+from training.evaluate.ranking import changed
+from training.model.checkpoints import chosen
+from training.model.ranker_module import FAMILY_FILE
+from training.model.sentence_encoder import SentenceEncoder
 
 LARGEST_DIFFERENCE = 0.02  # of a number in a vector of length 1, with fp16 weights: 2.5 steps of the stored 8 bits
 WITHOUT_GRAPHS: dict[str, Any] = {

@@ -9,14 +9,14 @@ from export import ExportError
 from keyblock.bundle import FREQUENCIES_FILE, MANIFEST_FILE, TOKENIZER_FILE, load_bundle
 from keyblock.pipeline import Pipeline
 from keyblock.runtime.batching import bucket
-from training.collections.json_files import read_json
-from training.collections.types import FileError
-from training.evaluation.ranking import CHOOSER, load_run_pipeline
-from training.evaluation.scoring import TorchModel
-from training.models.checkpoints import CheckpointError, chosen
-from training.models.families import load_ranker
-from training.models.ranker_module import RankerModule
-from training.models.starting import read_ranker
+from training.data.files import read_json
+from training.data.types import FileError
+from training.evaluate.ranking import CHOOSER, load_run_pipeline
+from training.evaluate.scoring import TorchModel
+from training.model.checkpoints import CheckpointError, chosen
+from training.model.families import load_ranker
+from training.model.ranker_module import RankerModule
+from training.model.starting import read_ranker
 from training.recipe import backbone_path
 
 

@@ -16,13 +16,13 @@ from keyblock.pipeline import Pipeline
 from keyblock.runtime.model import GraphModel
 from keyblock.scoring import Marking, Model, Scored, select_documents
 from keyblock.selection import Selection
-from training.collections.collection import Collection
-from training.collections.first_stage import first_stage_run
-from training.collections.types import Run
-from training.evaluation.evaluate import sample
-from training.evaluation.measures import DEFAULT_MEASURES, means, per_query
-from training.evaluation.ranking import LocalRanker
-from training.examples.preparation import Preparation
+from training.data.collection import Collection
+from training.data.examples import Preparation
+from training.data.first_stage import first_stage_run
+from training.data.types import Run
+from training.evaluate.evaluate import sample
+from training.evaluate.measures import DEFAULT_MEASURES, means, per_query
+from training.evaluate.ranking import LocalRanker
 
 PARITY = 1e-3  # the largest allowed difference of a logit between fp32 graph and fp32 PyTorch
 RANKING_LOSS = 0.002  # the largest allowed loss of nDCG@10 on dev at the served precision, against fp32

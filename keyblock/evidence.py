@@ -3,7 +3,7 @@
 The best block's lexical score ranks far better than a document's BM25 and adds to the model. If the selector compares tokens, so
 does how near the best block's tokens are to the query's, which also counts related words. Features depend on one query and one
 document only, never on the other candidates, so a score does not depend on the rest of the request. The calibration of a bundle
-measures how far scores of different queries compare (training.evaluation.answers).
+measures how far scores of different queries compare (training.evaluate.calibration.fit).
 """
 
 from typing import Literal, Self

@@ -22,8 +22,8 @@ from keyblock.runtime.session import INPUTS
 from lab.models.late_transformer import LateTransformer
 from lab.models.long_encoder import LongEncoder
 from lab.models.tokens import TokenRanker
-from training.models.ranker_module import RankerModule
-from training.models.transformer_ranker import masked_by
+from training.model.ranker_module import RankerModule
+from training.model.transformer_ranker import masked_by
 
 STATES = "states_{}"  # the name of a layer's states between the two graphs
 PREFIX = "features/"  # the prefix of all names in the second graph
@@ -118,7 +118,7 @@ class Features(nn.Module):
 def export_tokens(model: TokenRanker, path: Path) -> dict[str, int]:
     """Write the fp32 graph of the model's outputs for sequences to `path`.
 
-    The aggregator that combines passages is a separate graph (export.aggregation).
+    The aggregator that combines passages is a separate graph (export.graph).
 
     Args:
         model: loaded with ``attention="eager"``; left in eval mode.

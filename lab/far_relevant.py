@@ -21,7 +21,7 @@ from typing import NamedTuple, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from lab.passages import Gold, Passages
-from training.collections.types import CollectionError, Document, Span
+from training.data.types import CollectionError, Document, Span
 
 BETWEEN = "\n\n"
 REJECTIONS = 1000  # draws in a row that do not fit: then the split has too few passages

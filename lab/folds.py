@@ -1,7 +1,7 @@
 """Writes each round of a cross-validation as a collection directory, so that every command works on it.
 
 Its files are links to the original's. The runs of the test folds join into one run over all queries. (A collection described in
-YAML names its folds there: training.collections.descriptions.)
+YAML names its folds there: training.data.descriptions.)
 """
 
 import json
@@ -9,12 +9,11 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from training.collections.collection import Collection
-from training.collections.directory import Directory
-from training.collections.folds import rotations
-from training.collections.lines import numbered_lines
-from training.collections.runs import read_run, write_run
-from training.collections.types import CollectionError, FileError, Run
+from training.data.collection import Collection
+from training.data.directory import Directory
+from training.data.files import numbered_lines, read_run, write_run
+from training.data.folds import rotations
+from training.data.types import CollectionError, FileError, Run
 
 LINKED = ("corpus.jsonl", "queries.jsonl", "qrels.tsv", "spans.jsonl")
 

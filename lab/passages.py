@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from training.collections.collection import Collection
+from training.data.collection import Collection
 
 BLANK_LINES, LINE_ENDS = re.compile(r"\s*\n\s*\n\s*"), re.compile(r"\s*\n\s*")
 

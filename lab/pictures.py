@@ -16,7 +16,7 @@ from lab.positions import (
     position_shares,
     start_shares,
 )
-from training.evaluation.curves import WINDOW, dev_curves, smoothed_loss
+from training.learn.tracking import WINDOW, dev_curves, smoothed_loss
 
 BINS = 40
 PICTURE_POINTS = (450, 340)  # size of the plot area of `draw_quality_latency`
@@ -122,7 +122,7 @@ def draw_learning_curves(logs: Mapping[str, Sequence[Mapping[str, Any]]], measur
     """A line for each run: the loss, and a measure on the dev sample of each collection.
 
     Args:
-        logs: records of log.jsonl (`training.evaluation.curves.read_log`) by the run's name.
+        logs: records of log.jsonl (`training.learn.tracking.read_log`) by the run's name.
         measure: a measure that training logs.
     """
     dev = {name: dev_curves(records, measure) for name, records in logs.items()}

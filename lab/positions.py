@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keyblock.text.tokenizer import Tokenizer
-from training.collections.collection import Collection
-from training.evaluation.evaluate import Blocks
-from training.evaluation.measures import Grades
+from training.data.collection import Collection
+from training.evaluate.evaluate import Blocks
+from training.evaluate.measures import Grades
 
 POSITIONS, RANKS = 10, 8  # the paper's: tenths of a document, and its eight best blocks
 RARE = 0.05  # share of the documents: a rank that no more of them have is not drawn

@@ -9,9 +9,9 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from training.collections.types import FileError
-from training.evaluation.evaluate import Evaluation
-from training.evaluation.measures import Values, means
+from training.data.types import FileError
+from training.evaluate.evaluate import Evaluation
+from training.evaluate.measures import Values, means
 from training.recipe import problems
 
 DECIMALS = 6

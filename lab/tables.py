@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from lab.records import Record
-from training.evaluation.measures import Values
-from training.evaluation.significance import correct, p_text, paired_t_test
-from training.evaluation.tables import markdown, p_values_of
+from training.evaluate.measures import Values
+from training.evaluate.significance import correct, p_text, paired_t_test
+from training.evaluate.tables import markdown, p_values_of
 
 SIGNIFICANT = 0.05
 

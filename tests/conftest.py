@@ -92,7 +92,7 @@ def export_tiny(path: Path) -> None:
     import torch
     from transformers import BertConfig, BertModel
 
-    from training.models.cross_encoder import CrossEncoder
+    from training.model.cross_encoder import CrossEncoder
 
     torch.manual_seed(0)
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}

@@ -1,6 +1,6 @@
 """Declares what a recipe may name besides the pipeline's parts: losses, ranker families, learned aggregators. Without PyTorch.
 
-training.learning.objectives, training.models.families and training.models.aggregators compute them.
+training.learn.objectives, training.model.families and training.model.aggregators compute them.
 """
 
 import json
@@ -14,11 +14,11 @@ from keyblock.registry import Component, Registry
 DEFAULT_FAMILY = {"name": "cross_encoder"}  # what checkpoints without a family.json are
 LOSSES = ("hinge", "listwise", "logistic", "pointwise")
 DISTILLED = ("lambda", "margin", "softmax", "squared")
-"""Losses that fit scores to a teacher's; training.learning.distillation computes them."""
+"""Losses that fit scores to a teacher's; training.learn.distillation computes them."""
 
 
 class EncoderShape(BaseModel):
-    """How many layers of the backbone are used; see training.models.reshaping."""
+    """How many layers of the backbone are used; see training.model.transformer_ranker."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     layers: Annotated[int, Field(ge=1)] | tuple[Annotated[int, Field(ge=0)], ...] | None = Field(
@@ -42,7 +42,7 @@ class Family(Component):
     """A ranker family's settings.
 
     Attributes:
-        module: where its RankerModule is, as MODULE:CLASS; see training.models.families.
+        module: where its RankerModule is, as MODULE:CLASS; see training.model.families.
         combines: whether the family computes a document's logit from its passages' states itself, so that a pipeline with the
             aggregator ``states`` needs no learned module in the recipe.
         reshapes: whether its `from_backbone` takes a `shape` (EncoderShape).
@@ -60,7 +60,7 @@ FAMILIES: Registry[Family] = Registry("ranker family", "keyblock.training.famili
 class CrossEncoderFamily(Family):
     """An encoder reads query and blocks together; one linear layer scores [CLS] (KeyB section 4.1, step 4)."""
 
-    module: ClassVar[str] = "training.models.cross_encoder:CrossEncoder"
+    module: ClassVar[str] = "training.model.cross_encoder:CrossEncoder"
     reshapes: ClassVar[bool] = True
     pooling: Literal["cls", "mean", "last"] = Field(
         "cls", description="which state the linear layer reads: that of [CLS], the mean of all tokens, or the last one (decoders)"
@@ -72,7 +72,7 @@ class CrossEncoderFamily(Family):
 class ClassifierFamily(Family):
     """A checkpoint for sequence classification with its authors' head, as keyblock-import reads it."""
 
-    module: ClassVar[str] = "training.models.classifier:Classifier"
+    module: ClassVar[str] = "training.model.classifier:Classifier"
 
 
 @FAMILIES.register("bi_encoder")
@@ -83,7 +83,7 @@ class BiEncoderFamily(Family):
     loss on cosines, with a margin of 1 / scale.
     """
 
-    module: ClassVar[str] = "training.models.bi_encoder:BiEncoder"
+    module: ClassVar[str] = "training.model.bi_encoder:BiEncoder"
     reshapes: ClassVar[bool] = True
     scale: float = Field(20.0, gt=0, le=100, description="of the logit: what the cosine is multiplied by")
 
@@ -101,7 +101,7 @@ class StateAggregator(Component):
     """A recipe's settings of the module by which the aggregator ``states`` combines [CLS] states.
 
     Attributes:
-        module: what makes it from its settings and the size of a state, as MODULE:NAME; see training.models.aggregators.
+        module: what makes it from its settings and the size of a state, as MODULE:NAME; see training.model.aggregators.
     """
 
     module: ClassVar[str]
@@ -114,21 +114,21 @@ STATE_AGGREGATORS: Registry[StateAggregator] = Registry("learned aggregator", "k
 class Max(StateAggregator):
     """PARADE-Max (equation 2): the largest value of each feature."""
 
-    module: ClassVar[str] = "training.models.aggregators:MaxAggregation"
+    module: ClassVar[str] = "training.model.aggregators:MaxAggregation"
 
 
 @STATE_AGGREGATORS.register("mean")
 class Mean(StateAggregator):
     """PARADE-Avg: the mean over the passages, padding left out."""
 
-    module: ClassVar[str] = "training.models.aggregators:MeanAggregation"
+    module: ClassVar[str] = "training.model.aggregators:MeanAggregation"
 
 
 @STATE_AGGREGATORS.register("attention")
 class Attention(StateAggregator):
     """PARADE-Attn (equations 3 and 4): a mean weighted by the softmax of the passages' products with one learned vector."""
 
-    module: ClassVar[str] = "training.models.aggregators:AttentionAggregation"
+    module: ClassVar[str] = "training.model.aggregators:AttentionAggregation"
 
 
 @STATE_AGGREGATORS.register("cnn")
@@ -139,7 +139,7 @@ class Cnn(StateAggregator):
     layer, this is the paper's sum of the scores of a feed-forward network with one hidden layer (section 3.4).
     """
 
-    module: ClassVar[str] = "training.models.aggregators:CnnAggregation"
+    module: ClassVar[str] = "training.model.aggregators:CnnAggregation"
     layers: int = Field(4, ge=1, le=10, description="each halves the number of passages; 4 reach from 16 passages to one")
 
 
@@ -157,7 +157,7 @@ class Transformer(StateAggregator):
     behind it forms one linear layer with the ranker's own.
     """
 
-    module: ClassVar[str] = "training.models.aggregators:make_transformer"
+    module: ClassVar[str] = "training.model.aggregators:make_transformer"
     layers: int = Field(2, ge=1, le=48, description="how many; of a pretrained encoder the first ones")
     heads: int = Field(12, ge=1, description="attention heads of a layer; a pretrained encoder has its own")
     ffn: int | None = Field(

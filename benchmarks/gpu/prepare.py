@@ -24,14 +24,13 @@ from export.graphs import Graphs
 from export.masks import spelled_masks
 from export.options import VariantKind
 from export.trained import Trained, load_trained
-from export.unpadded import in_fp16, unpad
-from export.variants import fused_nodes, variant_name
+from export.variants import fused_nodes, in_fp16, unpad, variant_name
 from keyblock.bundle import GRAPH_FILE, Variant, load_bundle
-from training.collections.collection import Collection
-from training.examples.preparation import Preparation
-from training.models.classifier import Classifier
-from training.models.cross_encoder import CrossEncoder
-from training.models.transformer_ranker import masked_by
+from training.data.collection import Collection
+from training.data.examples import Preparation
+from training.model.classifier import Classifier
+from training.model.cross_encoder import CrossEncoder
+from training.model.transformer_ranker import masked_by
 
 VOCABULARY = (
     1009  # rows of an exported random graph's vocabulary, instead of up to 250,002; no other weight has this number of rows

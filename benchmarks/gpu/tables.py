@@ -7,7 +7,7 @@ from benchmarks.gpu.plan import PARTS
 from benchmarks.gpu.record import PartRecord, Row
 from benchmarks.gpu.shapes import SHAPES
 from benchmarks.performance.report import command_line, put
-from training.evaluation.tables import markdown
+from training.evaluate.tables import markdown
 
 BEGIN = "<!-- the GPU: python -m benchmarks.gpu --publish writes from here -->"
 TERA, GIGA, MILLI, MEBI = 1e12, 1e9, 1e3, 2**20

@@ -17,8 +17,8 @@ from benchmarks.performance.weights import write_hugging_face, write_wide_bundle
 from keyblock.bundle import TOKENIZER_FILE
 from tests.support.serving import Answer, Service
 from tests.support.texts import Request, Source, collected, invented
-from training.models.cross_encoder import CrossEncoder
-from training.models.starting import read_ranker
+from training.model.cross_encoder import CrossEncoder
+from training.model.starting import read_ranker
 from training.recipe import DEFAULT_BACKBONE, backbone_path
 
 ROOT = Path(__file__).resolve().parents[2]

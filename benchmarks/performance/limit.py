@@ -103,7 +103,7 @@ def _product(size: int, number: int, given: str, found: str) -> Made:
 
 
 def _eight_bits(size: int, number: int, given: str, found: str) -> Made:
-    """A product as `export.static_quantization` writes it: activations and weights in steps of 8 bits."""
+    """A product as `export.variants` writes it: activations and weights in steps of 8 bits."""
     w, x = f"w{number}", f"x{number}"
     constants = {
         w: np.ones((size, size), np.int8),

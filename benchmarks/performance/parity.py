@@ -11,7 +11,7 @@ from benchmarks.performance import LONGEST
 from benchmarks.performance.bench import ROOT, Bench
 from benchmarks.performance.peers import PeerError
 from tests.support.texts import Request
-from training.models.cross_encoder import CrossEncoder
+from training.model.cross_encoder import CrossEncoder
 
 EXAMPLE = ROOT / "examples" / "request.json"
 LEAST = 1e-7  # a smaller relevance has no digits left

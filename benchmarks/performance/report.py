@@ -15,7 +15,7 @@ from benchmarks.performance.targets import (
     pace,
     verdicts,
 )
-from training.evaluation.tables import markdown
+from training.evaluate.tables import markdown
 
 BEGIN = "<!-- what was measured: python -m benchmarks.performance --publish writes from here -->"
 END = "<!-- to here -->"

@@ -8,7 +8,7 @@ import torch
 from transformers import BertForSequenceClassification
 
 from keyblock.bundle import TOKENIZER_FILE, Bundle, load_bundle, write_bundle
-from training.models.cross_encoder import CrossEncoder
+from training.model.cross_encoder import CrossEncoder
 
 EPSILON = 2.0**-10  # a power of two: scaling by it loses no digit
 ONE_LABEL = {"id2label": {0: "LABEL_0"}, "label2id": {"LABEL_0": 0}}

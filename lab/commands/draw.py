@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _draw(options: argparse.Namespace) -> None:
     from lab.pictures import Measured, draw_learning_curves, draw_quality_latency
-    from training.evaluation.curves import read_log
+    from training.learn.tracking import read_log
 
     if options.picture == "curves":
         names = [path.resolve().name for path in options.directories]

@@ -14,7 +14,7 @@ from training.commands.command import add_backbone, count, make_parser, read_tok
 if TYPE_CHECKING:
     from keyblock.text.tokenizer import Tokenizer
     from lab.far_relevant import FarSplit
-    from training.collections.collection import Collection
+    from training.data.collection import Collection
 
 END = 256  # tokens that a ranker of the last tokens reads, such as small/lastp.yaml
 
@@ -64,8 +64,8 @@ def _make(options: argparse.Namespace) -> None:
 
     from lab.far_relevant import Settings, make_splits
     from lab.passages import open_passages
-    from training.collections.collection import Collection
-    from training.collections.json_files import write_json
+    from training.data.collection import Collection
+    from training.data.files import write_json
     from training.recipe import problems
 
     try:
@@ -88,10 +88,10 @@ def write_far_collection(out: Path, original: "Collection", splits: "Sequence[Fa
 
     Queries keep their ids. Raises FileExistsError for a directory that exists.
     """
-    from training.collections.collection import Collection
-    from training.collections.directory import write_directory
-    from training.collections.first_stage import bm25_run
-    from training.collections.runs import write_run
+    from training.data.collection import Collection
+    from training.data.directory import write_directory
+    from training.data.files import write_run
+    from training.data.first_stage import bm25_run
 
     documents = [document for split in splits for document in split.documents]
     queries = {query: original.query(query) for split in splits for query in split.queries}
@@ -138,7 +138,7 @@ def statistics_of(split: "FarSplit", collection: "Collection", tokenizer: "Token
 
 
 def _table(figures: Mapping[str, Mapping[str, Any]]) -> str:
-    from training.evaluation.tables import markdown
+    from training.evaluate.tables import markdown
 
     names = next(iter(figures.values()))
     rows = [[name, *(_cell(split[name]) for split in figures.values())] for name in names]

@@ -28,9 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _folds(options: argparse.Namespace) -> None:
     from lab.folds import judged_queries, read_folds, write_folds
-    from training.collections.collection import Collection
-    from training.collections.folds import make_folds
-    from training.collections.lines import numbered_lines
+    from training.data.collection import Collection
+    from training.data.files import numbered_lines
+    from training.data.folds import make_folds
 
     collection = Collection(options.collection)
     if options.given:

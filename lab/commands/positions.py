@@ -12,7 +12,7 @@ from training.commands.command import add_backbone, count, make_parser, read_tok
 
 if TYPE_CHECKING:
     from lab.positions import GoldPlace
-    from training.collections.collection import Collection
+    from training.data.collection import Collection
 
 RECORD = ".json"
 Groups = list[list[float]]
@@ -48,8 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _positions(options: argparse.Namespace) -> None:
     from lab.pictures import draw_gold_places
     from lab.positions import gold_places
-    from training.collections.collection import Collection, distinct_names
-    from training.evaluation.evaluate import sample
+    from training.data.collection import Collection, distinct_names
+    from training.evaluate.evaluate import sample
 
     if options.run and len(options.collection) > 1:
         raise ValueError("a --run is of one collection: name that one alone")
@@ -77,8 +77,8 @@ def _qualities(
     """For each system, by name, the values by chunk of the queries that every system was measured on."""
     from lab.positions import by_chunk
     from lab.records import read_record
-    from training.evaluation.evaluate import read_system, system_name
-    from training.evaluation.measures import parse_measures
+    from training.evaluate.evaluate import read_system, system_name
+    from training.evaluate.measures import parse_measures
 
     measure, *others = parse_measures([options.measure])
     if others:
@@ -115,7 +115,7 @@ def _means(groups: Groups) -> dict[str, Any]:
 
 def _tables(figures: dict[str, Any], options: argparse.Namespace) -> str:
     """Table 1 of the paper, and below it the runs' quality by chunk."""
-    from training.evaluation.tables import markdown
+    from training.evaluate.tables import markdown
 
     names = ["", *map(str, range(1, options.chunks + 1)), f"{options.chunks}+"]
     places = [["chunk", *(f"{name}: {edge}" for name in figures["positions"] for edge in ("start", "end"))]]

@@ -22,11 +22,10 @@ from transformers.modeling_utils import PreTrainedModel
 
 from keyblock.packing import Packed
 from training.declarations import read_family
-from training.models.aggregators import Aggregation, build_aggregation
-from training.models.batching import Inputs
-from training.models.cross_encoder import CrossEncoder
-from training.models.ranker_module import FAMILY_FILE
-from training.models.transformer_ranker import one_clear_error
+from training.model.aggregators import Aggregation, build_aggregation
+from training.model.cross_encoder import CrossEncoder
+from training.model.ranker_module import FAMILY_FILE, Inputs
+from training.model.transformer_ranker import one_clear_error
 
 INTERACTION_FILE, INTERACTION_WEIGHTS = "interaction.json", "interaction.safetensors"
 

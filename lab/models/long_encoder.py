@@ -21,11 +21,9 @@ from transformers.modeling_utils import PreTrainedModel
 from keyblock.packing import Packed
 from lab.families import LongEncoderFamily, QueryDirected
 from training.declarations import CrossEncoderFamily
-from training.models.aggregators import Aggregation
-from training.models.cross_encoder import CrossEncoder
-from training.models.marker import Marker
-from training.models.reshaping import position_table
-from training.models.transformer_ranker import FULL
+from training.model.aggregators import Aggregation
+from training.model.cross_encoder import CrossEncoder, Marker
+from training.model.transformer_ranker import FULL, position_table
 
 
 class LongEncoder(CrossEncoder):

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from lab.models.cedr import MEANS, SOFT
 from lab.models.tokens import Combining
 from lab.models.words import Texts, WordRanker, clamped
-from training.models.aggregators import STD, attended, bert_layers
+from training.model.aggregators import STD, attended, bert_layers
 
 WINDOW, OVERLAP = 40, 5  # tokens of a local window, and further tokens on each side that it attends to
 STRIDE = 2  # tokens between the starts of regions

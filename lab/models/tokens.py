@@ -17,9 +17,9 @@ from transformers.modeling_utils import PreTrainedModel
 
 from keyblock.packing import Packed
 from training.declarations import EncoderShape, read_family
-from training.models.cross_encoder import read_backbone, read_encoder
-from training.models.ranker_module import FAMILY_FILE, RankerModule
-from training.models.transformer_ranker import ENCODER_WEIGHTS, TransformerRanker, one_clear_error, tells_types
+from training.model.cross_encoder import read_backbone, read_encoder
+from training.model.ranker_module import FAMILY_FILE, RankerModule
+from training.model.transformer_ranker import ENCODER_WEIGHTS, TransformerRanker, one_clear_error, tells_types
 
 REST_FILE = "features.safetensors"
 

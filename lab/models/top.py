@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lab.families import Top
-from training.models.aggregators import Aggregation
+from training.model.aggregators import Aggregation
 
 
 class TopAggregation(Aggregation):

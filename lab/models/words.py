@@ -12,9 +12,9 @@ from torch.nn import functional as F
 
 from lab.models.tokens import segments
 from training.declarations import read_family
-from training.models.cross_encoder import read_encoder
-from training.models.ranker_module import FAMILY_FILE, RankerModule
-from training.models.transformer_ranker import ENCODER_WEIGHTS, RELATIVE, one_clear_error
+from training.model.cross_encoder import read_encoder
+from training.model.ranker_module import FAMILY_FILE, RankerModule
+from training.model.transformer_ranker import ENCODER_WEIGHTS, RELATIVE, one_clear_error
 
 
 class Texts(NamedTuple):

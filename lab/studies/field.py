@@ -22,17 +22,16 @@ from pathlib import Path
 import transformers
 
 from lab.records import Record, read_records, record_evaluation, record_path, write_record
-from training.collections.collection import Collection
-from training.collections.types import Run
-from training.evaluation.curves import read_log
-from training.evaluation.evaluate import Evaluation, evaluate, evaluate_run, sample
-from training.evaluation.measures import REPORTED, Grades, Values, per_query
-from training.evaluation.ranking import Ranker, Reranked, run_ranker
-from training.evaluation.seeds import mean_over_seeds
-from training.evaluation.significance import correct, corrected_tests, p_text, paired_t_test
-from training.evaluation.tables import compare_pairs, comparisons_table, markdown
-from training.examples.prepared_cache import default_directory
-from training.learning.train import train
+from training.data.collection import Collection
+from training.data.prepared_cache import default_directory
+from training.data.types import Run
+from training.evaluate.evaluate import Evaluation, evaluate, evaluate_run, sample
+from training.evaluate.measures import REPORTED, Grades, Values, mean_over_seeds, per_query
+from training.evaluate.ranking import Ranker, Reranked, run_ranker
+from training.evaluate.significance import correct, corrected_tests, p_text, paired_t_test
+from training.evaluate.tables import compare_pairs, comparisons_table, markdown
+from training.learn.tracking import read_log
+from training.learn.train import train
 from training.recipe import load_recipe
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from keyblock.packing import Packed
 from lab.models.ck import CENTRES, LEAST, WIDTH, Ck, pooled, text_masks
-from training.models.batching import pad
-from training.models.families import load_ranker, new_ranker
+from training.model.families import load_ranker, new_ranker
+from training.model.ranker_module import pad
 
 CLS, SEP, WORDS = 0, 1, 12
 

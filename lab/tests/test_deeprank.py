@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from lab.models.deeprank import DeepRank, occurrences
 from lab.models.words import Texts
 from lab.tests.test_token_ranker import packed
-from training.models.families import new_ranker
+from training.model.families import new_ranker
 
 
 def a_model(tiny_backbone: Path, **settings: int) -> DeepRank:

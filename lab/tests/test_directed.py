@@ -9,8 +9,8 @@ from transformers import AutoConfig, AutoModel
 
 from lab.families import LongEncoderFamily, QueryDirected
 from lab.models.long_encoder import LongEncoder, directed_mask, sentence_starts
-from training.models.attention import NAME
-from training.models.transformer_ranker import FULL
+from training.model.attention import NAME
+from training.model.transformer_ranker import FULL
 
 DOT = 9
 

@@ -18,12 +18,12 @@ from keyblock.runtime.providers import Precision, Provider
 from lab.models.ck import Ck
 from service.app import create_app
 from service.settings import Settings
-from training.collections.collection import Collection
+from training.data.collection import Collection
 from training.declarations import FAMILIES
-from training.evaluation.ranking import run_ranker
-from training.models.cross_encoder import CrossEncoder
-from training.models.families import new_ranker
-from training.models.transformer_ranker import RELATIVE
+from training.evaluate.ranking import run_ranker
+from training.model.cross_encoder import CrossEncoder
+from training.model.families import new_ranker
+from training.model.transformer_ranker import RELATIVE
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 PARTS: dict[str, Any] = {

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from lab.far_relevant import FarDocument, FarSplit, Settings, make_splits
 from lab.passages import Passages, open_passages
 from tests.training.collections.passages import write_collection, write_passages
-from training.collections.collection import Collection
-from training.collections.types import CollectionError, Span
+from training.data.collection import Collection
+from training.data.types import CollectionError, Span
 
 
 def words(text: str) -> int:

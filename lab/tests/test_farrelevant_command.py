@@ -10,7 +10,7 @@ from keyblock.text.tokenizer import Tokenizer
 from lab.commands.farrelevant import main as farrelevant_main
 from tests.training.collections.passages import write_passages
 from tests.training.commands.running import cells, strings
-from training.collections.collection import Collection
+from training.data.collection import Collection
 
 SMALL = ("--start", 60, "--longest", 150, "--depth", 5)
 

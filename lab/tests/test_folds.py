@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from lab.folds import first_stage, judged_queries, read_folds, write_folds
-from training.collections.collection import Collection
-from training.collections.folds import make_folds, rotations
-from training.collections.types import CollectionError, FileError
+from training.data.collection import Collection
+from training.data.folds import make_folds, rotations
+from training.data.types import CollectionError, FileError
 
 
 def test_fold_collections_are_collections(toy: Collection, tmp_path: Path) -> None:

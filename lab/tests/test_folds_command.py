@@ -8,10 +8,10 @@ import pytest
 from lab.commands.folds import main as folds_main
 from tests.training.commands.running import cells, strings
 from tests.training.commands.test_evaluate import reversed_run
-from training.collections.collection import Collection
-from training.collections.runs import write_run
 from training.commands.evaluate import main as evaluate_main
-from training.evaluation.evaluate import read_values
+from training.data.collection import Collection
+from training.data.files import write_run
+from training.evaluate.evaluate import read_values
 
 
 def test_folds_of_listed_queries_and_of_others(toy: Collection, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

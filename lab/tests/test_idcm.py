@@ -15,17 +15,16 @@ from keyblock.scoring import score_documents
 from lab.models.ck import Ck
 from tests.training.learning.test_distillation import ANSWER, BUDGET, groups_of, make_teacher
 from tests.training.learning.test_train import SMALL, losses
-from training.collections.collection import Collection
-from training.evaluation.curves import read_log
-from training.evaluation.ranking import run_ranker
-from training.evaluation.scoring import TorchModel
-from training.examples.examples import Selected
-from training.examples.preparation import Preparation
-from training.learning.distillation import DistillationObjective
-from training.learning.loop import make_optimizer
-from training.learning.train import train
-from training.models.aggregators import build_aggregation
-from training.models.families import new_ranker
+from training.data.collection import Collection
+from training.data.examples import Preparation, Selected
+from training.evaluate.ranking import run_ranker
+from training.evaluate.scoring import TorchModel
+from training.learn.distillation import DistillationObjective
+from training.learn.loop import make_optimizer
+from training.learn.tracking import read_log
+from training.learn.train import train
+from training.model.aggregators import build_aggregation
+from training.model.families import new_ranker
 from training.recipe import Distillation, Recipe
 
 Make = Callable[..., Recipe]

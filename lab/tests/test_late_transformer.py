@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from lab.models.late_transformer import LateTransformer, split_pairs
 from lab.tests.test_token_ranker import packed
-from training.models.batching import pad
-from training.models.cross_encoder import CrossEncoder
-from training.models.families import load_ranker, new_ranker
+from training.model.cross_encoder import CrossEncoder
+from training.model.families import load_ranker, new_ranker
+from training.model.ranker_module import pad
 
 TRANSFORMER = {"name": "transformer", "layers": 1, "heads": 2}
 TEXT = st.lists(st.integers(5, 99), min_size=1, max_size=6)

@@ -11,9 +11,9 @@ from transformers import AutoConfig, AutoModel
 
 from keyblock.packing import Packed
 from lab.models.long_encoder import LongEncoder
-from training.evaluation.scoring import score
-from training.models.attention import NAME
-from training.models.families import load_ranker, new_ranker
+from training.evaluate.scoring import score
+from training.model.attention import NAME
+from training.model.families import load_ranker, new_ranker
 
 SIZES = {
     "hidden_size": 32,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lab.passages import Gold, Paragraphs, WholeDocuments, open_passages, paragraphs
 from tests.training.collections.passages import write_collection
-from training.collections.collection import Collection
+from training.data.collection import Collection
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from export.aggregation import export_aggregator
 from export.exporter import export_run
 from export.families import export_ranker
+from export.graph import export_aggregator
 from export.options import Options, WeightPrecision
 from keyblock.runtime.aggregator import AggregatorSession
 from keyblock.runtime.providers import Precision, Provider
@@ -20,9 +20,9 @@ from keyblock.runtime.session import Session
 from lab.models.ck import Ck
 from tests.export.ranking import assert_ranks_alike
 from tests.support.once import once
-from training.models.cross_encoder import CrossEncoder
-from training.models.families import new_ranker
-from training.models.ranker_module import RankerModule
+from training.model.cross_encoder import CrossEncoder
+from training.model.families import new_ranker
+from training.model.ranker_module import RankerModule
 
 FAMILIES: dict[str, dict[str, Any]] = {
     "tkl": {"query_tokens": 8, "region": 10},

@@ -23,8 +23,8 @@ from lab.positions import (
     start_shares,
 )
 from tests.training.collections.passages import write_collection
-from training.collections.collection import Collection
-from training.collections.types import CollectionError
+from training.data.collection import Collection
+from training.data.types import CollectionError
 
 
 def test_the_paper_s_example() -> None:

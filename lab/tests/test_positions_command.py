@@ -10,9 +10,9 @@ from lab.commands.positions import main as positions_main
 from lab.records import record_evaluation, write_record
 from tests.training.collections.passages import write_collection
 from tests.training.commands.running import cells, strings
-from training.collections.collection import Collection
-from training.collections.runs import write_run
-from training.evaluation.evaluate import evaluate_run
+from training.data.collection import Collection
+from training.data.files import write_run
+from training.evaluate.evaluate import evaluate_run
 
 STARTS = {"a": 0, "b": 9, "c": 15, "d": 35}  # words in front of the gold passage, which has three
 CHUNKS = ("--chunk", 10, "--chunks", 2)

@@ -9,8 +9,8 @@ from transformers import PreTrainedModel
 
 from lab.models.long_encoder import LongEncoder, extend_positions, extended
 from tests.training.models.test_reshaping import KINDS, OLD, encoder, ids
-from training.models.cross_encoder import CrossEncoder
-from training.models.reshaping import position_table
+from training.model.cross_encoder import CrossEncoder
+from training.model.transformer_ranker import position_table
 
 TABLE = torch.tensor([[0.0, 8.0], [1.0, 6.0], [2.0, 4.0], [3.0, 2.0]])  # four positions
 NEW = 70

@@ -10,8 +10,8 @@ from keyblock.pipeline import Pipeline
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 from lab.families import LongEncoderFamily
-from training.collections.collection import Collection
 from training.commands.dry_run import dry_run
+from training.data.collection import Collection
 from training.recipe import Recipe, load_recipe
 
 RECIPES = Path(__file__).resolve().parents[1] / "recipes"

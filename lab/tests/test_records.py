@@ -8,9 +8,9 @@ import pytest
 from pydantic import ValidationError
 
 from lab.records import Record, read_record, read_records, record_evaluation, record_path, write_record
-from training.collections.types import FileError
-from training.evaluation.evaluate import Evaluation
-from training.evaluation.resources import Memory
+from training.data.types import FileError
+from training.evaluate.evaluate import Evaluation
+from training.evaluate.resources import Memory
 
 VALUES = {"RR@10": {"a": 1.0, "b": 1 / 3}, "nDCG@10": {"a": 1.0, "b": 0.5}}
 

@@ -8,12 +8,12 @@ import pytest
 
 from lab.families import Top
 from training.declarations import FAMILIES, STATE_AGGREGATORS
-from training.models.families import module_of
-from training.models.ranker_module import RankerModule
+from training.model.families import module_of
+from training.model.ranker_module import RankerModule
 
 ASK = """
 import sys
-import service.app, export.cli, training.models.families
+import service.app, export.cli, training.model.families
 from keyblock.selectors import SELECTORS
 from training.declarations import FAMILIES
 SELECTORS.create("bm25"), FAMILIES.create("cross_encoder")

@@ -10,8 +10,8 @@ from torch import Tensor
 from lab.models.cedr import MEANS, SOFT
 from lab.models.tkl import AROUND, LEAST, OVERLAP, STRIDE, WINDOW, Tkl, best_regions, regional
 from lab.tests.test_token_ranker import packed
-from training.models.aggregators import attended
-from training.models.families import new_ranker
+from training.model.aggregators import attended
+from training.model.families import new_ranker
 
 
 def a_model(tiny_backbone: Path, **settings: int) -> Tkl:

@@ -11,8 +11,8 @@ from keyblock.packing import Packed
 from lab.models.cedr import CedrKnrm
 from lab.models.tokens import TokenRanker, Tokens, mean_cls, segments
 from training.declarations import FAMILIES, TokenFamily
-from training.models.cross_encoder import CrossEncoder
-from training.models.families import load_ranker, new_ranker
+from training.model.cross_encoder import CrossEncoder
+from training.model.families import load_ranker, new_ranker
 
 NAMES = [name for name in FAMILIES.names() if isinstance(FAMILIES.create(name), TokenFamily)]
 

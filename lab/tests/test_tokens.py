@@ -17,8 +17,8 @@ from lab.models.tokens import TokenRanker
 from lab.tests.test_token_ranker import NAMES
 from tests.export.ranking import assert_ranks_alike
 from tests.support.once import once
-from training.models.cross_encoder import CrossEncoder
-from training.models.families import new_ranker
+from training.model.cross_encoder import CrossEncoder
+from training.model.families import new_ranker
 
 Tiny = Callable[..., CrossEncoder]
 PARTS = {

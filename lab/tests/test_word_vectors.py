@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from lab.models.words import WordRanker, clamped, texts
 from lab.tests.test_token_ranker import packed
-from training.models.batching import pad
-from training.models.cross_encoder import CrossEncoder
-from training.models.families import load_ranker, new_ranker
+from training.model.cross_encoder import CrossEncoder
+from training.model.families import load_ranker, new_ranker
+from training.model.ranker_module import pad
 
 FAMILIES: list[dict[str, Any]] = [{"name": "tkl", "query_tokens": 4}, {"name": "deeprank", "query_tokens": 4}]
 TEXT = st.lists(st.integers(5, 99), min_size=1, max_size=8)

@@ -15,9 +15,9 @@ from keyblock.runtime.providers import Provider
 from keyblock.text.frequencies import DocumentFrequencies
 from tests.support.checkpoints import save_checkpoint
 from tests.support.once import once
-from training.collections.json_files import write_json
-from training.models.aggregators import build_aggregation
-from training.models.cross_encoder import CrossEncoder
+from training.data.files import write_json
+from training.model.aggregators import build_aggregation
+from training.model.cross_encoder import CrossEncoder
 
 
 def _tiny(aggregator: dict[str, Any] | None = None, **changes: object) -> CrossEncoder:

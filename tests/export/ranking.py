@@ -6,8 +6,8 @@ import pytest
 
 from export.exporter import SAMPLE
 from keyblock import Ranker
-from training.collections.collection import Collection
-from training.evaluation.ranking import run_ranker
+from training.data.collection import Collection
+from training.evaluate.ranking import run_ranker
 
 
 def assert_ranks_alike(bundle: Path, run: Path) -> None:

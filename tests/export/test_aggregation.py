@@ -7,9 +7,9 @@ import onnx
 import pytest
 import torch
 
-from export.aggregation import export_aggregator
+from export.graph import export_aggregator
 from keyblock.runtime.aggregator import AggregatorSession
-from training.models.cross_encoder import CrossEncoder
+from training.model.cross_encoder import CrossEncoder
 
 Tiny = Callable[..., CrossEncoder]
 DESCRIPTIONS: list[dict[str, Any]] = [

@@ -8,7 +8,7 @@ import pytest
 from onnx import ModelProto, helper, numpy_helper
 from onnx.external_data_helper import uses_external_data
 
-from export.aside import put_back, weights_aside
+from export.storage import put_back, weights_aside
 
 LARGE, SMALL = np.arange(12, dtype=np.float32).reshape(3, 4), np.ones(2, np.float32)
 

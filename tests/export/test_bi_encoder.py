@@ -20,10 +20,10 @@ from keyblock.runtime.providers import Provider
 from keyblock.runtime.session import Session
 from tests.support.checkpoints import save_checkpoint
 from tests.training.models.test_bi_encoder import FAMILY, packed
-from training.collections.collection import Collection
-from training.evaluation.ranking import bundle_ranker, run_ranker
-from training.models.bi_encoder import BiEncoder
-from training.models.families import new_ranker
+from training.data.collection import Collection
+from training.evaluate.ranking import bundle_ranker, run_ranker
+from training.model.bi_encoder import BiEncoder
+from training.model.families import new_ranker
 
 SENTENCES = {
     "segmenter": {"name": "single_sentences", "block_tokens": 30},

@@ -13,8 +13,8 @@ from export.classifier import export_classifier
 from export.families import export_ranker
 from keyblock.runtime.providers import Provider
 from keyblock.runtime.session import Session
-from training.models.classifier import Classifier
-from training.models.transformer_ranker import unchanged
+from training.model.classifier import Classifier
+from training.model.transformer_ranker import unchanged
 
 
 @pytest.fixture(scope="module")

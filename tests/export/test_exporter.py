@@ -18,10 +18,10 @@ from keyblock.runtime.batching import score_all
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
 from keyblock.runtime.session import Session
-from training.collections.collection import Collection
-from training.evaluation.ranking import bundle_ranker, run_ranker
-from training.evaluation.scoring import score
-from training.models.cross_encoder import CrossEncoder
+from training.data.collection import Collection
+from training.evaluate.ranking import bundle_ranker, run_ranker
+from training.evaluate.scoring import score
+from training.model.cross_encoder import CrossEncoder
 
 SaveRun = Callable[..., Path]
 Tiny = Callable[..., CrossEncoder]

@@ -12,13 +12,13 @@ from onnx import helper
 
 from export import ExportError
 from export.checkpoint import read_checkpoint
-from export.given import GivenGraph, find_graph
 from export.graph import trace
 from export.importing import import_model
+from export.onnx_source import GivenGraph, find_graph
 from export.options import ImportOptions
 from keyblock.runtime.providers import Provider
 from tests.support.checkpoints import save_checkpoint
-from training.models.classifier import Classifier
+from training.model.classifier import Classifier
 
 FEW = ImportOptions(pairs=16, provider=Provider.CPU)
 

@@ -12,11 +12,11 @@ from export import ExportError
 from export.graph import CLS_POSITION, check_fused, check_inputs, export_graph, name_heads, narrow_last_layer
 from export.graphs import export_graph_of
 from export.options import WeightPrecision
-from export.unpadded import unpad
+from export.variants import unpad
 from keyblock.runtime.session import Session
 from training.declarations import CrossEncoderFamily
-from training.models.cross_encoder import CrossEncoder
-from training.models.starting import POOLING, graph_weights
+from training.model.cross_encoder import CrossEncoder
+from training.model.starting import POOLING, graph_weights
 
 FUSED = {"EmbedLayerNormalization": 1, "Attention": 2, "SkipLayerNormalization": 4, "BiasGelu": 2}
 

@@ -10,7 +10,7 @@ from export.options import VariantKind, WeightPrecision
 from export.trained import load_trained
 from keyblock.runtime.providers import Provider
 from keyblock.text.tokenizer import Tokenizer
-from training.models.cross_encoder import CrossEncoder
+from training.model.cross_encoder import CrossEncoder
 
 PARTS: dict[str, Any] = {"selector": {"name": "learned"}, "aggregator": {"name": "states", "passages": 2}}
 

@@ -7,7 +7,7 @@ import pytest
 from export import ExportError
 from export.checkpoint import read_checkpoint
 from export.exporter import SAMPLE
-from export.habits import import_frequencies, import_pipeline, import_tokenizer
+from export.import_defaults import import_frequencies, import_pipeline, import_tokenizer
 from export.options import ImportOptions
 from keyblock.description import PackingConfig
 from keyblock.evidence import Activation

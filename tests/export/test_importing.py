@@ -129,8 +129,8 @@ def test_the_right_answer_wins_from_wherever_it_is_buried(tmp_path: Path) -> Non
 def test_a_bundle_is_trained_on_and_exported_again_with_its_head(
     imported: Callable[[str], Path], checkpoint: Callable[[str], Path]
 ) -> None:
-    from training.models.families import new_ranker
-    from training.models.starting import start_from
+    from training.model.families import new_ranker
+    from training.model.starting import start_from
 
     for name in ("bert", "xlm-roberta"):
         model = new_ranker({"name": "classifier"}, str(checkpoint(name)))

@@ -8,8 +8,16 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import models, pre_tokenizers, processors, trainers
 
 from export.checkpoint import read_checkpoint
-from export.habits import import_frequencies, import_pipeline, import_tokenizer
-from export.languages import CHOICES, ENGLISH, OTHERS, default_analyzer, named_analyzer
+from export.import_defaults import (
+    CHOICES,
+    ENGLISH,
+    OTHERS,
+    default_analyzer,
+    import_frequencies,
+    import_pipeline,
+    import_tokenizer,
+    named_analyzer,
+)
 from export.options import ImportOptions
 from keyblock.text.analyzer import AnalyzerConfig
 from keyblock.text.tokenizer import Tokenizer

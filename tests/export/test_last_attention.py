@@ -10,10 +10,10 @@ from onnx import ModelProto, helper
 from export import ExportError
 from export.graph import export_graph
 from export.last_attention import compute_cls_alone
-from export.precision import halve_weights
+from export.variants import halve_weights
 from keyblock.runtime.session import Session
-from training.models.cross_encoder import CrossEncoder
-from training.models.starting import graph_weights
+from training.model.cross_encoder import CrossEncoder
+from training.model.starting import graph_weights
 
 
 @pytest.fixture

@@ -9,17 +9,15 @@ import pytest
 import torch
 
 from export import ExportError
-from export.graph import export_graph
+from export.graph import add_marks, export_graph
 from export.last_attention import compute_cls_alone
-from export.marks import add_marks
 from keyblock.packing import Packed
 from keyblock.runtime.batching import mark_all, score_all
 from keyblock.runtime.session import Session
 from keyblock.text.tokenizer import Tokenizer
-from training.evaluation.scoring import TorchModel
-from training.models.cross_encoder import CrossEncoder
-from training.models.marker import Marker
-from training.models.starting import graph_weights
+from training.evaluate.scoring import TorchModel
+from training.model.cross_encoder import CrossEncoder, Marker
+from training.model.starting import graph_weights
 
 RNG = np.random.default_rng(0)
 

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from export.pace import measured_pace
+from export.importing import measured_pace
 from keyblock.bundle import load_bundle
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider

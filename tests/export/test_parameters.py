@@ -4,8 +4,8 @@ import numpy as np
 import torch
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from export.parameters import note_parameters
-from training.models.starting import PARAMETERS, stored_parameters
+from export.classifier import note_parameters
+from training.model.starting import PARAMETERS, stored_parameters
 
 
 def graph_of(**values: np.ndarray) -> ModelProto:

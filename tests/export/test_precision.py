@@ -8,9 +8,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from export import ExportError
 from export.graph import export_graph
-from export.precision import halve_weights
+from export.variants import halve_weights
 from keyblock.runtime.session import Session
-from training.models.cross_encoder import CrossEncoder
+from training.model.cross_encoder import CrossEncoder
 
 
 def graph_of(*weights: np.ndarray) -> onnx.ModelProto:

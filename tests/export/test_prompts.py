@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from export import ExportError
-from export.prompts import BY_ARCHITECTURE, QUESTIONS, question_of
+from export.checkpoint import BY_ARCHITECTURE, QUESTIONS, question_of
 
 
 def test_an_architecture_has_its_prompt_and_words() -> None:

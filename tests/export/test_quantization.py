@@ -5,9 +5,9 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from export.graph import export_graph
-from export.quantization import quantize
+from export.variants import quantize
 from keyblock.runtime.session import Session
-from training.models.cross_encoder import CrossEncoder
+from training.model.cross_encoder import CrossEncoder
 
 
 def test_products_are_of_8_bits_and_logits_stay_close(model: CrossEncoder, tmp_path: Path) -> None:

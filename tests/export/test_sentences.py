@@ -12,9 +12,9 @@ from export import ExportError
 from export.sentences import write_encoder_bundle
 from keyblock.bundle import Bundle, BundleError, load_bundle
 from tests.support.checkpoints import save_checkpoint
-from training.models.bi_encoder import BiEncoder, Texts
-from training.models.cross_encoder import CrossEncoder
-from training.models.families import new_ranker
+from training.model.bi_encoder import BiEncoder, Texts
+from training.model.cross_encoder import CrossEncoder
+from training.model.families import new_ranker
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FILLER = "The train to the coast leaves from platform {0}, and its restaurant car serves soup number {0} and coffee. "

@@ -8,11 +8,12 @@ import onnxruntime
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from export import ExportError, static_quantization
+from export import ExportError
+from export import variants as static_quantization
 from export.graph import export_graph
-from export.static_quantization import Batch, Reach, observe, quantize_static, smoothing_factors
+from export.variants import Batch, Reach, observe, quantize_static, smoothing_factors
 from keyblock.runtime.session import Session
-from training.models.cross_encoder import CrossEncoder
+from training.model.cross_encoder import CrossEncoder
 
 
 def floats(*values: float) -> np.ndarray:

@@ -15,7 +15,7 @@ from export.options import Options
 from export.trained import load_trained
 from keyblock.bundle import load_bundle
 from keyblock.runtime.providers import Provider
-from training.models.cross_encoder import CrossEncoder
+from training.model.cross_encoder import CrossEncoder
 
 SaveRun = Callable[..., Path]
 Tiny = Callable[..., CrossEncoder]

@@ -16,10 +16,9 @@ from onnx.reference.op_run import OpRun
 
 from export import ExportError
 from export.graph import export_graph
-from export.unpadded import remove_padding, unpad
+from export.variants import remove_padding, unpad
 from keyblock.runtime.session import INPUTS, Session
-from training.models.cross_encoder import CrossEncoder
-from training.models.marker import Marker
+from training.model.cross_encoder import CrossEncoder, Marker
 
 Array = NDArray[Any]
 

@@ -18,8 +18,8 @@ from keyblock.runtime.cpus import vnni_feature
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider, ProviderError, cuda_devices
 from keyblock.runtime.session import Session
-from training.collections.collection import Collection
-from training.models.cross_encoder import CrossEncoder
+from training.data.collection import Collection
+from training.model.cross_encoder import CrossEncoder
 
 SaveRun = Callable[..., Path]
 Tiny = Callable[..., CrossEncoder]

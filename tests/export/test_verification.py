@@ -14,9 +14,9 @@ from keyblock.pipeline import Pipeline
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.session import Session
 from keyblock.text.tokenizer import Tokenizer
-from training.collections.collection import Collection
-from training.evaluation.scoring import TorchModel
-from training.models.cross_encoder import CrossEncoder
+from training.data.collection import Collection
+from training.evaluate.scoring import TorchModel
+from training.model.cross_encoder import CrossEncoder
 
 
 def graphs_of(model: CrossEncoder, path: Path, tokenizer: Tokenizer) -> GraphModel:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from keyblock.aggregation import AGGREGATORS, Aggregator, Combine, aggregate
 from training.declarations import STATE_AGGREGATORS
-from training.models.aggregators import build_aggregation
-from training.models.ranker_module import padded
+from training.model.aggregators import build_aggregation
+from training.model.ranker_module import padded
 
 HIDDEN = 6
 NAMES = ["joint", "max", "mean", "sum", "term_weighted"]

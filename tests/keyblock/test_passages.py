@@ -13,10 +13,10 @@ from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
 from keyblock.scoring import Model, score_documents
 from training.declarations import STATE_AGGREGATORS
-from training.evaluation.scoring import TorchModel
-from training.models.aggregators import build_aggregation
-from training.models.cross_encoder import CrossEncoder
-from training.models.starting import read_ranker
+from training.evaluate.scoring import TorchModel
+from training.model.aggregators import build_aggregation
+from training.model.cross_encoder import CrossEncoder
+from training.model.starting import read_ranker
 
 ROOT = Path(__file__).resolve().parents[2]
 QUERY = "How long before moving out does the tenant have to tell the landlord?"

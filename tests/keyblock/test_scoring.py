@@ -20,10 +20,10 @@ from keyblock.selectors import rank_blocks
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 from training.declarations import STATE_AGGREGATORS
-from training.evaluation.scoring import TorchModel
-from training.models.aggregators import build_aggregation
-from training.models.batching import pad
-from training.models.cross_encoder import CrossEncoder
+from training.evaluate.scoring import TorchModel
+from training.model.aggregators import build_aggregation
+from training.model.cross_encoder import CrossEncoder
+from training.model.ranker_module import pad
 
 SENTENCES = ("The river flooded the bridge.", "A quiet city of stone.", "Years went by.", "The old bridge of the city stands.")
 TEXTS = [" ".join(SENTENCES[(i * n) % 4] for i in range(n)) for n in (9, 1, 30, 0, 14, 5)]

@@ -7,8 +7,7 @@ import numpy as np
 import torch
 from transformers import BertConfig, BertModel
 
-from export.aggregation import export_aggregator
-from export.graph import export_graph, output_name
+from export.graph import export_aggregator, export_graph, output_name
 from keyblock.bundle import (
     AGGREGATOR_FILE,
     FREQUENCIES_FILE,
@@ -24,8 +23,8 @@ from keyblock.description import PipelineConfig
 from keyblock.encoders import Static, TokenTable
 from keyblock.runtime.session import INPUTS
 from tests.service.kinds import CHOOSERS, FUSION, KINDS, TRANSFORMER
-from training.models.aggregators import build_aggregation
-from training.models.cross_encoder import CrossEncoder
+from training.model.aggregators import build_aggregation
+from training.model.cross_encoder import CrossEncoder
 
 HIDDEN, VOCABULARY = 32, 30522
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from service.memory import give_back, keep_giving_back
-from training.evaluation.resources import MB, resident_mb
+from training.evaluate.resources import MB, resident_mb
 
 PIECES, SIZE = 100_000, 1000
 

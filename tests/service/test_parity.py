@@ -20,7 +20,7 @@ from tests.service.rankers import serving
 CANDIDATES = 6
 BUDGETS = (64, 128, 256)  # a query each
 if TYPE_CHECKING:
-    from training.examples.preparation import Preparation
+    from training.data.examples import Preparation
 
 Row = tuple[bytes, bytes]
 
@@ -56,8 +56,8 @@ def client(settings: Settings, recorder: Recorder) -> Iterator[TestClient]:
 def test_token_ids_equal_the_trainers(
     client: TestClient, recorder: Recorder, bundle_path: Path, shared_data: Path, name: str
 ) -> None:
-    from training.collections.collection import Collection
-    from training.examples.preparation import Preparation
+    from training.data.collection import Collection
+    from training.data.examples import Preparation
 
     collection = Collection(shared_data / name)
     preparation = Preparation(collection, load_bundle(bundle_path).pipeline)
@@ -74,7 +74,7 @@ def test_token_ids_equal_the_trainers(
 
 def trained_on(preparation: "Preparation", query_id: str, doc_ids: list[str], budget: int) -> set[Row]:
     """The trainer's rows, padding taken off."""
-    from training.models.batching import pad
+    from training.model.ranker_module import pad
 
     inputs = pad([preparation.pack(query_id, doc_id, budget) for doc_id in doc_ids], preparation.pipeline.tokenizer.pad_id)
     rows = zip(*(tensor.numpy() for tensor in inputs), strict=True)

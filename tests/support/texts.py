@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from training.collections.collection import Collection
+from training.data.collection import Collection
 
 QUERY_WORDS = 6
 MADE_UP = 50_000

@@ -28,10 +28,9 @@ from keyblock.text.analyzer import Analyzer
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 from tests.support.once import once
-from training.collections.collection import Collection
-from training.collections.first_stage import bm25_run
-from training.collections.lines import open_text
-from training.collections.runs import write_run
+from training.data.collection import Collection
+from training.data.files import open_text, write_run
+from training.data.first_stage import bm25_run
 from training.recipe import Recipe
 
 TOPICS = "river stone bridge winter garden market engine island teacher letter forest window".split()
@@ -211,7 +210,7 @@ def toy_run(toy_path: Path, recipe_file: Path, tmp_path_factory: pytest.TempPath
 @pytest.fixture(scope="module")
 def undrawn(toy_run: Path) -> Iterator[None]:
     """Runs without a picture of their curves, which takes longer than their few steps; `toy_run` has one."""
-    from training.learning import loop
+    from training.learn import loop
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "draw_curves", lambda _: None)
@@ -227,9 +226,9 @@ def run_copy(toy_run: Path, tmp_path: Path) -> Path:
 @pytest.fixture(scope="session")
 def toy_bundle(toy_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     """The finished run as a bundle, with a fusion; the graph is PyTorch's plain export, in fp32."""
-    from training.evaluation.ranking import load_run_pipeline
-    from training.models.checkpoints import latest
-    from training.models.cross_encoder import CrossEncoder
+    from training.evaluate.ranking import load_run_pipeline
+    from training.model.checkpoints import latest
+    from training.model.cross_encoder import CrossEncoder
 
     work, inputs = tmp_path_factory.mktemp("bundle"), ["input_ids", "token_type_ids", "attention_mask"]
     example = torch.ones((2, 8), dtype=torch.int64)

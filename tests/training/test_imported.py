@@ -12,12 +12,12 @@ from keyblock.bundle import load_bundle
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
 from tests.support.checkpoints import save_checkpoint
-from training.collections.collection import Collection
 from training.commands.train import main as train_main
-from training.evaluation.ranking import bundle_ranker, run_ranker
-from training.models.classifier import Classifier
-from training.models.families import load_ranker, new_ranker
-from training.models.starting import start_from
+from training.data.collection import Collection
+from training.evaluate.ranking import bundle_ranker, run_ranker
+from training.model.classifier import Classifier
+from training.model.families import load_ranker, new_ranker
+from training.model.starting import start_from
 
 FINETUNE = Path(__file__).parents[2] / "training" / "recipes" / "small" / "finetune.yaml"
 

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from training.commands.train import main as train_main
-from training.evaluation.curves import read_log
+from training.learn.tracking import read_log
 
 ROOT = Path(__file__).resolve().parents[2]
 SEVERAL = "import sys; from training.commands.train import main; sys.exit(max(main(given.split()) for given in sys.argv[1:]))"

@@ -18,11 +18,11 @@ from keyblock.text.tokenizer import Tokenizer
 from service.app import create_app
 from service.settings import Settings
 from tests.support.vectors import concept_table
-from training.collections.collection import Collection
 from training.commands.calibrate import main as calibrate_main
 from training.commands.evaluate import main as evaluate_main
 from training.commands.train import main as train_main
-from training.evaluation.ranking import bundle_ranker, run_ranker
+from training.data.collection import Collection
+from training.evaluate.ranking import bundle_ranker, run_ranker
 
 RECIPES = Path(__file__).parents[2] / "training" / "recipes" / "small"
 KINDS = ("keyb-bm25", "keyb-hybrid", "cascade", "best", "avgp", "parade5-cnn", "parade5-pretrained", "parade5-binb2")

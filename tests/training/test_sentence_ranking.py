@@ -6,12 +6,12 @@ from typing import Any
 import torch
 import yaml
 
-from training.collections.collection import Collection
 from training.commands.train import main as train_main
-from training.evaluation.curves import read_log
-from training.evaluation.ranking import run_ranker
-from training.models.bi_encoder import BiEncoder
-from training.models.families import load_ranker, new_ranker
+from training.data.collection import Collection
+from training.evaluate.ranking import run_ranker
+from training.learn.tracking import read_log
+from training.model.bi_encoder import BiEncoder
+from training.model.families import load_ranker, new_ranker
 from training.recipe import load_recipe
 
 SMALL = Path(__file__).parents[2] / "training" / "recipes" / "small"

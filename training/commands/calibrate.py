@@ -53,9 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _calibrate(options: argparse.Namespace) -> None:
     from keyblock.runtime.session import ScoreError, SessionError
-    from training.collections.collection import Collection
-    from training.evaluation.calibrated import Calibrated, CalibratedBundle, CalibratedRun
-    from training.evaluation.calibrating import Plan, calibrate, calibration_tables
+    from training.data.collection import Collection
+    from training.evaluate.calibration.calibrate import Plan, calibrate, calibration_tables
+    from training.evaluate.calibration.systems import Calibrated, CalibratedBundle, CalibratedRun
 
     if (options.bundle is None) != (options.out is None):
         raise ValueError("--bundle and --out belong together: the bundle stays as it is, and the calibrated copy goes to --out")

@@ -25,9 +25,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _candidates(options: argparse.Namespace) -> None:
-    from training.collections.collection import Collection
-    from training.collections.first_stage import complete_run
-    from training.collections.runs import write_run
+    from training.data.collection import Collection
+    from training.data.files import write_run
+    from training.data.first_stage import complete_run
 
     options.out.parent.mkdir(parents=True, exist_ok=True)
     run = complete_run(Collection(options.collection), options.split, options.depth)

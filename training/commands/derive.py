@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _derive(options: argparse.Namespace) -> None:
-    from training.collections.collection import Collection
+    from training.data.collection import Collection
     from training.derive.collection import derive
     from training.derive.wordnet import WordNet
 

@@ -4,18 +4,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-
-from keyblock.aggregation import AGGREGATORS
-from training.collections.collection import Collection
-from training.collections.types import CollectionError, Plan
-from training.commands.step_time import seconds_per_token
+from training.data.collection import Collection
+from training.data.types import CollectionError, Plan
 from training.declarations import EncoderShape
-from training.examples.examples import MANY
-from training.learning.tracking import duration
-from training.learning.train import check_gold, check_mixture
-from training.models.arithmetic import in_words
-from training.models.starting import find_start
+from training.learn.train import check_gold, check_mixture
+from training.model.devices import fastest_device, in_words
+from training.model.starting import find_start
 from training.recipe import Recipe, RecipeError, backbone_path
 
 TESTED = "test"
@@ -38,8 +32,8 @@ class Backbone(NamedTuple):
     layers: int
 
 
-def dry_run(recipe: Recipe, collections: Sequence[Collection], *, timed: bool = False) -> list[str]:
-    """The lines that say what training would do; with `timed` also how long it would take here, if the backbone is here.
+def dry_run(recipe: Recipe, collections: Sequence[Collection]) -> list[str]:
+    """The lines that say what training would read and what is missing.
 
     Raises RecipeError, CollectionError or FileError in one line for missing or damaged parts.
     """
@@ -54,7 +48,7 @@ def dry_run(recipe: Recipe, collections: Sequence[Collection], *, timed: bool = 
         f"{recipe.name}: {system(recipe)}",
         *_backbone_lines(recipe, backbone),
         *(f"{name}, {line}" for name, plan in plans for line in plan.reads),
-        *_work(recipe, timed=timed and backbone is not None),
+        f"{recipe.steps:,} steps; computes in {in_words(recipe.precision, fastest_device())}",
         *(f"to bring before it can start: {path}" for path in dict.fromkeys(missing)),
         "everything else resolves" if missing or not exported else "everything resolves",
     ]
@@ -149,53 +143,3 @@ def _runs(recipe: Recipe) -> list[str]:
     teacher = recipe.distillation.teacher if recipe.distillation else None
     named = {"init": recipe.init, "selector_run": recipe.selector_run, "distillation.teacher": teacher}
     return [f"{run} ({key}: a run of keyblock-train)" for key, run in named.items() if run and not find_start(Path(run)).is_dir()]
-
-
-def _work(recipe: Recipe, *, timed: bool) -> Iterator[str]:
-    """Lines about the steps and the sequences and tokens that the model reads; what a learned selector scores is on top."""
-    per_query = 1 + recipe.negatives.per_query
-    shares = sum(recipe.budgets.values())
-    budget = sum(tokens * share for tokens, share in recipe.budgets.items()) / shares
-    queries = recipe.queries_per_step or max(1, int(recipe.tokens_per_step / (budget * per_query)))
-    passages = _passages(recipe)
-    sequences = queries * per_query * passages
-    trainings = f", {recipe.best.iterations} times at most, the first one two rankers at once" if recipe.best else ""
-    yield (
-        f"{recipe.steps:,} steps{trainings}: {queries} queries of 1 + {recipe.negatives.per_query} documents, {_loss(recipe)}; "
-        f"{queries * recipe.negatives.per_query} pairs, {sequences} sequences, about {int(sequences * budget):,} tokens a step, "
-        f"{recipe.micro_tokens:,} at once"
-    )
-    total = recipe.steps * sequences * (recipe.best.iterations if recipe.best else 1)
-    yield f"in all about {total:,} sequences, {_tokens(total * budget)} tokens"
-    if recipe.training_pipeline.asks_model:
-        keep = recipe.training_pipeline.selector.get("keep")
-        kept = f"up to {keep} blocks" if keep else "all blocks"
-        yield f"on top: the model scores {kept} of each of {queries * per_query} documents a step, without gradients"
-    if recipe.distillation:
-        yield "on top: the teacher scores the same sequences, without gradients"
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    yield f"computes in {in_words(recipe.precision, device)}; the first steps tell the time left"
-    if timed:
-        seconds = seconds_per_token(recipe, int(budget)) * sequences * budget
-        yield f"about {seconds:.2g} s a step on this machine, {duration(seconds * total / sequences)} in all; dev comes on top"
-    sample = f"{recipe.dev_queries} queries a collection, {recipe.dev_depth} candidates each"
-    yield f"dev: {sample}, every {recipe.evaluate_every:,} steps"
-
-
-def _loss(recipe: Recipe) -> str:
-    distillation = recipe.distillation
-    if distillation:
-        return f"{distillation.loss} loss of {distillation.among} beside {distillation.teacher}"
-    return f"{recipe.loss} loss"
-
-
-def _tokens(tokens: float) -> str:
-    return f"{tokens / 1e6:,.0f} million" if tokens >= 1e6 else f"{tokens / 1e3:,.0f} thousand"
-
-
-def _passages(recipe: Recipe) -> int:
-    """Sequences of a document while training."""
-    aggregator = AGGREGATORS.create(recipe.training_pipeline.aggregator)
-    if aggregator.joint or recipe.examples == "gold":
-        return 1
-    return int(getattr(aggregator, "passages", 0)) or MANY

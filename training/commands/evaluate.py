@@ -7,7 +7,7 @@ from pathlib import Path
 
 from keyblock.runtime.providers import Provider
 from training.commands.command import as_yaml, count, make_parser, quiet_transformers, run
-from training.evaluation.significance import CORRECTIONS
+from training.evaluate.significance import CORRECTIONS
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,15 +28,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         action="append",
         default=[],
         help="another system: a per_query.tsv, a TREC run, or an --out directory",
-    )
-    parser.add_argument(
-        "--fuse",
-        type=as_yaml,
-        nargs="+",
-        default=[],
-        metavar="YAML",
-        help="measure the system fused with its candidates' scores too: mapfuse, linear and reciprocal_rank, which learn their "
-        "parameters on dev, never on the split that is measured; or with parameters, '{name: linear, weight: 0.3}'",
     )
     parser.add_argument("--correction", choices=list(CORRECTIONS), default="holm", help="of the p-values of one measure")
     parser.add_argument("--out", type=Path, help="directory for run.trec.gz, per_query.tsv and summary.json")

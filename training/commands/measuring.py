@@ -13,13 +13,11 @@ from ir_measures import Measure
 from keyblock.bundle import load_bundle
 from keyblock.runtime.model import open_model
 from keyblock.runtime.session import ScoreError, SessionError
-from training.collections.collection import Collection
-from training.collections.first_stage import first_stage_run
-from training.collections.json_files import write_json
-from training.collections.runs import join_runs, read_run
-from training.collections.types import Run
-from training.commands.fusing import check_fusions, figures_of, fuse
-from training.evaluation.evaluate import (
+from training.data.collection import Collection
+from training.data.files import join_runs, read_run, write_json
+from training.data.first_stage import first_stage_run
+from training.data.types import Run
+from training.evaluate.evaluate import (
     Evaluation,
     average_seeds,
     baselines,
@@ -31,10 +29,9 @@ from training.evaluation.evaluate import (
     system_name,
     write_evaluation,
 )
-from training.evaluation.measures import means, parse_measures
-from training.evaluation.ranking import HttpRanker, Ranker, bundle_ranker, run_ranker
-from training.evaluation.seeds import seed_runs
-from training.evaluation.tables import table
+from training.evaluate.measures import means, parse_measures, seed_runs
+from training.evaluate.ranking import HttpRanker, Ranker, bundle_ranker, run_ranker
+from training.evaluate.tables import table
 
 
 def measure(options: argparse.Namespace) -> None:
@@ -46,7 +43,6 @@ def measure(options: argparse.Namespace) -> None:
         raise ValueError("--unfused is of a --run or --bundle: a service and a TREC run have added the evidence already")
     if options.pipeline and not options.bundle:
         raise ValueError("--pipeline changes a --bundle's: a run has its own recipe, and a service its own bundle")
-    check_fusions(options)
     collection = Collection(options.collection)
     queries = sample(collection.split(options.split), options.queries)
     candidates = _candidates(options, collection)
@@ -60,9 +56,7 @@ def measure(options: argparse.Namespace) -> None:
         name = system_name(path)
         others[str(path) if name in {evaluation.name, *others} else name] = values
     figures = summary(evaluation, collection, options.split)
-    fused = fuse(options, collection, evaluation, candidates, measures, lambda: next(_rankers(options, collection)))
-    figures |= figures_of(fused, options.split)
-    systems = {evaluation.name: evaluation.values, **{one.evaluation.name: one.evaluation.values for one in fused}, **others}
+    systems = {evaluation.name: evaluation.values, **others}
     if options.json:
         print(json.dumps(figures | {"systems": {name: means(values) for name, values in systems.items()}}))
     else:
@@ -70,8 +64,6 @@ def measure(options: argparse.Namespace) -> None:
     if options.out:
         _write(evaluation, seeds, options.out)
         write_json(options.out / "summary.json", figures)
-        for one in fused:
-            write_evaluation(one.evaluation, options.out / one.label)
 
 
 def _lines(figures: Mapping[str, Any]) -> Iterator[str]:

@@ -11,8 +11,8 @@ from keyblock.cascade import Cascade, Promise
 from training.commands.command import count, make_parser, quiet_transformers, run
 
 if TYPE_CHECKING:
-    from training.evaluation.promise_fit import Request
-    from training.examples.preparation import Preparation
+    from training.data.examples import Preparation
+    from training.evaluate.calibration.promise import Request
 
 SHARES = (0.15, 0.2, 0.25, 0.3, 0.5)  # shares of a request's documents read, for which the table shows how many are missed
 
@@ -39,10 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _learn(options: argparse.Namespace) -> None:
     from keyblock.description import PipelineConfig
-    from training.collections.collection import Collection, distinct_names
-    from training.evaluation.calibrated import CalibratedBundle
-    from training.evaluation.promise_fit import fit_promise, fusion_promise
-    from training.examples.preparation import Preparation
+    from training.data.collection import Collection, distinct_names
+    from training.data.examples import Preparation
+    from training.evaluate.calibration.promise import fit_promise, fusion_promise
+    from training.evaluate.calibration.systems import CalibratedBundle
 
     quiet_transformers()
     system = CalibratedBundle(options.bundle, options.out)
@@ -80,9 +80,9 @@ def _cascade(cascade: Cascade, share: float | None) -> Cascade:
 
 
 def _requests(preparation: "Preparation", split: str, options: argparse.Namespace) -> "list[Request]":
-    from training.collections.first_stage import first_stage_run
-    from training.evaluation.evaluate import sample
-    from training.evaluation.promise_fit import read_requests
+    from training.data.first_stage import first_stage_run
+    from training.evaluate.calibration.promise import read_requests
+    from training.evaluate.evaluate import sample
 
     run = first_stage_run(preparation.collection, split, options.depth)
     return read_requests(preparation, sample(sorted(run), options.queries), run, options.depth)
@@ -90,8 +90,8 @@ def _requests(preparation: "Preparation", split: str, options: argparse.Namespac
 
 def _table(measured: "Mapping[str, list[Request]]", promises: Mapping[str, Sequence[Sequence[Promise]]]) -> str:
     """The shares of relevant candidates missed: a row for each collection and promise, a column for each share of SHARES."""
-    from training.evaluation.promise_fit import missed
-    from training.evaluation.tables import markdown
+    from training.evaluate.calibration.promise import missed
+    from training.evaluate.tables import markdown
 
     head = ["relevant candidates missed", "queries", "promise", *(f"{share:.0%} read" for share in SHARES)]
     rows = [

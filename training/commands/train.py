@@ -35,11 +35,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _train(options: argparse.Namespace) -> None:
-    from training.collections.collection import Collection
     from training.commands.dry_run import dry_run
-    from training.examples.prepared_cache import default_directory
-    from training.learning.best import train_best
-    from training.learning.train import train
+    from training.data.collection import Collection
+    from training.data.prepared_cache import default_directory
+    from training.learn.best import train_best
+    from training.learn.train import train
     from training.recipe import RecipeError, load_recipe
 
     quiet_transformers()
@@ -48,7 +48,7 @@ def _train(options: argparse.Namespace) -> None:
     if not collections:
         raise RecipeError(f"{options.recipe[0]}: names no collections of its own; give --collection")
     if options.dry_run:
-        lines = dry_run(recipe, collections, timed=True)
+        lines = dry_run(recipe, collections)
         print(json.dumps({"recipe": recipe.name, "plan": lines}, indent=2) if options.json else "\n".join(lines))
         return
     if not options.out:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from training.commands.command import as_yaml, count, make_parser, quiet_transformers, run
 
 if TYPE_CHECKING:
-    from training.learning.vectors import VectorsRecipe
+    from training.learn.vectors import VectorsRecipe
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,10 +47,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _vectors(options: argparse.Namespace) -> None:
     from keyblock.bundle import load_bundle
-    from training.collections.collection import Collection, distinct_names
-    from training.learning.lock import locked
-    from training.learning.vectors_run import VectorsRun, write_hybrid_bundle
-    from training.models.starting import find_start
+    from training.data.collection import Collection, distinct_names
+    from training.learn.run_directory import locked
+    from training.learn.vectors_run import VectorsRun, write_hybrid_bundle
+    from training.model.starting import find_start
     from training.recipe import DEFAULT_BACKBONE, backbone_path
 
     quiet_transformers()
@@ -71,7 +71,7 @@ def _recipe(overrides: Sequence[str]) -> "VectorsRecipe":
     """The default recipe with ``key=value`` changes. Raises RecipeError in one line."""
     from pydantic import ValidationError
 
-    from training.learning.vectors import VectorsRecipe
+    from training.learn.vectors import VectorsRecipe
     from training.recipe import RecipeError, override_key, problems
 
     tree: dict[str, Any] = {}

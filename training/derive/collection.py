@@ -6,10 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from training.collections.collection import Collection
-from training.collections.lines import open_text
-from training.collections.runs import write_run
-from training.collections.types import CollectionError, Run
+from training.data.collection import Collection
+from training.data.files import open_text, write_run
+from training.data.types import CollectionError, Run
 from training.derive.answers import Near, Replacement, content_words, shared_count
 from training.derive.lessons import PIECE, Lesson, Source, Teacher, pieces
 from training.derive.wordnet import WordNet

@@ -7,8 +7,8 @@ import torch
 from numpy.typing import NDArray
 
 from training.derive.answers import Near
-from training.models.arithmetic import in_bf16
-from training.models.sentence_encoder import SentenceEncoder
+from training.model.devices import in_bf16
+from training.model.sentence_encoder import SentenceEncoder
 
 
 def near_by_vectors(name: str) -> Near:

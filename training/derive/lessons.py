@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from training.collections.types import Span
+from training.data.types import Span
 from training.derive.answers import (
     Near,
     Replacement,

@@ -21,8 +21,7 @@ from keyblock.description import PipelineConfig
 from keyblock.runtime.providers import Provider
 from keyblock.text.frequencies import DocumentFrequencies
 from tests.support.once import once
-from training.models.cross_encoder import CrossEncoder
-from training.models.marker import Marker
+from training.model.cross_encoder import CrossEncoder, Marker
 
 TINY = Shape("tiny", "Tiny", 2, 32, 2, 64, 2000)
 TINY_ROBERTA = Shape("tiny-roberta", "Tiny RoBERTa", 2, 32, 2, 64, 3000, roberta=True)

@@ -9,7 +9,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, Bert
 
 from benchmarks.performance.weights import write_hugging_face, write_wide_bundle
 from keyblock.bundle import load_bundle
-from training.models.cross_encoder import CrossEncoder
+from training.model.cross_encoder import CrossEncoder
 
 BUNDLE = Path(__file__).parents[3] / "models" / "default"
 TOKENIZER = BUNDLE / "tokenizer.json"

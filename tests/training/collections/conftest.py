@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.training.collections.descriptions import BASIC, DOCUMENT, TITLES, TOPIC
-from training.collections.collection import Collection
+from training.data.collection import Collection
 
 
 @pytest.fixture(autouse=True)

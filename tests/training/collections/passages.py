@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from training.collections.lines import open_text
+from training.data.files import open_text
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:

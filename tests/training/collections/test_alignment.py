@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.collections.alignment import AlignedSpans, find_passage
-from training.collections.types import Document, Span
+from training.data.described import AlignedSpans, find_passage
+from training.data.types import Document, Span
 
 
 @pytest.mark.parametrize(

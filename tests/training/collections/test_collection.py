@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from training.collections.collection import Collection, distinct_names
-from training.collections.lines import open_text
-from training.collections.types import CollectionError, Document, FileError, Span
+from training.data.collection import Collection, distinct_names
+from training.data.files import open_text
+from training.data.types import CollectionError, Document, FileError, Span
 
 
 def test_parts_by_hand(tmp_path: Path) -> None:

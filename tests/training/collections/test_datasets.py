@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from training.collections import datasets
-from training.collections.collection import Collection
-from training.collections.types import CollectionError, Document
+from training.data import datasets
+from training.data.collection import Collection
+from training.data.types import CollectionError, Document
 
 
 @pytest.mark.parametrize(

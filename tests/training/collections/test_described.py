@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 from tests.training.collections.descriptions import BASIC, TITLES
-from training.collections.collection import Collection
-from training.collections.types import CollectionError, Document, FileError, Span
 from training.commands.evaluate import main as evaluate_main
 from training.commands.train import main as train_main
+from training.data.collection import Collection
+from training.data.types import CollectionError, Document, FileError, Span
 
 
 def test_trec_files(describe: Callable[..., Collection]) -> None:

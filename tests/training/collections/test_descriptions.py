@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from training.collections.collection import Collection
-from training.collections.types import CollectionError
+from training.data.collection import Collection
+from training.data.types import CollectionError
 
 
 @pytest.mark.parametrize(

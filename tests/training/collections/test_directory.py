@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from training.collections.collection import Collection
-from training.collections.directory import write_directory
-from training.collections.types import Document, Span
+from training.data.collection import Collection
+from training.data.directory import write_directory
+from training.data.types import Document, Span
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:

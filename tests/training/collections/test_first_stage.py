@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from training.collections.collection import Collection
-from training.collections.first_stage import bm25_run, candidate_pool, complete_run, first_stage_run
-from training.collections.lines import open_text
-from training.collections.types import CollectionError
+from training.data.collection import Collection
+from training.data.files import open_text
+from training.data.first_stage import bm25_run, candidate_pool, complete_run, first_stage_run
+from training.data.types import CollectionError
 
 
 def hand(tmp_path: Path, texts: dict[str, str], queries: dict[str, str]) -> Collection:

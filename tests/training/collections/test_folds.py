@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.training.collections.descriptions import BASIC
-from training.collections.collection import Collection
-from training.collections.folds import make_folds, rotations
+from training.data.collection import Collection
+from training.data.folds import make_folds, rotations
 
 IDS = st.sets(st.text("abcdef0123", min_size=1), min_size=3, max_size=40)
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from training.collections.lines import numbered_lines, open_text
-from training.collections.types import FileError
+from training.data.files import numbered_lines, open_text
+from training.data.types import FileError
 
 
 @pytest.mark.parametrize("name", ["lines.txt", "lines.txt.gz"])

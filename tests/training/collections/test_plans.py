@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from training.collections.collection import Collection
-from training.collections.descriptions import PACKAGED
-from training.collections.types import CollectionError
+from training.data.collection import Collection
+from training.data.descriptions import PACKAGED
+from training.data.types import CollectionError
 
 
 def test_a_plan_says_what_is_read_and_what_is_to_be_brought(describe: Callable[..., Collection], files: Path) -> None:

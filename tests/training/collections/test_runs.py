@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.collections.runs import join_runs, ranked, read_run, write_run
-from training.collections.types import FileError
+from training.data.files import join_runs, ranked, read_run, write_run
+from training.data.types import FileError
 
 NAMES = st.text("abc-_.:éß#", min_size=1, max_size=6)
 RUNS = st.dictionaries(NAMES, st.dictionaries(NAMES, st.floats(-1e3, 1e3), min_size=1, max_size=8), max_size=4)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from training.collections.trec import Files, Topics, existing, file_documents, read_topics, resolve
-from training.collections.types import CollectionError
+from training.data.datasets import Files, Topics, existing, file_documents, read_topics, resolve
+from training.data.types import CollectionError
 
 
 def test_topics_that_are_gzipped(tmp_path: Path) -> None:

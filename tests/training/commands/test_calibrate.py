@@ -13,15 +13,15 @@ from keyblock.bundle import Bundle
 from keyblock.description import PipelineConfig
 from keyblock.evidence import Fusion
 from tests.training.commands.running import strings
-from training.collections.collection import Collection
-from training.collections.runs import read_run
 from training.commands.calibrate import main as calibrate_main
 from training.commands.evaluate import main as evaluate_main
-from training.evaluation import calibrating
-from training.evaluation.calibrated import CalibratedRun
-from training.evaluation.calibration import read_scores
-from training.evaluation.evaluate import read_values
-from training.evaluation.ranking import CHOOSER, load_run_pipeline
+from training.data.collection import Collection
+from training.data.files import read_run
+from training.evaluate.calibration import calibrate as calibrating
+from training.evaluate.calibration.fit import read_scores
+from training.evaluate.calibration.systems import CalibratedRun
+from training.evaluate.evaluate import read_values
+from training.evaluate.ranking import CHOOSER, load_run_pipeline
 
 BUDGETS = ["--budgets", "80", "96", "--default", "96"]
 FEW = ["--least", "2"]  # the toy has 8 dev queries

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.training.commands.running import strings
-from training.collections.collection import Collection
-from training.collections.runs import read_run
 from training.commands.candidates import main as candidates_main
+from training.data.collection import Collection
+from training.data.files import read_run
 
 
 def test_candidates_for_every_query(toy_path: Path, toy: Collection, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import keyblock
 from tests.conftest import ROOT
 from tests.training.commands.running import strings
 from training.commands.evaluate import main as evaluate_main
-from training.evaluation.measures import MEASURE_SETS
+from training.evaluate.measures import MEASURE_SETS
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "many", "1.5"])

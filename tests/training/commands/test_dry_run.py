@@ -1,7 +1,6 @@
 """Dry runs: every recipe that comes along resolves, and what does not resolve is said in one line."""
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,12 +9,12 @@ import pytest
 import torch
 from transformers import RobertaConfig
 
-from training.collections.collection import Collection
-from training.collections.lines import open_text
-from training.collections.types import CollectionError, FileError
 from training.commands.dry_run import dry_run, local_backbone
 from training.commands.train import main as train_main
-from training.models.arithmetic import in_words
+from training.data.collection import Collection
+from training.data.files import open_text
+from training.data.types import CollectionError, FileError
+from training.model.devices import in_words
 from training.recipe import Recipe, RecipeError, load_recipe
 
 RECIPES = Path(__file__).resolve().parents[3] / "training" / "recipes"
@@ -30,26 +29,20 @@ def test_every_small_recipe_resolves(path: Path, toy: Collection) -> None:
 
 
 def test_a_dry_run_describes_the_run(make_recipe: Callable[..., Recipe], toy: Collection, tiny_backbone: Path) -> None:
-    """Ten queries of the toy: 80 and 96 tokens alike are 88 tokens a sequence."""
     packing = {"query_tokens": 8, "budget": 80, "budget_range": [32, 96]}
     recipe = make_recipe(queries_per_step=10, pipeline={"selector": {"name": "learned"}, "packing": packing})
-    work = "10 queries of 1 + 3 documents, listwise loss; 30 pairs, 40 sequences, about 3,520 tokens a step, 8,192 at once"
     assert dry_run(recipe, [toy]) == [
         "toy: cogltx(block_tokens=63) > learned(keep=0, by=bm25(k1=0.9, b=0.4, idf=documents)) > joint, 80 tokens a sequence",
         f"backbone {tiny_backbone}: 128 positions, width 32",
         f"toy, documents: 48 in {toy.path}",
         "toy, split train: 16 queries, 8 of them in its BM25 run",
         "toy, split dev: 8 queries, 8 of them in its BM25 run",
-        f"40 steps: {work}",
-        "in all about 1,600 sequences, 141 thousand tokens",
-        "on top: the model scores all blocks of each of 40 documents a step, without gradients",
-        f"computes in {in_words('fp32', torch.device('cpu'))}; the first steps tell the time left",
-        "dev: 8 queries a collection, 4 candidates each, every 20 steps",
+        f"40 steps; computes in {in_words('fp32', torch.device('cpu'))}",
         "everything resolves",
     ]
 
 
-def test_passages_and_runs_are_counted(make_recipe: Callable[..., Recipe], toy: Collection) -> None:
+def test_runs_that_are_missing_are_named(make_recipe: Callable[..., Recipe], toy: Collection) -> None:
     pipeline = {
         "selector": {"name": "learned", "keep": 9},
         "aggregator": {"name": "states", "passages": 5},
@@ -59,7 +52,6 @@ def test_passages_and_runs_are_counted(make_recipe: Callable[..., Recipe], toy: 
         make_recipe(pipeline=pipeline, states={"name": "attention"}, queries_per_step=2, init="no/run", selector_run="none"),
         [toy],
     )
-    assert any("6 pairs, 40 sequences" in line for line in lines)
     assert "learned aggregator: attention" in lines
     assert lines[-3:] == [
         "to bring before it can start: no/run (init: a run of keyblock-train)",
@@ -98,7 +90,7 @@ def test_what_does_not_resolve(make_recipe: Callable[..., Recipe], toy: Collecti
 
 
 def test_a_reshaped_backbone(make_recipe: Callable[..., Recipe], toy: Collection, tiny_backbone: Path) -> None:
-    lines = dry_run(make_recipe(reshape={"layers": 1}), [toy], timed=True)
+    lines = dry_run(make_recipe(reshape={"layers": 1}), [toy])
     assert f"backbone {tiny_backbone}: 128 positions, width 32" in lines
     with pytest.raises(RecipeError, match="reshape asks for 3 layers, and bert has 2"):
         dry_run(make_recipe(reshape={"layers": 3}), [toy])
@@ -132,13 +124,12 @@ def test_a_backbone_that_is_not_here_is_not_downloaded() -> None:
 def test_the_command(recipe_file: Path, toy_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert train_main([str(recipe_file), "--collection", str(toy_path), "--dry-run", "--set", "steps=7"]) == 0
     said = capsys.readouterr().out
-    assert "7 steps: " in said
-    assert re.search(r"^about \d\S* s a step on this machine, less than a minute in all; dev comes on top$", said, re.MULTILINE)
+    assert "7 steps; " in said
     assert said.endswith("everything resolves\n")
     overlay = tmp_path / "overlay.yaml"
     overlay.write_text(f"collections: [{toy_path}]\nsteps: 9\n", encoding="utf-8")
     assert train_main([str(recipe_file), str(overlay), "--dry-run"]) == 0
-    assert "9 steps: " in capsys.readouterr().out
+    assert "9 steps; " in capsys.readouterr().out
     assert not list(tmp_path.glob("checkpoint"))
 
 

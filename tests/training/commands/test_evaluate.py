@@ -12,13 +12,13 @@ from keyblock.bundle import Bundle
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
 from tests.training.commands.running import cells, strings
-from training.collections.collection import Collection
-from training.collections.runs import read_run, write_run
-from training.collections.types import Run
 from training.commands.candidates import main as candidates_main
 from training.commands.evaluate import main as evaluate_main
-from training.evaluation.evaluate import read_values
-from training.evaluation.ranking import bundle_ranker
+from training.data.collection import Collection
+from training.data.files import read_run, write_run
+from training.data.types import Run
+from training.evaluate.evaluate import read_values
+from training.evaluate.ranking import bundle_ranker
 
 
 def reversed_run(run: Run) -> Run:

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.training.commands.running import strings
-from training.collections.runs import read_run
 from training.commands.calibrate import main as calibrate_main
 from training.commands.candidates import main as candidates_main
 from training.commands.evaluate import main as evaluate_main
 from training.commands.train import main as train_main
-from training.evaluation.curves import read_log
-from training.learning import train as training_run
+from training.data.files import read_run
+from training.learn import train as training_run
+from training.learn.tracking import read_log
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from training.collections.collection import Collection
 from training.commands.derive import main
+from training.data.collection import Collection
 from training.derive.answers import (
     Replacement,
     answering_sentence,

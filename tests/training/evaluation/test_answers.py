@@ -6,9 +6,17 @@ import numpy as np
 import pytest
 
 from keyblock.evidence import FEATURES, Fusion, sigmoid
-from training.collections.collection import Collection
-from training.evaluation.answers import Tops, at_threshold, auroc, best_threshold, top_gap, top_scores
-from training.evaluation.calibration import DevScores, calibration_gap
+from training.data.collection import Collection
+from training.evaluate.calibration.fit import (
+    DevScores,
+    Tops,
+    at_threshold,
+    auroc,
+    best_threshold,
+    calibration_gap,
+    top_gap,
+    top_scores,
+)
 
 
 def tops(answered: list[float], unanswered: list[float], right: list[bool] | None = None) -> Tops:

@@ -9,10 +9,10 @@ from keyblock.bundle import FORMAT_VERSION, TOKENIZER_FILE, Bundle, BundleError,
 from keyblock.evidence import FEATURES, Fusion
 from keyblock.pipeline import Pipeline
 from keyblock.runtime.model import GraphModel
-from training.collections.collection import Collection
-from training.evaluation import calibrated
-from training.evaluation.calibrated import CalibratedBundle, CalibratedRun, fingerprint
-from training.evaluation.ranking import run_ranker
+from training.data.collection import Collection
+from training.evaluate.calibration import systems as calibrated
+from training.evaluate.calibration.systems import CalibratedBundle, CalibratedRun, fingerprint
+from training.evaluate.ranking import run_ranker
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,10 @@ from keyblock.description import PipelineConfig
 from keyblock.evidence import Activation
 from keyblock.text.prompt import Prompt
 from tests.training.commands.running import strings
-from training.collections.collection import Collection
-from training.collections.lines import open_text
 from training.commands.calibrate import main as calibrate_main
-from training.evaluation.calibrating import DevSplit, Plan, Setting, cheapest_of_the_best
+from training.data.collection import Collection
+from training.data.files import open_text
+from training.evaluate.calibration.calibrate import DevSplit, Plan, Setting, cheapest_of_the_best
 
 CHEAP, DEAR = Setting(128, 1), Setting(128, 3)
 

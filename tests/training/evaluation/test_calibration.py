@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from keyblock.evidence import FEATURES, Fusion, sigmoid
-from training.collections.collection import Collection
-from training.collections.types import FileError
-from training.evaluation.calibration import (
+from training.data.collection import Collection
+from training.data.types import FileError
+from training.evaluate.calibration.fit import (
     MASS,
     DevScores,
     calibration_error,
@@ -20,7 +20,7 @@ from training.evaluation.calibration import (
     score_dev,
     write_scores,
 )
-from training.evaluation.ranking import run_ranker
+from training.evaluate.ranking import run_ranker
 
 TRUE = np.asarray([1.5, 0.8, 0.0, 0.4, 0.3, 0.0])  # weights in the order of FEATURES
 Make = Callable[..., DevScores]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from training.evaluation.curves import dev_curves, draw_curves, read_log, smoothed_loss
+from training.learn.tracking import dev_curves, draw_curves, read_log, smoothed_loss
 
 
 def write(run: Path, records: list[dict[str, Any]], tail: str = "") -> None:

@@ -14,10 +14,11 @@ from ir_measures import RR, P
 
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument
-from training.collections.collection import Collection
-from training.collections.runs import read_run
-from training.collections.types import FileError
-from training.evaluation.evaluate import (
+from training.data.collection import Collection
+from training.data.examples import Preparation
+from training.data.files import read_run
+from training.data.types import FileError
+from training.evaluate.evaluate import (
     Evaluation,
     average_seeds,
     baselines,
@@ -33,9 +34,8 @@ from training.evaluation.evaluate import (
     write_evaluation,
     write_values,
 )
-from training.evaluation.ranking import HttpRanker, LocalRanker, Ranker, Reranked
-from training.evaluation.resources import Memory
-from training.examples.preparation import Preparation
+from training.evaluate.ranking import HttpRanker, LocalRanker, Ranker, Reranked
+from training.evaluate.resources import Memory
 
 QUERIES = ["teacher?", "letter?", "forest?"]
 

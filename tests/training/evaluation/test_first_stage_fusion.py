@@ -3,7 +3,7 @@
 import pytest
 
 from keyblock.first_stage import FIRST_STAGE_FUSIONS, Linear, MapFuse, ReciprocalRank
-from training.evaluation.first_stage_fusion import LEARNERS, HeldOut, fuse_runs, learn
+from training.evaluate.calibration.first_stage import LEARNERS, HeldOut, fuse_runs, learn
 
 NONE = float("-inf")
 FIRST = {"q": {"a": 9.0, "b": 8.0, "c": 7.0}}

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
-from training.collections.collection import Collection
-from training.collections.types import Document, Span
-from training.evaluation.intrinsic import Segmented, holds, random_precision, segment_precision, segmented
-from training.examples.preparation import Preparation
+from training.data.collection import Collection
+from training.data.examples import Preparation
+from training.data.types import Document, Span
+from training.evaluate.selection import Segmented, holds, random_precision, segment_precision, segmented
 
 TEXT = "The old river. A new bridge is here. One stone. Nothing else stands in the city."
 SENTENCES = [(0, 14), (15, 36), (37, 47), (48, 80)]

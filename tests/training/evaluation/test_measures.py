@@ -5,7 +5,7 @@ import math
 import pytest
 from ir_measures import RR, P, nDCG
 
-from training.evaluation.measures import DEFAULT_MEASURES, REPORTED, means, parse_measures, per_query
+from training.evaluate.measures import DEFAULT_MEASURES, REPORTED, means, parse_measures, per_query
 
 QRELS = {"q1": {"a": 1, "b": 0, "c": 2}, "q2": {"d": 1}, "q3": {"e": 1}}
 

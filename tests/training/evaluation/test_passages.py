@@ -7,9 +7,9 @@ import pytest
 
 from keyblock.pipeline import Pipeline
 from keyblock.selectors import SELECTORS
-from training.collections.collection import Collection
-from training.evaluation.passages import Passages, term_overlap
-from training.examples.preparation import Preparation
+from training.data.collection import Collection
+from training.data.examples import Preparation
+from training.evaluate.selection import Passages, term_overlap
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import pytest
 from keyblock.cascade import Cascade, Promise
 from keyblock.evidence import Fusion
 from keyblock.pipeline import Pipeline
-from training.collections.collection import Collection
-from training.evaluation.promise_fit import FEWEST, Request, fit_promise, fusion_promise, missed, read_requests
-from training.examples.preparation import Preparation
+from training.data.collection import Collection
+from training.data.examples import Preparation
+from training.evaluate.calibration.promise import FEWEST, Request, fit_promise, fusion_promise, missed, read_requests
 
 
 def requests(count: int, candidates: int = 30, seed: int = 0) -> list[Request]:

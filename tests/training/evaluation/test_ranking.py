@@ -24,9 +24,10 @@ from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Precision, Provider
 from service.app import create_app
 from service.settings import Settings
-from training.collections.collection import Collection
-from training.collections.types import CollectionError, Document
-from training.evaluation.ranking import (
+from training.data.collection import Collection
+from training.data.examples import Preparation
+from training.data.types import CollectionError, Document
+from training.evaluate.ranking import (
     CHOOSER,
     HttpRanker,
     LocalRanker,
@@ -36,11 +37,10 @@ from training.evaluation.ranking import (
     load_run_pipeline,
     run_ranker,
 )
-from training.evaluation.scoring import TorchModel
-from training.examples.preparation import Preparation
-from training.models.batching import pad
-from training.models.checkpoints import latest
-from training.models.cross_encoder import CrossEncoder
+from training.evaluate.scoring import TorchModel
+from training.model.checkpoints import latest
+from training.model.cross_encoder import CrossEncoder
+from training.model.ranker_module import pad
 
 
 @pytest.fixture(scope="module")

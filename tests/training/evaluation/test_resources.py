@@ -2,50 +2,29 @@
 
 import mmap
 import sys
-import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
-from training.evaluation import resources
-from training.evaluation.resources import Memory, peak_memory, resident_mb
+from training.evaluate import resources
+from training.evaluate.resources import Memory, peak_memory, resident_mb
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="resident memory is read from /proc")
 TAKEN = 60  # MB
 
 
-def take_and_give_back(wait: Callable[[], object] = bool) -> None:
-    """Pages of our own, held while it is waited; they go back to the system at once, as a small piece of the heap need not."""
+def take_and_give_back() -> None:
+    """Pages of our own: they go back to the system at once, as a small piece of the heap need not."""
     with mmap.mmap(-1, TAKEN * 1_000_000) as pages:
         for start in range(0, len(pages), mmap.PAGESIZE):
             pages[start] = 1
-        wait()
-
-
-@pytest.fixture(params=["kernel", "samples"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
-    """By the kernel's mark, and as where resetting that is not allowed."""
-    if request.param == "samples":
-        monkeypatch.setattr(resources, "CLEAR_REFS", tmp_path / "nowhere" / "clear_refs")
-    return str(request.param)
 
 
 @linux
-def test_memory_given_back_inside_still_counts(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    samples: list[str] = []
-    monkeypatch.setattr(resources, "resident_mb", lambda field: (samples.append(field), resident_mb(field))[1])
-
-    def sampled() -> None:
-        """The first of two that are begun from now on is done."""
-        before = len(samples)
-        while way == "samples" and len(samples) < before + 2:
-            time.sleep(0.001)
-
+def test_memory_given_back_inside_still_counts() -> None:
     with peak_memory() as memory:
-        take_and_give_back(sampled)
+        take_and_give_back()
     assert memory.growth_mb is not None
     assert TAKEN - 5 < memory.growth_mb < TAKEN + 40
     now = resident_mb("VmRSS")
@@ -55,7 +34,6 @@ def test_memory_given_back_inside_still_counts(way: str, monkeypatch: pytest.Mon
 
 
 @linux
-@pytest.mark.usefixtures("way")
 def test_memory_given_back_before_does_not_count() -> None:
     take_and_give_back()
     with peak_memory() as memory:
@@ -65,12 +43,11 @@ def test_memory_given_back_before_does_not_count() -> None:
 
 
 @linux
-def test_an_error_inside_passes_and_ends_the_samples(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_memory_is_unknown_where_the_mark_cannot_be_reset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(resources, "CLEAR_REFS", tmp_path / "nowhere" / "clear_refs")
     with pytest.raises(KeyError), peak_memory() as memory:
         raise KeyError
-    assert memory.rss_mb is not None
-    assert "peak-memory" not in [thread.name for thread in threading.enumerate()]
+    assert (memory.rss_mb, memory.growth_mb) == (None, None)
 
 
 def test_memory_is_unknown_if_the_system_does_not_report_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
-from training.collections.collection import Collection
-from training.evaluation.scoring import TorchModel, empty_last, length_batches, score
-from training.examples.preparation import Preparation
-from training.models.batching import pad
-from training.models.checkpoints import latest
-from training.models.cross_encoder import CrossEncoder
+from training.data.collection import Collection
+from training.data.examples import Preparation
+from training.evaluate.scoring import TorchModel, empty_last, length_batches, score
+from training.model.checkpoints import latest
+from training.model.cross_encoder import CrossEncoder
+from training.model.ranker_module import pad
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from training.evaluation.seeds import mean_over_seeds, seed_runs
+from training.evaluate.measures import mean_over_seeds, seed_runs
 
 
 def make_run(path: Path) -> Path:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from keyblock.selectors import SELECTORS
-from training.collections.collection import Collection
-from training.evaluation.selection import Judged, figures, judge, learned_weights
-from training.examples.preparation import Preparation
+from training.data.collection import Collection
+from training.data.examples import Preparation
+from training.evaluate.selection import Judged, figures, judge, learned_weights
 
 
 def one(right: int, *scores: list[float], overlap: float = 0.5) -> Judged:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from training.evaluation.significance import (
+from training.evaluate.significance import (
     CORRECTIONS,
     bonferroni,
     correct,

@@ -3,9 +3,9 @@ import pytest
 
 from keyblock.evidence import FEATURES, Fusion, sigmoid
 from keyblock.spans import Sentence
-from training.collections.types import Span
-from training.evaluation.calibration import calibration_gap
-from training.evaluation.span_fit import ReadDocument, answers, fit_spans, span_probabilities
+from training.data.types import Span
+from training.evaluate.calibration.fit import calibration_gap
+from training.evaluate.calibration.spans import ReadDocument, answers, fit_spans, span_probabilities
 
 RNG = np.random.default_rng(0)
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from training.evaluation.tables import table
+from training.evaluate.tables import table
 
 P = 1 - 2 / math.pi * math.atan(3)
 GOOD, BAD = {"a": 1.0, "b": 0.5}, {"a": 0.0, "b": 0.0}

@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 from keyblock.packing import Packed, pack
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument, PreparedQuery
-from training.collections.collection import Collection
-from training.collections.types import Span
-from training.examples.examples import EXAMPLES, Gold, Pair, Row, Segments, Selected, gold_overlaps
-from training.examples.preparation import Preparation
+from training.data.collection import Collection
+from training.data.examples import EXAMPLES, Gold, Pair, Preparation, Row, Segments, Selected, gold_overlaps
+from training.data.types import Span
 
 NOTHING = np.zeros(0, dtype=np.int32)
 BUDGET = 40

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from keyblock.pipeline import Pipeline
-from training.collections.types import Span
-from training.examples.marking import LEFT_OUT, token_labels
+from training.data.examples import LEFT_OUT, token_labels
+from training.data.types import Span
 
 TEXT = "The mill stood by the river. It ground corn for the town. In 1850 the river burst its banks. The mill was lost."
 GOLD = "In 1850 the river burst its banks."

@@ -7,10 +7,10 @@ import pytest
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument
 from keyblock.selectors import SELECTORS
-from training.collections.collection import Collection
-from training.collections.types import Document
-from training.examples import preparation as module
-from training.examples.preparation import Preparation
+from training.data import examples as module
+from training.data.collection import Collection
+from training.data.examples import Preparation
+from training.data.types import Document
 
 BM25 = SELECTORS.create("bm25")
 

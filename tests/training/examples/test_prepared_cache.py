@@ -15,10 +15,10 @@ from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument
 from tests.support.prepared import assert_equal
 from tests.support.vectors import concept_table
-from training.collections.collection import Collection
-from training.collections.types import Document
-from training.examples import prepared_cache
-from training.examples.prepared_cache import PreparedCache, content_digest, default_directory
+from training.data import prepared_cache
+from training.data.collection import Collection
+from training.data.prepared_cache import PreparedCache, content_digest, default_directory
+from training.data.types import Document
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -171,8 +171,8 @@ def test_one_fills_after_the_other(pipeline: Pipeline, documents: list[Document]
 FILL = """
 import sys
 from pathlib import Path
-from training.collections.collection import Collection
-from training.examples.prepared_cache import PreparedCache
+from training.data.collection import Collection
+from training.data.prepared_cache import PreparedCache
 from keyblock.description import PipelineConfig
 from keyblock.pipeline import Pipeline
 from keyblock.text.frequencies import DocumentFrequencies

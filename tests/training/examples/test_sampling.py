@@ -14,12 +14,11 @@ from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
 from keyblock.selectors import SELECTORS
 from keyblock.text.tokenizer import Tokenizer
-from training.collections.collection import Collection
-from training.collections.first_stage import complete_run
-from training.collections.types import CollectionError, Run
-from training.examples.examples import Gold, Selected
-from training.examples.preparation import Preparation
-from training.examples.sampling import Draws, Source, StepBatch
+from training.data.collection import Collection
+from training.data.examples import Gold, Preparation, Selected
+from training.data.first_stage import complete_run
+from training.data.sampling import Draws, Source, StepBatch
+from training.data.types import CollectionError, Run
 from training.recipe import Negatives, Recipe
 
 BM25 = SELECTORS.create("bm25")

@@ -15,25 +15,23 @@ from torch import Tensor
 
 from keyblock.pipeline import Pipeline
 from keyblock.scoring import Score
-from training.collections.alignment import AlignedSpans
-from training.collections.collection import Collection
-from training.collections.json_files import write_json
-from training.collections.types import Span
 from training.commands.train import main as train_main
-from training.evaluation.curves import read_log
-from training.evaluation.intrinsic import random_precision, segment_precision
-from training.evaluation.ranking import load_run_pipeline, run_ranker
-from training.evaluation.scoring import TorchModel, score
-from training.examples.examples import Prepared, Row, Selected, Waiting
-from training.examples.preparation import Preparation
-from training.learning.best import RESULT, TABLE, Iterations, judged_pairs, precision
-from training.learning.data import Data
-from training.learning.loop import Trainer, make_accelerator
-from training.learning.objectives import RankingObjective
-from training.learning.train import make_model
-from training.learning.twins import SELECTOR
-from training.models.checkpoints import chosen
-from training.models.cross_encoder import CrossEncoder
+from training.data.collection import Collection
+from training.data.described import AlignedSpans
+from training.data.examples import Preparation, Prepared, Row, Selected, Waiting
+from training.data.files import write_json
+from training.data.types import Span
+from training.evaluate.ranking import load_run_pipeline, run_ranker
+from training.evaluate.scoring import TorchModel, score
+from training.evaluate.selection import random_precision, segment_precision
+from training.learn.best import RESULT, SELECTOR, TABLE, Iterations, judged_pairs, precision
+from training.learn.data import Data
+from training.learn.loop import Trainer, make_accelerator
+from training.learn.objectives import RankingObjective
+from training.learn.tracking import read_log
+from training.learn.train import make_model
+from training.model.checkpoints import chosen
+from training.model.cross_encoder import CrossEncoder
 from training.recipe import Recipe, RecipeError, load_recipe
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -233,10 +231,10 @@ def interrupt(monkeypatch: pytest.MonkeyPatch, where: str, directory: str, step:
 @pytest.mark.parametrize(
     ("where", "directory", "step"),
     [
-        ("training.learning.loop.save_state", "iteration-1", 2),
-        ("training.learning.loop.save_state", "iteration-2", 4),
-        ("training.learning.loop.save_state", "iteration-2", STEPS),
-        ("training.learning.best.write_json", "iteration-2", 0),
+        ("training.learn.loop.save_state", "iteration-1", 2),
+        ("training.learn.loop.save_state", "iteration-2", 4),
+        ("training.learn.loop.save_state", "iteration-2", STEPS),
+        ("training.learn.best.write_json", "iteration-2", 0),
     ],
     ids=["inside the first", "inside the second", "trained, not measured", "between two"],
 )

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from keyblock.pipeline import Pipeline
-from training.collections.collection import Collection
-from training.collections.types import Document
-from training.evaluation.ranking import load_run_pipeline
-from training.examples.prepared_cache import PreparedCache
-from training.examples.sampling import Draws
-from training.learning.data import Data
+from training.data.collection import Collection
+from training.data.prepared_cache import PreparedCache
+from training.data.sampling import Draws
+from training.data.types import Document
+from training.evaluate.ranking import load_run_pipeline
+from training.learn.data import Data
 from training.recipe import Recipe
 
 Build = Callable[..., Data]
@@ -95,7 +95,7 @@ def test_after_a_minute_it_is_kept_too(
     toy_pipeline: Pipeline, toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr("training.examples.prepared_cache.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("training.data.prepared_cache.time.monotonic", lambda: now[0])
     cache = PreparedCache(tmp_path, toy_pipeline, toy_run / "tokenizer.json")
     cache.prepare(Document("a", "", "One bridge."))
     assert not cache.store.exists()

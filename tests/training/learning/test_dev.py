@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from keyblock.pipeline import Pipeline
-from training.collections.collection import Collection
-from training.collections.types import CollectionError
-from training.examples.preparation import Preparation
-from training.learning.dev import DevSet, EarlyStopping, dev_quality
-from training.models.ranker_module import RankerModule
+from training.data.collection import Collection
+from training.data.examples import Preparation
+from training.data.types import CollectionError
+from training.learn.dev import DevSet, EarlyStopping, dev_quality
+from training.model.ranker_module import RankerModule
 from training.recipe import Recipe
 
 

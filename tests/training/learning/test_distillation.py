@@ -14,13 +14,12 @@ from torch import Tensor
 from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
 from tests.training.models.families import Bag, bag
-from training.collections.collection import Collection
+from training.data.collection import Collection
+from training.data.examples import Preparation, Row, Segments, Selected
+from training.data.sampling import Group
 from training.declarations import DISTILLED, EncoderShape
-from training.evaluation.scoring import score
-from training.examples.examples import Row, Segments, Selected
-from training.examples.preparation import Preparation
-from training.examples.sampling import Group
-from training.learning.distillation import (
+from training.evaluate.scoring import score
+from training.learn.distillation import (
     DISTANCES,
     DistillationObjective,
     lambda_loss,
@@ -29,10 +28,10 @@ from training.learning.distillation import (
     squared_loss,
     unexplained,
 )
-from training.learning.loop import make_optimizer
-from training.models.aggregators import build_aggregation
-from training.models.cross_encoder import CrossEncoder
-from training.models.ranker_module import RankerModule
+from training.learn.loop import make_optimizer
+from training.model.aggregators import build_aggregation
+from training.model.cross_encoder import CrossEncoder
+from training.model.ranker_module import RankerModule
 from training.recipe import Distillation, Recipe
 
 __all__ = ["bag"]

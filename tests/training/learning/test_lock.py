@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from training.learning.lock import LockError, locked
+from training.learn.run_directory import LockError, locked
 
 
 def test_a_run_directory_is_held_by_the_main_process_alone(tmp_path: Path) -> None:

@@ -14,20 +14,19 @@ from torch import Tensor
 from tqdm import tqdm
 
 from keyblock.pipeline import Pipeline
-from training.collections.collection import Collection
-from training.evaluation.curves import read_log
-from training.evaluation.ranking import load_run_pipeline
-from training.examples.sampling import Group, StepBatch
-from training.learning import loop
-from training.learning.data import Data
-from training.learning.loop import Trainer, TrainingError, learning_rate_factor, make_optimizer, micro_batches
-from training.learning.objectives import LOSSES, RankingObjective
-from training.learning.tracking import Tracker
-from training.learning.train import make_model
-from training.learning.twins import Twins
-from training.models.arithmetic import in_words
-from training.models.checkpoints import chosen, latest
-from training.models.cross_encoder import CrossEncoder
+from training.data.collection import Collection
+from training.data.sampling import Group, StepBatch
+from training.evaluate.ranking import load_run_pipeline
+from training.learn import loop
+from training.learn.best import Twins
+from training.learn.data import Data
+from training.learn.loop import Trainer, TrainingError, learning_rate_factor, make_optimizer, micro_batches
+from training.learn.objectives import LOSSES, RankingObjective
+from training.learn.tracking import Tracker, read_log
+from training.learn.train import make_model
+from training.model.checkpoints import chosen, latest
+from training.model.cross_encoder import CrossEncoder
+from training.model.devices import in_words
 from training.recipe import Optimizer, Recipe
 
 pytestmark = pytest.mark.usefixtures("undrawn")

@@ -15,14 +15,13 @@ from keyblock.packing import Packed, pack
 from keyblock.pipeline import Pipeline
 from keyblock.scoring import select_documents
 from training import declarations
-from training.collections.collection import Collection
-from training.evaluation.scoring import TorchModel
-from training.examples.examples import EXAMPLES, Row, Segments, Selected, Waiting
-from training.examples.preparation import Preparation
-from training.examples.sampling import Group
-from training.learning.objectives import LOSSES, RankingObjective, hinge, listwise, logistic, pointwise, token_loss
-from training.models.batching import pad
-from training.models.cross_encoder import CrossEncoder
+from training.data.collection import Collection
+from training.data.examples import EXAMPLES, Preparation, Row, Segments, Selected, Waiting
+from training.data.sampling import Group
+from training.evaluate.scoring import TorchModel
+from training.learn.objectives import LOSSES, RankingObjective, hinge, listwise, logistic, pointwise, token_loss
+from training.model.cross_encoder import CrossEncoder
+from training.model.ranker_module import pad
 from training.recipe import Recipe
 
 BUDGET = 48

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from keyblock.pipeline import Pipeline
-from training.collections.collection import Collection
-from training.evaluation.ranking import load_run_pipeline
-from training.learning.data import Data
-from training.learning.loop import TrainingError
-from training.learning.objectives import RankingObjective
-from training.learning.probing import probe
-from training.learning.train import make_model
+from training.data.collection import Collection
+from training.evaluate.ranking import load_run_pipeline
+from training.learn.data import Data
+from training.learn.loop import TrainingError
+from training.learn.objectives import RankingObjective
+from training.learn.probing import probe
+from training.learn.train import make_model
 from training.recipe import Recipe
 
 Built = tuple[Recipe, RankingObjective, Data]

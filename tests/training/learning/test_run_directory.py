@@ -16,17 +16,16 @@ from keyblock.text.analyzer import Analyzer, AnalyzerConfig
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 from tests.support.vectors import concept_table
-from training.collections.collection import Collection
-from training.collections.first_stage import candidate_pool
-from training.collections.lines import open_text
-from training.collections.types import CollectionError, FileError
 from training.commands.train import main as train_main
-from training.evaluation.curves import read_log
-from training.evaluation.ranking import CHOOSER, TEACHER, load_chooser, load_run_pipeline
-from training.learning.lock import locked
-from training.learning.run_directory import begin, make_pipeline
-from training.learning.train import train
-from training.models.cross_encoder import CrossEncoder
+from training.data.collection import Collection
+from training.data.files import open_text
+from training.data.first_stage import candidate_pool
+from training.data.types import CollectionError, FileError
+from training.evaluate.ranking import CHOOSER, TEACHER, load_chooser, load_run_pipeline
+from training.learn.run_directory import begin, locked, make_pipeline
+from training.learn.tracking import read_log
+from training.learn.train import train
+from training.model.cross_encoder import CrossEncoder
 from training.recipe import Recipe, RecipeError, load_recipe
 
 Make = Callable[..., Recipe]

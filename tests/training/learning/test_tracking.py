@@ -10,8 +10,7 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from training.evaluation.curves import read_log
-from training.learning.tracking import Throughput, Tracker, TrackingError, duration, in_words, peak_mb, scalars
+from training.learn.tracking import Throughput, Tracker, TrackingError, duration, in_words, peak_mb, read_log, scalars
 
 
 def events(run: Path) -> EventAccumulator:

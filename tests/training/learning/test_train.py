@@ -18,12 +18,12 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from transformers import BertConfig, BertModel
 
 from keyblock.pipeline import Pipeline
-from training.collections.collection import Collection
-from training.collections.types import CollectionError
 from training.commands.train import main as train_main
-from training.evaluation.curves import read_log
-from training.learning.train import fastest_attention, train
-from training.models.families import load_ranker
+from training.data.collection import Collection
+from training.data.types import CollectionError
+from training.learn.tracking import read_log
+from training.learn.train import fastest_attention, train
+from training.model.families import load_ranker
 from training.recipe import Recipe, RecipeError
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -34,7 +34,7 @@ KILLED = f"""
 import os, signal, sys
 from transformers import BertModel  # imported once, for every fork
 from training.commands.train import main as train_main
-from training.learning.loop import Trainer
+from training.learn.loop import Trainer
 
 recipe, collection, once, often = sys.argv[1:]
 write = Trainer._log

@@ -9,16 +9,15 @@ import torch
 from torch import Tensor
 
 from keyblock.pipeline import Pipeline
-from training.collections.collection import Collection
-from training.evaluation.scoring import score
-from training.examples.examples import Row, Segments, Selected, Waiting
-from training.examples.preparation import Preparation
-from training.examples.sampling import Group
-from training.learning.loop import make_optimizer
-from training.learning.objectives import LOSSES
-from training.learning.twins import SELECTOR, TwinObjective, Twins
-from training.models.batching import pad
-from training.models.cross_encoder import CrossEncoder
+from training.data.collection import Collection
+from training.data.examples import Preparation, Row, Segments, Selected, Waiting
+from training.data.sampling import Group
+from training.evaluate.scoring import score
+from training.learn.best import SELECTOR, TwinObjective, Twins
+from training.learn.loop import make_optimizer
+from training.learn.objectives import LOSSES
+from training.model.cross_encoder import CrossEncoder
+from training.model.ranker_module import pad
 from training.recipe import Recipe
 
 BUDGET = 40

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from training.evaluation.passages import Passages, Question
-from training.learning.vectors import Draws, Teacher, Training, VectorsRecipe, learning_rate, negatives, thinned
-from training.models.static_vectors import Bags, Projection, StaticVectors
+from training.evaluate.selection import Passages, Question
+from training.learn.vectors import Draws, Teacher, Training, VectorsRecipe, learning_rate, negatives, thinned
+from training.model.static_vectors import Bags, Projection, StaticVectors
 
 WORDS = 20  # of queries; word i of a query and word WORDS + i of a block mean the same
 FILLERS = np.arange(2 * WORDS, 2 * WORDS + 10)
@@ -93,7 +93,7 @@ def test_distillation_comes_near_the_teacher(passages: Passages, teacher: Teache
 def test_an_interrupted_run_ends_as_another(
     passages: Passages, teacher: Teacher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("training.learning.vectors.CHECKPOINT_EVERY", 10)
+    monkeypatch.setattr("training.learn.vectors.CHECKPOINT_EVERY", 10)
     whole = training(passages, teacher, tmp_path / "whole")
     whole.run()
 

@@ -10,12 +10,12 @@ import pytest
 from keyblock.bundle import Bundle, load_bundle
 from keyblock.encoders import TokenTable
 from keyblock.selectors import SELECTORS
-from training.collections.collection import Collection
-from training.collections.types import CollectionError
-from training.evaluation.passages import Passages
-from training.examples.preparation import Preparation
-from training.learning.vectors import VectorsRecipe
-from training.learning.vectors_run import PARTS, Chosen, VectorsRun, parts_of_hybrid, teacher_texts, write_hybrid_bundle
+from training.data.collection import Collection
+from training.data.examples import Preparation
+from training.data.types import CollectionError
+from training.evaluate.selection import Passages
+from training.learn.vectors import VectorsRecipe
+from training.learn.vectors_run import PARTS, Chosen, VectorsRun, parts_of_hybrid, teacher_texts, write_hybrid_bundle
 
 RECIPE = VectorsRecipe(dimensions=8, distil_steps=3, steps=5, distil_texts=8, step_questions=4)
 

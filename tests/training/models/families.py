@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig
 
 from training.declarations import FAMILIES, Family
-from training.models.ranker_module import RankerModule
+from training.model.ranker_module import RankerModule
 
 NAME = "bag"
 WEIGHTS = "bag.safetensors"

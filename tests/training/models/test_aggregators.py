@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from transformers import AutoConfig, AutoModel
 
 from training.declarations import STATE_AGGREGATORS
-from training.models.aggregators import MODULES, Aggregation, CnnAggregation, TransformerAggregation, build_aggregation
+from training.model.aggregators import MODULES, Aggregation, CnnAggregation, TransformerAggregation, build_aggregation
 
 HIDDEN = 12
 DESCRIPTIONS: list[dict[str, Any]] = [

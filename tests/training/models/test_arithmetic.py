@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from training.models import arithmetic
-from training.models.arithmetic import in_bf16, in_words
+from training.model import devices as arithmetic
+from training.model.devices import in_bf16, in_words
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 

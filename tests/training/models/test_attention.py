@@ -7,10 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from training.models import attention
-from training.models.attention import BatchedAttention
-from training.models.checkpoints import latest
-from training.models.cross_encoder import CrossEncoder
+from training.model import attention
+from training.model.attention import BatchedAttention
+from training.model.checkpoints import latest
+from training.model.cross_encoder import CrossEncoder
 
 BATCH, HEADS, LENGTH, WIDTH = 3, 2, 7, 8
 LENGTHS = torch.tensor([7, 4, 1])  # tokens of each row; the rest is padding on the right

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from keyblock.packing import Packed
-from training.models.batching import Inputs, pad
+from training.model.ranker_module import Inputs, pad
 
 LONG = Packed(np.asarray([101, 7, 102, 8, 9, 102], np.int32), 3, np.asarray([0], np.intp))
 SHORT = Packed(np.asarray([101, 7, 102, 102], np.int32), 3, np.asarray([], np.intp))

@@ -15,11 +15,11 @@ from transformers import AutoModel, AutoTokenizer
 from keyblock.packing import Packed
 from keyblock.text.tokenizer import Tokenizer
 from tests.support.checkpoints import save_checkpoint
-from training.evaluation.scoring import TorchModel
-from training.learning.objectives import hinge
-from training.models.bi_encoder import BiEncoder, split_pairs
-from training.models.cross_encoder import CrossEncoder
-from training.models.families import load_ranker, new_ranker
+from training.evaluate.scoring import TorchModel
+from training.learn.objectives import hinge
+from training.model.bi_encoder import BiEncoder, split_pairs
+from training.model.cross_encoder import CrossEncoder
+from training.model.families import load_ranker, new_ranker
 
 FAMILY = {"name": "bi_encoder", "scale": 20.0}
 TEXTS = st.lists(st.lists(st.integers(1000, 1020), max_size=9), min_size=1, max_size=5)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel
 
-from training.models.checkpoints import (
+from training.model.checkpoints import (
     STATE_FILE,
     CheckpointError,
     chosen,
@@ -20,8 +20,8 @@ from training.models.checkpoints import (
     save_best,
     save_state,
 )
-from training.models.cross_encoder import HEAD_FILE, CrossEncoder
-from training.models.ranker_module import FAMILY_FILE
+from training.model.cross_encoder import HEAD_FILE, CrossEncoder
+from training.model.ranker_module import FAMILY_FILE
 
 MODEL_FILES = {"config.json", "model.safetensors", HEAD_FILE, FAMILY_FILE, "tokenizer.json"}
 

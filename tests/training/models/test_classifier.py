@@ -7,8 +7,8 @@ from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, BertConfig, BertModel
 
 from tests.support.checkpoints import SIZES, save_checkpoint
-from training.models.classifier import Classifier, final_layer
-from training.models.families import load_ranker, new_ranker
+from training.model.classifier import Classifier, final_layer
+from training.model.families import load_ranker, new_ranker
 
 IDS = torch.arange(5, 25).repeat(2, 1)
 MASK = torch.ones_like(IDS)

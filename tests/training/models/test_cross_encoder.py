@@ -11,9 +11,9 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModel
 
 from training.declarations import STATE_AGGREGATORS
-from training.models.cross_encoder import AGGREGATOR_FILE, AGGREGATOR_WEIGHTS, HEAD_FILE, CrossEncoder
-from training.models.ranker_module import padded
-from training.models.transformer_ranker import RELATIVE
+from training.model.cross_encoder import AGGREGATOR_FILE, AGGREGATOR_WEIGHTS, HEAD_FILE, CrossEncoder
+from training.model.ranker_module import padded
+from training.model.transformer_ranker import RELATIVE
 
 SIZES = {
     "hidden_size": 32,

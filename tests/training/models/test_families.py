@@ -11,14 +11,14 @@ import torch
 import yaml
 
 from tests.training.models.families import Bag, bag
-from training.collections.collection import Collection
 from training.commands.train import main as train_main
+from training.data.collection import Collection
 from training.declarations import CrossEncoderFamily
-from training.evaluation.curves import read_log
-from training.evaluation.ranking import run_ranker
-from training.models.cross_encoder import CrossEncoder
-from training.models.families import load_ranker, new_ranker
-from training.models.ranker_module import FAMILY_FILE
+from training.evaluate.ranking import run_ranker
+from training.learn.tracking import read_log
+from training.model.cross_encoder import CrossEncoder
+from training.model.families import load_ranker, new_ranker
+from training.model.ranker_module import FAMILY_FILE
 from training.recipe import Recipe, load_recipe
 
 __all__ = ["bag"]

@@ -5,7 +5,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from tests.support.checkpoints import save_checkpoint
-from training.models.judge import Judge
+from training.model.classifier import Judge
 
 
 @pytest.mark.parametrize("name", ["qwen2", "qwen3"])

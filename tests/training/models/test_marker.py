@@ -2,7 +2,7 @@ from pathlib import Path
 
 import torch
 
-from training.models.marker import Marker
+from training.model.cross_encoder import Marker
 
 
 def test_a_token_is_marked_by_its_own_state() -> None:

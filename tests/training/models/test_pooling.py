@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from training.declarations import CrossEncoderFamily
-from training.models.pooling import POOLINGS
+from training.model.cross_encoder import POOLINGS
 
 STATES = torch.tensor([[[1.0, 0.0], [2.0, 4.0], [6.0, 5.0]], [[3.0, 1.0], [5.0, 7.0], [9.0, 9.0]]])
 MASK = torch.tensor([[1, 1, 1], [1, 1, 0]])  # the second sequence has two tokens

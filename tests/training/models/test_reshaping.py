@@ -10,8 +10,8 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModel, PreTrainedModel
 
 from training.declarations import EncoderShape
-from training.models.cross_encoder import CrossEncoder
-from training.models.reshaping import keep_layers, layer_stack
+from training.model.cross_encoder import CrossEncoder
+from training.model.transformer_ranker import keep_layers, layer_stack
 
 OLD = 40
 KINDS: dict[str, dict[str, Any]] = {

@@ -8,7 +8,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from training.models.sentence_encoder import SentenceEncoder
+from training.model.sentence_encoder import SentenceEncoder
 
 TEXTS = ["a river", "", "the old stone bridge over the river stands here", "winter", "a river"]
 
@@ -31,7 +31,7 @@ def test_vectors_are_means_of_token_states(encoder: SentenceEncoder) -> None:
 
 def test_what_was_encoded_is_found_again(encoder: SentenceEncoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each text once, also after an interruption, and not by another model."""
-    monkeypatch.setattr("training.models.sentence_encoder.SAVED_EVERY", 2)
+    monkeypatch.setattr("training.model.sentence_encoder.SAVED_EVERY", 2)
     rows, encoded, plain = encoder.rows(TEXTS), list[int](), encoder.encode
 
     def counted(some: list[list[int]]) -> np.ndarray:

@@ -15,10 +15,10 @@ from keyblock.bundle import load_bundle
 from keyblock.runtime.batching import score_all
 from keyblock.runtime.providers import Provider
 from keyblock.runtime.session import Session
-from training.evaluation.scoring import score
-from training.examples.preparation import Preparation
-from training.models.cross_encoder import CrossEncoder
-from training.models.starting import TOKENIZER_FILE, check_tokenizer, graph_weights, read_ranker, start_at_cls, start_from
+from training.data.examples import Preparation
+from training.evaluate.scoring import score
+from training.model.cross_encoder import CrossEncoder
+from training.model.starting import TOKENIZER_FILE, check_tokenizer, graph_weights, read_ranker, start_at_cls, start_from
 
 Change = Callable[[dict[str, Any]], object]
 DEFAULT = Path(__file__).parents[3] / "models" / "default"

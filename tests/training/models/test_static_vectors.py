@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from training.models.static_vectors import Bags, Projection, StaticVectors, quantised, rarity
+from training.model.static_vectors import Bags, Projection, StaticVectors, quantised, rarity
 
 RNG = np.random.default_rng(3)
 

@@ -1,1 +1,0 @@
-"""Collections: documents, queries, judgements, runs, from files and `ir_datasets`."""

@@ -1,0 +1,296 @@
+"""Reads collections of TREC files and `ir_datasets` names, as training.data.descriptions describes them, or plans to."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from training.data import datasets
+from training.data.descriptions import JUDGED, SCORED, Description, Part
+from training.data.directory import read_qrels
+from training.data.files import read_run
+from training.data.folds import Round
+from training.data.types import CollectionError, Document, Grades, Parts, Plan, Run, Span
+
+
+def find_passage(text: str, passage: str) -> tuple[int, int] | None:
+    """Start and end of the first place where the passage's words stand in a row, with any white space between; None without one."""
+    words = passage.split()
+    if not words:
+        return None
+    found = re.search(r"\s+".join(map(re.escape, words)), text)
+    return found.span() if found else None
+
+
+class AlignedSpans(Mapping[str, list[Span]]):
+    """Gold passages by query. A query's passages are searched at its first look-up.
+
+    Args:
+        relevant: grades of documents by query.
+        judged: grades of passages by query.
+        documents: the documents by id.
+        passages: the passages by id.
+    """
+
+    def __init__(
+        self, relevant: Grades, judged: Grades, documents: Mapping[str, Document], passages: Mapping[str, Document]
+    ) -> None:
+        self.relevant = relevant
+        self.judged = judged
+        self.documents = documents
+        self.passages = passages
+        self._found: dict[str, list[Span]] = {}
+
+    def __getitem__(self, query: str) -> list[Span]:
+        if query not in self._found:
+            self._found[query] = self._look(query)
+        if not self._found[query]:
+            raise KeyError(query)
+        return self._found[query]
+
+    def _look(self, query: str) -> list[Span]:
+        texts = [self.passages[passage].text for passage in _positive(self.judged, query) if passage in self.passages]
+        spans = []
+        for doc_id in (d for d in _positive(self.relevant, query) if d in self.documents):
+            places = (find_passage(self.documents[doc_id].text, text) for text in texts)
+            spans += [Span(doc_id, *place) for place in places if place]
+        return spans
+
+    def __iter__(self) -> Iterator[str]:
+        return (query for query in self.relevant if query in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def _positive(grades: Grades, query: str) -> list[str]:
+    return [name for name, grade in grades.get(query, {}).items() if grade > 0]
+
+
+def make_plan(description: Description, base: Path, cross_validation: Round, splits: Sequence[str]) -> Plan:
+    """See `Parts.plan`.
+
+    Args:
+        description: names what is read.
+        base: the directory that its paths are relative to.
+        cross_validation: the round that the splits belong to.
+        splits: the splits that would be read.
+    """
+    names = list(dict.fromkeys(name for split in splits for name in cross_validation.sources(split)))
+    parts = [description.part(name) for name in names]
+    reads = [_plan_documents(description)]
+    reads += [
+        f"split {split}: {cross_validation.in_words(split)}" for split in splits if cross_validation.sources(split) != [split]
+    ]
+    reads += [f"gold passages: {_plan_passages(name)}" for name in description.passages]
+    reads += [f"split {name}: {_plan_part(description, part)}" for name, part in zip(names, parts, strict=True)]
+    files = [file for part in parts for file in _files(description, part)]
+    if isinstance(description.documents, datasets.Files):
+        files.append(description.documents.path)
+    paths = dict.fromkeys(datasets.resolve(base, file) for file in files)
+    return Plan(reads, [str(path) for path in paths if not path.exists()])
+
+
+def _files(description: Description, part: Part) -> list[str]:
+    kind = description.candidates_of(part)
+    files = [part.queries.path if part.queries else None, part.qrels, None if kind in (SCORED, JUDGED) else kind]
+    return [file for file in files if file]
+
+
+def _plan_documents(description: Description) -> str:
+    source = description.documents
+    if not isinstance(source, str):
+        return f"documents: {source.format} files {source.path}"
+    dataset = datasets.load(source)
+    fields = ", ".join(dataset.docs_cls()._fields)
+    return f"documents: {_count(dataset, 'docs')} of ir_datasets {source} ({fields})"
+
+
+def _plan_part(description: Description, part: Part) -> str:
+    """One line about what a split reads. Raises CollectionError for a data set that lacks a part it should give."""
+    if not part.datasets and not (part.queries and part.qrels):
+        raise CollectionError(f"{description.name}: a split needs datasets, or files of queries and of qrels")
+    reads = [_plan_dataset(name, part, description.field) for name in part.datasets]
+    reads += [f"queries {part.queries.path}"] if part.queries else []
+    reads += [f"judgements {part.qrels}"] if part.qrels else []
+    return "; ".join([*reads, f"candidates: {_plan_candidates(description, part)}"])
+
+
+def _plan_candidates(description: Description, part: Part) -> str:
+    kind = description.candidates_of(part)
+    if kind == JUDGED:
+        return "every judged document"
+    if kind != SCORED:
+        return f"the best {description.depth} of {kind}"
+    lacking = [name for name in part.datasets if not datasets.load(name).has(SCORED)]
+    if lacking or not part.datasets:
+        where = f"ir_datasets {lacking[0]} has no scoreddocs" if lacking else "TREC files have no scoreddocs"
+        raise CollectionError(f"{description.name}: {where}; name a TREC run in a YAML file as candidates, or say judged")
+    counts = ", ".join(_count(datasets.load(name), SCORED) for name in part.datasets)
+    return f"the best {description.depth} of its scoreddocs ({counts})"
+
+
+def _plan_dataset(name: str, part: Part, field: str | None) -> str:
+    dataset = datasets.load(name)
+    for kind in [k for k, file in (("queries", part.queries), ("qrels", part.qrels)) if not file]:
+        if not dataset.has(kind):
+            raise CollectionError(f"ir_datasets {name} has no {kind}")
+    if field and not part.queries and field not in dataset.queries_cls()._fields:
+        known = ", ".join(dataset.queries_cls()._fields)
+        raise CollectionError(f"ir_datasets {name}: its queries have no field {field!r}; they have {known}")
+    return f"ir_datasets {name}, {_count(dataset, 'queries')} queries, {_count(dataset, 'qrels')} judgements"
+
+
+def _plan_passages(name: str) -> str:
+    dataset = datasets.load(name)
+    for kind in ("docs", "qrels"):
+        if not dataset.has(kind):
+            raise CollectionError(f"ir_datasets {name} has no {kind}: it says no gold passages")
+    return f"{_count(dataset, 'qrels')} of ir_datasets {name}"
+
+
+def _count(dataset: Any, kind: str) -> str:
+    number = datasets.count(dataset, kind)
+    return "?" if number is None else f"{number:,}"
+
+
+class Judged(NamedTuple):
+    """Queries that have a relevant document, and their judgements."""
+
+    queries: dict[str, str]
+    qrels: Grades
+
+
+class DescribedParts(Parts):
+    """Reads what a description names. Each split is read at its first use, so that files of unused splits may be missing.
+
+    Args:
+        description: what to read.
+        base: the directory that its paths are relative to.
+        fold: the round of cross-validation, from 1; see Round.
+
+    Raises CollectionError for a round that cannot be made.
+    """
+
+    def __init__(self, description: Description, base: Path = Path(), fold: int = 0) -> None:
+        self.description = description
+        self.base = base
+        self.round = Round(description, fold)
+        self.corpus = description.documents if isinstance(description.documents, str) else description.documents.path
+        self._splits: dict[str, Judged] = {}
+        self._read_so_far = Judged({}, {})
+
+    @property
+    def name(self) -> str:
+        """The description's name, with the number of the fold if one was named."""
+        return self.round.name
+
+    @cached_property
+    def documents(self) -> datasets.StoredDocuments:
+        """See Parts; in a store on disk."""
+        return datasets.StoredDocuments(self._handler(), self.corpus)
+
+    def _handler(self) -> Any:
+        source = self.description.documents
+        return datasets.load(source) if isinstance(source, str) else datasets.file_documents(source, self.base)
+
+    @property
+    def queries(self) -> dict[str, str]:
+        """Query texts of the splits that were read so far."""
+        return self._read_so_far.queries
+
+    @property
+    def qrels(self) -> Grades:
+        """Grades of the splits that were read so far."""
+        return self._read_so_far.qrels
+
+    @cached_property
+    def spans(self) -> Mapping[str, list[Span]]:
+        """The judged passages that the relevant documents hold word for word."""
+        judged: Grades = {}
+        for name in self.description.passages:
+            judged |= datasets.read_grades(datasets.load(name), name)
+        if not judged:
+            return {}
+        first = self.description.passages[0]
+        return AlignedSpans(self.qrels, judged, self.documents, datasets.StoredDocuments(datasets.load(first), first))
+
+    @property
+    def has_spans(self) -> bool:
+        """Whether the description names judged passages."""
+        return bool(self.description.passages)
+
+    def present(self, doc_ids: Sequence[str]) -> list[str]:
+        """All of the ids: a document that the store lacks is an error when it is read."""
+        return list(doc_ids)
+
+    def split(self, name: str) -> list[str]:
+        """See Parts; in the order of the topics."""
+        queries = list(self._judged(name).queries)
+        if not queries:
+            raise CollectionError(f"{self.name}: no query of split {name} has a text and a relevant document")
+        return queries
+
+    def has_run(self, split: str) -> bool:
+        """Always: a description names its candidates."""
+        return True
+
+    def run(self, split: str) -> Run:
+        """The candidates of a split's queries."""
+        found: Run = {}
+        for name in self.round.sources(split):
+            found |= self._candidates(name)
+        run = {query: found[query] for query in self._judged(split).queries if query in found}
+        if not run:
+            raise CollectionError(f"{self.name}: split {split} has no candidates")
+        return run
+
+    def plan(self, splits: Sequence[str]) -> Plan:
+        """See Parts."""
+        return make_plan(self.description, self.base, self.round, splits)
+
+    def _judged(self, split: str) -> Judged:
+        if split not in self._splits:
+            judged = self._splits[split] = self._combine(split) if self.round.combines(split) else self._read(split)
+            self._read_so_far.queries.update(judged.queries)
+            self._read_so_far.qrels.update(judged.qrels)
+        return self._splits[split]
+
+    def _combine(self, split: str) -> Judged:
+        """A split of a round of cross-validation."""
+        parts = [self._judged(name) for name in self.round.sources(split)]
+        queries = {query: text for part in parts for query, text in part.queries.items()}
+        qrels = {query: grades for part in parts for query, grades in part.qrels.items()}
+        members = self.round.members(split, queries)
+        queries = {query: text for query, text in queries.items() if query in members}
+        return Judged(queries, {query: qrels[query] for query in queries})
+
+    def _read(self, split: str) -> Judged:
+        part = self.description.part(split)
+        loaded = [(name, datasets.load(name)) for name in part.datasets]
+        if part.queries:
+            queries = datasets.read_topics(part.queries, self.base, self.description.field)
+        else:
+            queries = {
+                q: text for name, data in loaded for q, text in datasets.read_queries(data, name, self.description.field).items()
+            }
+        if part.qrels:
+            qrels = read_qrels(datasets.existing(self.base, part.qrels))
+        else:
+            qrels = {q: grades for name, data in loaded for q, grades in datasets.read_grades(data, name).items()}
+        usable = {query: text for query, text in queries.items() if any(grade > 0 for grade in qrels.get(query, {}).values())}
+        return Judged(usable, {query: qrels[query] for query in usable})
+
+    def _candidates(self, split: str) -> Run:
+        part = self.description.part(split)
+        kind, depth = self.description.candidates_of(part), self.description.depth
+        if kind == JUDGED:  # sorted by id: the order must not reveal the grades
+            return {query: dict.fromkeys(sorted(grades), 0.0) for query, grades in self._judged(split).qrels.items()}
+        if kind == SCORED:
+            run: Run = {}
+            for name in part.datasets:
+                run |= datasets.read_scored(datasets.load(name), name, depth)
+            return run
+        run = read_run(datasets.existing(self.base, kind))
+        return {query: dict(list(scores.items())[:depth]) for query, scores in run.items()}

@@ -1,0 +1,180 @@
+"""A collection directory in our own layout: see training.data.collection."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from training.data.files import numbered_lines, open_text, read_run
+from training.data.types import CollectionError, Document, FileError, Grades, Parts, Plan, Run, Span
+
+
+@dataclass(frozen=True)
+class Directory(Parts):
+    """A collection directory in our own layout."""
+
+    path: Path
+    corpus = "corpus.jsonl"
+    topics = "queries.jsonl"
+
+    def __post_init__(self) -> None:
+        if not self.path.is_dir():
+            raise CollectionError(f"{self.path}: no such collection directory")
+
+    @property
+    def name(self) -> str:
+        """The directory's name."""
+        return self.path.resolve().name
+
+    @cached_property
+    def documents(self) -> dict[str, Document]:
+        """See Parts; all are in memory."""
+        rows = self._json_lines("corpus.jsonl", {"_id": str, "text": str})
+        return {row["_id"]: Document(row["_id"], str(row.get("title") or ""), row["text"]) for row in rows}
+
+    @cached_property
+    def queries(self) -> dict[str, str]:
+        """Query texts of every split."""
+        return {row["_id"]: row["text"] for row in self._json_lines("queries.jsonl", {"_id": str, "text": str})}
+
+    @cached_property
+    def qrels(self) -> Grades:
+        """Grades of every split."""
+        return read_qrels(self._find("qrels.tsv"))
+
+    @cached_property
+    def spans(self) -> dict[str, list[Span]]:
+        """Empty without a spans.jsonl. Raises CollectionError for a span that holds no character."""
+        spans: dict[str, list[Span]] = {}
+        if not self._has("spans.jsonl"):
+            return spans
+        for row in self._json_lines("spans.jsonl", {"qid": str, "docid": str, "start": int, "end": int}):
+            span = Span(row["docid"], row["start"], row["end"])
+            if not 0 <= span.start < span.end:
+                named = f"{self._find('spans.jsonl')}: the passage of query {row['qid']!r} in document {span.doc_id!r}"
+                raise CollectionError(
+                    f"{named} goes from {span.start} to {span.end}: it has to start at 0 or later, and end after that"
+                )
+            spans.setdefault(row["qid"], []).append(span)
+        return spans
+
+    @property
+    def has_spans(self) -> bool:
+        """Whether there is a spans.jsonl."""
+        return self._has("spans.jsonl")
+
+    def present(self, doc_ids: Sequence[str]) -> list[str]:
+        """See Parts."""
+        return [self.documents[doc_id].doc_id for doc_id in doc_ids if doc_id in self.documents]
+
+    def split(self, name: str) -> list[str]:
+        """See Parts; in file order."""
+        path = self._find(f"splits/{name}.txt")
+        queries = [line.strip() for _, line in numbered_lines(path)]
+        if not queries:
+            raise CollectionError(f"{path}: names no query")
+        return queries
+
+    def has_run(self, split: str) -> bool:
+        """Whether there is a run file."""
+        return self._has(_run_file(split))
+
+    def run(self, split: str) -> Run:
+        """The BM25 run ('dev.small' reads the run of 'dev')."""
+        path = self._find(_run_file(split))
+        run = read_run(path)
+        if not run:
+            raise CollectionError(f"{path}: ranks nothing")
+        return run
+
+    def plan(self, splits: Sequence[str]) -> Plan:
+        """See Parts; a directory is read whole. Raises FileError for a damaged file, or one that names what the corpus lacks."""
+        described = [f"split {split}: {self._plan_split(split)}" for split in splits]
+        reads = [f"documents: {len(self.documents):,} in {self.path}", *described]
+        judged = [document for grades in self.qrels.values() for document in grades]
+        if unknown := sum(document not in self.documents for document in judged):
+            reads.append(f"judgements: {unknown:,} of {len(judged):,} name a document that {self.corpus} lacks; they are left out")
+        _ = self.spans
+        return Plan(reads, [])
+
+    def _plan_split(self, split: str) -> str:
+        """One line about a split's queries and candidates."""
+        queries = self.split(split)
+        if unknown := [query for query in queries if query not in self.queries]:
+            raise FileError(f"{self.path}: split {split} names query {unknown[0]!r}, which {self.topics} lacks")
+        if not self.has_run(split):
+            return f"{len(queries):,} queries, candidates from all documents by BM25 (it has no {_run_file(split)})"
+        run = self.run(split)
+        for query, documents in run.items():
+            if unknown := [document for document in documents if document not in self.documents]:
+                named = f"{_run_file(split)} names document {unknown[0]!r} for query {query!r}"
+                raise FileError(f"{self.path}: {named}, which {self.corpus} lacks")
+        return f"{len(queries):,} queries, {len(run):,} of them in its BM25 run"
+
+    def _find(self, name: str) -> Path:
+        for candidate in (self.path / f"{name}.gz", self.path / name):
+            if candidate.exists():
+                return candidate
+        raise CollectionError(f"{self.path}: has no {name} or {name}.gz")
+
+    def _has(self, name: str) -> bool:
+        return (self.path / f"{name}.gz").exists() or (self.path / name).exists()
+
+    def _json_lines(self, name: str, fields: Mapping[str, type]) -> Iterator[dict[str, Any]]:
+        """The objects of a file. Raises FileError for a line that is not JSON or lacks a field, with its number."""
+        path = self._find(name)
+        for number, line in numbered_lines(path):
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise FileError(f"{path}: line {number} is not JSON ({error})") from None
+            for field, kind in fields.items():
+                if not isinstance(row, dict) or not isinstance(row.get(field), kind):
+                    raise FileError(f"{path}: line {number} has no {field!r} that is a {kind.__name__}: {line.strip()[:80]}")
+            yield row
+
+
+def _run_file(split: str) -> str:
+    return f"run.{split.partition('.')[0]}.bm25.trec"
+
+
+def read_qrels(path: Path) -> Grades:
+    """Read TREC judgements (``query 0 document grade``), gzipped or not. Raises FileError naming a bad line."""
+    grades: Grades = {}
+    for number, line in numbered_lines(path):
+        try:
+            query, _, document, grade = line.split()
+            grades.setdefault(query, {})[document] = int(grade)
+        except ValueError:
+            raise FileError(f"{path}: line {number} must be 'query 0 document grade', not {line.strip()[:80]!r}") from None
+    return grades
+
+
+def write_directory(
+    path: Path,
+    documents: Iterable[Document],
+    queries: Mapping[str, str],
+    spans: Mapping[str, Sequence[Span]],
+    splits: Mapping[str, Sequence[str]],
+) -> None:
+    """Write a new collection without first-stage runs; a document that holds a query's span is relevant, with grade 1.
+
+    Raises FileExistsError for a directory that exists.
+    """
+    path.mkdir(parents=True)
+    _write_rows(path / "corpus.jsonl.gz", ({"_id": d.doc_id, "title": d.title, "text": d.text} for d in documents))
+    _write_rows(path / "queries.jsonl.gz", ({"_id": query, "text": text} for query, text in queries.items()))
+    rows = [(query, span) for query, gold in spans.items() for span in gold]
+    _write_rows(path / "spans.jsonl.gz", ({"qid": q, "docid": s.doc_id, "start": s.start, "end": s.end} for q, s in rows))
+    with open_text(path / "qrels.tsv.gz", "w") as out:
+        out.writelines(f"{query}\t0\t{document}\t1\n" for query, document in dict.fromkeys((q, s.doc_id) for q, s in rows))
+    (path / "splits").mkdir()
+    for name, members in splits.items():
+        (path / "splits" / f"{name}.txt").write_text("\n".join(members) + "\n", encoding="utf-8")
+
+
+def _write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    with open_text(path, "w") as out:
+        out.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

@@ -1,0 +1,1 @@
+"""Measuring rankers: runs, measures, tests and tables."""

@@ -1,0 +1,338 @@
+"""Learns the fusion on dev: weights that rank, then a scale and a bias that make the sigmoid a probability.
+
+Weights minimise the listwise cross-entropy of the relevant documents among each query's candidates; every collection counts
+the same. Scale and bias are a logistic regression (Platt 1999) of relevance on the fused score of every candidate. Both fits have a
+prior around their start: with few queries the result stays near the start, with many it follows the queries.
+
+A query's best score should also tell whether any candidate answers it. Each dev query counts twice for that: as it is, and without
+its relevant candidates, when no candidate answers it. A score that means the same for all queries separates the two.
+"""
+
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from keyblock.evidence import FEATURES, Fusion, sigmoid
+from training.data.collection import Collection
+from training.data.files import ranked
+from training.data.types import FileError, Run
+from training.evaluate.measures import Values, means, per_query
+from training.evaluate.ranking import LocalRanker
+
+RELIABILITY_EDGES = (0.02, 0.05, 0.1, 0.2, 0.5)
+MASS = FEATURES.index("mass")
+LOWEST = -100.0  # the logit of a document that cannot be scored
+# Weights of the normal prior around a calibrated start and around any other, counted in queries, in squared standard deviations of
+# a feature's part. In simulation 5 keeps the fit of 15 queries better than its start, and changes nothing at 200.
+CALIBRATED, UNCALIBRATED = 5.0, 0.5
+
+
+@dataclass
+class DevScores:
+    """One collection's dev candidates at one budget.
+
+    Attributes:
+        features: by query, shape (n_candidates, n_features) in the order of FEATURES.
+        documents: by query, the candidates' ids.
+    """
+
+    collection: Collection
+    features: dict[str, NDArray[np.float64]]
+    documents: dict[str, list[str]]
+
+    def labels(self, query: str) -> NDArray[np.float64]:
+        """1 for relevant candidates, 0 for others; shape (n_candidates,)."""
+        grades = self.collection.qrels.get(query, {})
+        return np.asarray([float(grades.get(d, 0) > 0) for d in self.documents[query]])
+
+    def measure(self, fusion: Fusion) -> dict[str, float]:
+        """Mean RR@10 and nDCG@10 of the fused scores."""
+        return means(self.values(fusion))
+
+    def values(self, fusion: Fusion) -> Values:
+        """RR@10 and nDCG@10 of the fused scores, by query."""
+        run = self.run(fusion)
+        return per_query(self.collection.qrels, run, run)
+
+    def run(self, fusion: Fusion) -> Run:
+        """The candidates by their fused scores, best first."""
+        run: Run = {}
+        for query, features in self.features.items():
+            fused = fusion.fuse(features[:, 0], features[:, 1:])
+            run[query] = ranked(dict(zip(self.documents[query], fused.tolist(), strict=True)))
+        return run
+
+
+def score_dev(ranker: LocalRanker, queries: Sequence[str], candidates: Run, depth: int, budget: int) -> DevScores:
+    """Features of the first `depth` candidates of each query at a budget."""
+    collection, features, documents = ranker.preparation.collection, {}, {}
+    for query in tqdm(queries, desc=f"{collection.name} at {budget} tokens"):
+        documents[query] = list(candidates[query])[:depth]
+        logits, selections, _ = ranker.score(query, documents[query], budget)
+        finite = np.maximum(logits.astype(np.float64), LOWEST)  # the logit of a document without a block is -inf
+        features[query] = np.column_stack([finite, np.stack([s.evidence for s in selections])])
+    return DevScores(collection, features, documents)
+
+
+def write_scores(scores: DevScores, path: Path) -> None:
+    """Write scores to a file, so that another fit or default budget does not need the model again."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    arrays: dict[str, Any] = {f"features/{query}": features for query, features in scores.features.items()}
+    arrays |= {f"documents/{query}": np.asarray(ids) for query, ids in scores.documents.items()}
+    with path.with_suffix(".part").open("wb") as out:
+        np.savez(out, **arrays)
+    path.with_suffix(".part").replace(path)
+
+
+def read_scores(path: Path, collection: Collection) -> DevScores:
+    """Read what `write_scores` wrote. Raises FileError when it is damaged."""
+    scores = DevScores(collection, {}, {})
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            for name in arrays.files:
+                kind, _, query = name.partition("/")
+                if kind == "features":
+                    scores.features[query] = arrays[name]
+                else:
+                    scores.documents[query] = arrays[name].tolist()
+    except (EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        raise FileError(f"{path}: damaged, remove it to score again ({error})") from None
+    return scores
+
+
+def fit_fusion(scored: Sequence[DevScores], use: Sequence[str] = FEATURES, start: Fusion | None = None, least: int = 1) -> Fusion:
+    """Fit weights (features not in `use` stay 0), then scale, the weight of the query's mass, and bias.
+
+    The fit starts at `start`, and few queries move it little.
+
+    Args:
+        scored: dev candidates of each collection.
+        use: the features that may get a weight.
+        start: the calibrated fusion of the model that training began from; None: the logit alone, with a weaker prior.
+        least: how many queries must have a relevant candidate.
+
+    Raises ValueError if fewer than `least` queries, or none, have a relevant candidate.
+    """
+    usable = [sum(bool(s.labels(q).any()) for q in s.features) for s in scored]
+    if not any(usable):
+        raise ValueError("fusion: no dev query has a relevant document among its candidates; ask for more queries or depth")
+    if sum(usable) < least:
+        raise ValueError(
+            f"calibration: {sum(usable)} dev queries have a relevant document among their candidates, and fewer than {least} teach "
+            f"chance; judge more, raise --queries or --depth, or accept it with --least {sum(usable)}. The fusion stays as it is"
+        )
+    used = np.asarray([name in use for name in FEATURES])
+    queries = len([n for n in usable if n]) * min(n for n in usable if n)  # the smallest collection limits what is known
+    prior = (UNCALIBRATED if start is None else CALIBRATED) / queries
+    weights = _ranking_weights(scored, used, (start or Fusion()).weights * used, prior)
+    scale, mass, bias = _platt(scored, weights, prior, with_mass=bool(used[MASS]))
+    return Fusion.from_weights(bias, scale * weights + mass * np.eye(len(FEATURES))[MASS])
+
+
+def _ranking_weights(
+    scored: Sequence[DevScores], used: NDArray[np.bool_], start: NDArray[np.float64], prior: float
+) -> NDArray[np.float64]:
+    """The most probable weights under a normal prior around `start`, whose standard deviation moves a feature's part by 1."""
+    spread = torch.from_numpy(_rows(scored).std(axis=0))
+    weights, mask = torch.tensor(start, requires_grad=True), torch.from_numpy(used.astype(np.float64))
+    origin = torch.from_numpy(start)
+    groups = [_groups(scores) for scores in scored]
+    optimizer = torch.optim.LBFGS([weights], max_iter=200, line_search_fn="strong_wolfe")
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        losses = [torch.stack([_listwise(f @ (weights * mask), y) for f, y in pairs]).mean() for pairs in groups if pairs]
+        loss = torch.stack(losses).mean() + prior * ((weights - origin) * spread).square().sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    return (weights.detach() * mask).numpy()
+
+
+def _rows(scored: Sequence[DevScores]) -> NDArray[np.float64]:
+    """The features of every candidate, shape (candidates, features)."""
+    return np.concatenate([features for scores in scored for features in scores.features.values()])
+
+
+def _groups(scores: DevScores) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Features and labels of the queries that have a relevant candidate."""
+    pairs = [(torch.from_numpy(f), torch.from_numpy(scores.labels(q))) for q, f in scores.features.items()]
+    return [(f, y) for f, y in pairs if y.any()]
+
+
+def _listwise(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return -(F.log_softmax(scores, 0) * labels).sum() / labels.sum()
+
+
+def _platt(
+    scored: Sequence[DevScores], weights: NDArray[np.float64], prior: float, *, with_mass: bool
+) -> tuple[float, float, float]:
+    """Scale, weight of the query's mass, and bias of a logistic regression on the fused score.
+
+    Every collection counts the same. The prior keeps the scale near 1 and the weight of the mass near 0.
+    """
+    rows = _rows(scored)
+    x, mass = rows @ weights, rows[:, MASS] * with_mass
+    y = np.concatenate([s.labels(q) for s in scored for q in s.features])
+    sizes = [sum(map(len, s.features.values())) for s in scored]
+    share = torch.from_numpy(np.repeat([1 / (len(sizes) * n) for n in sizes], sizes))
+    prior *= float(y.mean())  # a query's candidates share its relevant ones: they count as that many observations
+    start, spread = torch.tensor([1.0, 0.0], dtype=torch.float64), torch.tensor([x.std(), mass.std()])
+    parameters = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64, requires_grad=True)
+    inputs, labels = torch.from_numpy(np.column_stack([x, mass])), torch.from_numpy(y)
+    optimizer = torch.optim.LBFGS([parameters], max_iter=200, line_search_fn="strong_wolfe")
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        fused = inputs @ parameters[:2] + parameters[2]
+        loss = (F.binary_cross_entropy_with_logits(fused, labels, reduction="none") * share).sum()
+        loss = loss + prior * ((parameters[:2] - start) * spread).square().sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    scale, mass_weight, bias = parameters.tolist()
+    return scale, mass_weight, bias
+
+
+def calibration_gap(scores: NDArray[np.float64], labels: NDArray[np.float64], bins: int = 10) -> float:
+    """Expected calibration error: the mean gap between score and share of ones, over bins of equal width, weighted by their counts.
+
+    Args:
+        scores: shape (n,), 0 to 1.
+        labels: shape (n,), 0 or 1.
+        bins: the number of bins.
+    """
+    which = np.minimum((scores * bins).astype(int), bins - 1)
+    inside = [which == number for number in range(bins) if (which == number).any()]
+    return float(sum(abs(scores[rows].mean() - labels[rows].mean()) * rows.mean() for rows in inside))
+
+
+def calibration_error(scored: Sequence[DevScores], fusion: Fusion) -> float:
+    """Expected calibration error of relevance_score over all candidates."""
+    p = np.concatenate([sigmoid(fusion.fuse(f[:, 0], f[:, 1:])) for s in scored for f in s.features.values()])
+    return calibration_gap(p, np.concatenate([s.labels(q) for s in scored for q in s.features]))
+
+
+def reliability(scores: DevScores, fusion: Fusion) -> list[dict[str, float]]:
+    """For each range of relevance_score in one collection, its mean and the share of relevant candidates.
+
+    Collections are not pooled: one that scores too low would hide another that scores too high.
+    """
+    p = np.concatenate([sigmoid(fusion.fuse(f[:, 0], f[:, 1:])) for f in scores.features.values()])
+    y = np.concatenate([scores.labels(query) for query in scores.features])
+    which = np.digitize(p, RELIABILITY_EDGES)
+    inside = [which == b for b in range(len(RELIABILITY_EDGES) + 1)]
+    return [
+        {"mean_score": float(p[rows].mean()), "share_relevant": float(y[rows].mean()), "candidates": int(rows.sum())}
+        for rows in inside
+        if rows.any()
+    ]
+
+
+def quality_table(scored: Mapping[str, Sequence[DevScores]], fusion: Fusion) -> dict[str, dict[str, dict[str, float]]]:
+    """Dev measures by collection and setting (as text): of the fused score, and of the model alone."""
+    alone = Fusion()
+    table: dict[str, dict[str, dict[str, float]]] = {}
+    for setting, collections in scored.items():
+        for s in collections:
+            fused, model = s.measure(fusion), s.measure(alone)
+            row = fused | {f"{measure} model alone": value for measure, value in model.items()} | {"queries": len(s.features)}
+            table.setdefault(s.collection.name, {})[setting] = row
+    return table
+
+
+class Tops(NamedTuple):
+    """The best relevance score of each query.
+
+    Attributes:
+        answered: shape (n_answered,), for the queries with a relevant candidate.
+        unanswered: shape (n_unanswered,), for the same queries without their relevant candidates, and for those that have none.
+        right: shape (n_answered,), whether the best candidate is relevant.
+    """
+
+    answered: NDArray[np.float64]
+    unanswered: NDArray[np.float64]
+    right: NDArray[np.bool_]
+
+    @property
+    def judged(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """All best scores, and whether each is a relevant candidate's (1 or 0): shape (n_answered + n_unanswered,) each."""
+        return np.concatenate([self.answered, self.unanswered]), np.concatenate([self.right, np.zeros(len(self.unanswered))])
+
+
+class Threshold(NamedTuple):
+    """A relevance score below which no candidate answers, measured with an answer for half of the queries.
+
+    Attributes:
+        score: the threshold.
+        precision: the share of queries with an answer among those whose best score reaches it.
+        recall: the share of queries with an answer whose best score reaches it.
+        refused: the share of queries without an answer whose best score does not reach it.
+    """
+
+    score: float
+    precision: float
+    recall: float
+    refused: float
+
+
+def top_scores(scores: DevScores, fusion: Fusion) -> Tops:
+    """The best relevance scores of the queries, with and without their relevant candidates."""
+    answered, unanswered, right = [], [], []
+    for query, features in scores.features.items():
+        found, relevant = sigmoid(fusion.fuse(features[:, 0], features[:, 1:])), scores.labels(query) > 0
+        if relevant.any():
+            answered.append(found.max())
+            right.append(found[relevant].max() >= found.max())
+        if not relevant.all():
+            unanswered.append(found[~relevant].max())
+    return Tops(np.asarray(answered), np.asarray(unanswered), np.asarray(right, dtype=np.bool_))
+
+
+def auroc(above: NDArray[np.float64], below: NDArray[np.float64]) -> float:
+    """The area under the ROC curve: the share of pairs whose first value is larger; equal values count half.
+
+    Args:
+        above: shape (n,), n > 0.
+        below: shape (m,), m > 0.
+    """
+    below = np.sort(below)
+    smaller, not_larger = np.searchsorted(below, above, "left"), np.searchsorted(below, above, "right")
+    return float((smaller + not_larger).mean() / (2 * len(below)))
+
+
+def best_threshold(tops: Sequence[Tops]) -> Threshold:
+    """The score that best separates queries with an answer from those without; every collection counts the same.
+
+    It maximises Youden's J, recall + refused - 1 (Youden 1950), since the share of a user's queries without an answer is unknown.
+    """
+    candidates = np.unique(np.concatenate([np.concatenate([one.answered, one.unanswered]) for one in tops]))
+    middles = (candidates[1:] + candidates[:-1]) / 2 if len(candidates) > 1 else candidates
+    return max((at_threshold(tops, float(score)) for score in middles), key=lambda found: found.recall + found.refused)
+
+
+def at_threshold(tops: Sequence[Tops], score: float) -> Threshold:
+    """The threshold at this score with its rates, as means over the collections."""
+    recall = float(np.mean([(one.answered >= score).mean() for one in tops]))
+    passed = float(np.mean([(one.unanswered >= score).mean() for one in tops]))
+    precision = recall / (recall + passed) if recall + passed else 1.0
+    return Threshold(score, precision, recall, 1 - passed)
+
+
+def top_gap(tops: Tops) -> float:
+    """The calibration error of the best candidates' scores alone, with an answer for half of the queries.
+
+    The error over all candidates is small for any score, since nearly all candidates are clearly not relevant.
+    """
+    return calibration_gap(*tops.judged)

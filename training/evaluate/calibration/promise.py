@@ -1,0 +1,120 @@
+"""Learns a document's promise before the model reads it (`keyblock.cascade.Promise`), from judged queries and without a model.
+
+The loss of a relevant document is log(1 + exp(distance)), where the distance is how far its promise is below that of the last
+non-relevant document that would still be read (the bar). So a relevant document far below the bar costs most, and the order above
+the bar matters little.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from keyblock.cascade import PROMISING, Cascade, Promise
+from keyblock.evidence import Fusion
+from keyblock.order import promising
+from training.data.examples import Preparation
+from training.data.types import Run
+
+PRIOR = 1e-4  # penalty of a squared weight, for features of deviation 1: keeps weights of correlated features from diverging
+FEWEST = 10  # queries to learn from: fewer teach chance
+
+
+class Request(NamedTuple):
+    """A query's candidates.
+
+    Attributes:
+        features: shape (n_candidates, 5), see `keyblock.order.promising`.
+        relevant: shape (n_candidates,).
+    """
+
+    features: NDArray[np.float64]
+    relevant: NDArray[np.bool_]
+
+
+def read_requests(preparation: Preparation, queries: Sequence[str], candidates: Run, depth: int) -> list[Request]:
+    """The first `depth` candidates of each query, as the pipeline's selection sees them."""
+    collection, pipeline = preparation.collection, preparation.pipeline
+    found = []
+    for query in tqdm(queries, desc=collection.name):
+        names = list(candidates[query])[:depth]
+        if not names:
+            continue
+        selections = pipeline.select_each(preparation.query(query), [preparation.document(name) for name in names])
+        features = promising(np.stack([one.evidence for one in selections]), [one.shared for one in selections])
+        grades = collection.qrels.get(query, {})
+        found.append(Request(features, np.asarray([grades.get(name, 0) > 0 for name in names])))
+    return found
+
+
+def fit_promise(collections: Sequence[Sequence[Request]], bar: int) -> Promise:
+    """The promise with the weights of least loss; every collection counts the same.
+
+    Args:
+        collections: the requests of each collection.
+        bar: documents that the model reads of a request.
+
+    Raises ValueError if too few requests have a relevant document and more than `bar` others.
+    """
+    usable = [[one for one in requests if one.relevant.any() and (~one.relevant).sum() > bar] for requests in collections]
+    if (count := sum(map(len, usable))) < FEWEST:
+        raise ValueError(
+            f"promise: {count} queries have a relevant document and more than {bar} others among their candidates, and fewer than "
+            f"{FEWEST} teach chance; raise --queries or --depth, or lower --share"
+        )
+    scale = np.concatenate([one.features for requests in usable for one in requests]).std(axis=0)
+    scale[scale == 0] = 1.0  # the weight of a constant feature stays 0
+    padded = [_padded(requests, scale) for requests in usable if requests]
+    weights = torch.zeros(len(PROMISING), dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS([weights], max_iter=100, line_search_fn="strong_wolfe")
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = torch.stack([_loss(weights, one, bar) for one in padded]).mean() + PRIOR * weights.square().sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    return Promise.from_weights(weights.detach().numpy() / scale)
+
+
+class _Padded(NamedTuple):
+    """Requests padded to one length: shapes (queries, candidates, 5), and twice (queries, candidates)."""
+
+    features: torch.Tensor
+    relevant: torch.Tensor
+    others: torch.Tensor
+
+
+def _padded(requests: Sequence[Request], scale: NDArray[np.float64]) -> _Padded:
+    longest = max(len(one.relevant) for one in requests)
+    features = np.zeros((len(requests), longest, len(PROMISING)))
+    relevant, others = np.zeros((2, len(requests), longest), np.bool_)
+    for row, one in enumerate(requests):
+        real = slice(len(one.relevant))
+        features[row, real], relevant[row, real], others[row, real] = one.features / scale, one.relevant, ~one.relevant
+    return _Padded(torch.from_numpy(features), torch.from_numpy(relevant), torch.from_numpy(others))
+
+
+def _loss(weights: torch.Tensor, requests: _Padded, bar: int) -> torch.Tensor:
+    promise = requests.features @ weights
+    last_read = torch.topk(promise.masked_fill(~requests.others, -torch.inf), bar, 1).values[:, -1:]
+    lacking = F.softplus(last_read - promise) * requests.relevant
+    return (lacking.sum(1) / requests.relevant.sum(1)).mean()
+
+
+def fusion_promise(fusion: Fusion) -> Promise:
+    """The fusion without the logit, as a promise: the one that a cascade without a learned promise uses."""
+    weights = fusion.weights[1:-1]
+    return Promise.from_weights(np.append(weights, 0.0)) if weights.any() else Promise(best_block=1.0)
+
+
+def missed(requests: Sequence[Request], promises: Sequence[Promise], cascade: Cascade) -> float:
+    """The share of the relevant candidates that are below the bar by all promises; 0 without relevant candidates."""
+    below = (np.all([cascade.below_the_bar(promise.of(one.features)) for promise in promises], axis=0) for one in requests)
+    spared = [mask[one.relevant] for mask, one in zip(below, requests, strict=True)]
+    return float(np.concatenate([*spared, np.zeros(0, np.bool_)]).mean()) if any(map(len, spared)) else 0.0

@@ -1,0 +1,262 @@
+"""Rankers that re-rank a query's candidates: a training run (PyTorch), a bundle (ONNX), or a service over HTTP."""
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from keyblock.bundle import Bundle
+from keyblock.cascade import RESULTS
+from keyblock.description import PipelineConfig
+from keyblock.encoders import open_encoder
+from keyblock.evidence import Fusion, has_evidence
+from keyblock.order import spared_documents
+from keyblock.pipeline import Pipeline
+from keyblock.scoring import Model, Scored, score_selections, select_documents
+from keyblock.selection import Selection
+from keyblock.selectors import SELECTORS
+from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.tokenizer import Tokenizer
+from keyblock.vector_scores import VectorModel
+from training.data.collection import Collection
+from training.data.examples import Preparation
+from training.data.files import ranked
+from training.evaluate.scoring import TorchModel, empty_last
+from training.model import devices
+from training.model.checkpoints import chosen
+from training.model.devices import fastest_device
+from training.model.families import load_ranker
+from training.model.ranker_module import RankerModule
+from training.recipe import load_recipe, problems
+
+CHOOSER = "chooser"  # a run's directory of the model that selects blocks for it
+MERGED = ("packing", "fusion", "cascade")  # parts of a pipeline in which a change may name single keys
+TEACHER = "teacher"  # a run's directory of the model whose scores it learns
+
+
+class Reranked(NamedTuple):
+    """A query's candidates in a new order.
+
+    Attributes:
+        scores: by document id, best first.
+        blocks: by document id, the offsets of its selected blocks, best first.
+    """
+
+    scores: dict[str, float]
+    blocks: dict[str, list[tuple[int, int]]]
+
+
+class Ranker(ABC):
+    """Re-ranks candidates of one collection."""
+
+    name: str
+
+    @abstractmethod
+    def rerank(self, query_id: str, candidates: Sequence[str]) -> Reranked:
+        """Score every candidate. Ties keep the order of `candidates`."""
+
+
+@dataclass
+class LocalRanker(Ranker):
+    """Scores in this process, through the pipeline.
+
+    Attributes:
+        name: the system's name.
+        preparation: the pipeline and the collection.
+        model: computes the logits.
+        budget: tokens of a sequence; None for the pipeline's own.
+        fused: whether the selector's evidence is added to the model's logit.
+    """
+
+    name: str
+    preparation: Preparation
+    model: Model
+    budget: int | None = None
+    fused: bool = True
+
+    def score(self, query_id: str, candidates: Sequence[str], budget: int | None = None, results: int | None = None) -> Scored:
+        """Selections and logits of a query's candidates. A document without a block has -inf, since the service ranks it last.
+
+        If the number of `results` that the query is about is given, the pipeline's cascade applies: documents that it spares have
+        -inf, too, and no sequences.
+        """
+        documents = [self.preparation.document(d) for d in candidates]
+        query, pipeline = self.preparation.query(query_id), self.preparation.pipeline
+        selections = select_documents(pipeline, query, documents, self.model.choose, budget or self.budget)
+        spared = np.zeros(len(selections), np.bool_)
+        if results and selections:
+            spared = spared_documents(_evidence(selections), [one.shared for one in selections], pipeline.config, results)
+        scored = score_selections(pipeline, [one for one, skip in zip(selections, spared, strict=True) if not skip], self.model)
+        scored = _with_spared(scored, selections, spared) if spared.any() else scored
+        return scored._replace(logits=empty_last(scored.logits, scored.selections))
+
+    def rerank(self, query_id: str, candidates: Sequence[str]) -> Reranked:
+        """See Ranker. Documents that the pipeline's cascade spares rank below the others, as in the service."""
+        logits, selections, _ = self.score(query_id, candidates, results=RESULTS)
+        if not selections:
+            return Reranked({}, {})
+        fusion, evidence = self.preparation.pipeline.config.fusion, _evidence(selections)
+        scores = fusion.fuse(logits, evidence) if self.fused else logits.astype(np.float64)
+        spared = np.asarray([not s.sequences and len(s.scores) > 0 for s in selections])
+        if spared.any():
+            promise = np.where(has_evidence(evidence), fusion.promise(evidence), -np.inf)[spared]
+            scores[spared] = scores[np.isfinite(scores)].min(initial=0.0) - 1 - np.argsort(np.argsort(-promise, kind="stable"))
+        blocks = {name: self._blocks(name, s) for name, s in zip(candidates, selections, strict=True)}
+        return Reranked(ranked(dict(zip(candidates, scores.tolist(), strict=True))), blocks)
+
+    def _blocks(self, doc_id: str, selection: Selection) -> list[tuple[int, int]]:
+        document, (first, end) = self.preparation.document(doc_id), selection.reach.T
+        return list(zip(document.starts[first].tolist(), document.ends[end - 1].tolist(), strict=True))
+
+
+def _evidence(selections: Sequence[Selection]) -> NDArray[np.float64]:
+    """The evidence of each document, see `keyblock.evidence.evidence_of`; shape (documents, 5)."""
+    return np.stack([one.evidence for one in selections])
+
+
+def _with_spared(scored: Scored, selections: Sequence[Selection], spared: NDArray[np.bool_]) -> Scored:
+    """Add the spared documents to the scored ones: logits of -inf, and selections without sequences."""
+    logits = np.full(len(selections), -np.inf, np.float32)
+    logits[~spared] = scored.logits
+    read = iter(scored.selections)
+    joined = [replace(one, sequences=[]) if skip else next(read) for one, skip in zip(selections, spared, strict=True)]
+    return Scored(logits, joined)
+
+
+@dataclass
+class HttpRanker(Ranker):
+    """Sends whole documents to a running service, as a search back end would.
+
+    Attributes:
+        name: the system's name.
+        collection: gives the texts.
+        client: sends the requests.
+        options: fields of each request beside the query and the documents.
+    """
+
+    name: str
+    collection: Collection
+    client: httpx.Client
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def rerank(self, query_id: str, candidates: Sequence[str]) -> Reranked:
+        """See Ranker. Raises ValueError if the service does not answer, answers with an error, or with another body."""
+        documents = [self.collection.document(d) for d in candidates]
+        body: dict[str, Any] = {
+            "query": self.collection.query(query_id),
+            "documents": [{"id": d.doc_id, "title": d.title, "text": d.text} for d in documents],
+            "return_blocks": True,
+            "raw_scores": True,
+            **self.options,
+        }
+        try:
+            answer = self.client.post("/rerank", json=body)
+        except httpx.HTTPError as error:
+            raise ValueError(f"{self.client.base_url}: no answer from there ({error})") from None
+        if answer.is_error:
+            raise ValueError(f"{answer.url}: answers {answer.status_code} {answer.text[:300]}")
+        try:
+            results = answer.json()["results"]
+            scores = {r["id"]: float(r["relevance_score"]) for r in results}
+            return Reranked(scores, {r["id"]: [(b["start"], b["end"]) for b in r["blocks"]] for r in results})
+        except (KeyError, TypeError, ValueError) as error:
+            details = f"{type(error).__name__}: {error}; it begins {answer.text[:80]!r}"
+            raise ValueError(f"{answer.url} does not answer as POST /rerank does ({details})") from None
+
+
+def load_run_pipeline(run: Path, selector: Mapping[str, Any] | str | None = None) -> Pipeline:
+    """The pipeline of a run directory. With another `selector`, the score is the model's logit alone.
+
+    The run's fusion would not fit: its weights were learned with logits of the blocks that the run's own selector chose.
+    Raises ValueError or OSError for a directory that holds no run, or a damaged one.
+    """
+    path = run / "pipeline.json"
+    try:
+        config = PipelineConfig.model_validate_json(path.read_text(encoding="utf-8"))
+        if selector:
+            other = {"selector": SELECTORS.create(selector).describe(), "fusion": Fusion()}
+            config = PipelineConfig.model_validate(config.model_dump() | other)
+    except ValidationError as error:
+        raise ValueError(f"{path}: {problems(error)}") from None
+    tokenizer, frequencies = Tokenizer(run / "tokenizer.json"), DocumentFrequencies.read(run / "frequencies.tsv")
+    return Pipeline(config, tokenizer, frequencies, open_encoder(config.encoder, run, tokenizer))
+
+
+def run_ranker(
+    run: Path,
+    collection: Collection,
+    budget: int | None = None,
+    bf16: bool | None = None,
+    selector: Mapping[str, Any] | str | None = None,
+) -> LocalRanker:
+    """A training run's model, on a GPU if there is one. With another `selector`, the same model reads other blocks.
+
+    The precision is that of the run's recipe, unless `bf16` decides it; a line on stderr says which.
+    Raises ValueError or OSError for a directory that holds no run or a damaged one, and for a budget above the model's positions.
+    """
+    pipeline = load_run_pipeline(run, selector)
+    model, chooser, device = load_ranker(chosen(run)), load_chooser(run), fastest_device()
+    if budget and budget > model.max_length:
+        raise ValueError(f"{run}: a budget of {budget} tokens exceeds the {model.max_length} that its model reads")
+    precision = run_precision(run) if bf16 is None else "bf16" if bf16 else "fp32"
+    in_bf16 = devices.in_bf16(precision, device)
+    scorer = TorchModel(model.to(device), pipeline.tokenizer, in_bf16, None if chooser is None else chooser.to(device))
+    name = f"{run.name} fed {_in_words(selector)} blocks" if selector else run.name
+    print(f"{name}: computes in {devices.in_words(precision, device)}", file=sys.stderr)
+    return LocalRanker(name, Preparation(collection, pipeline), scorer, budget)
+
+
+def _in_words(selector: Mapping[str, Any] | str) -> str:
+    return selector if isinstance(selector, str) else " ".join(map(str, selector.values()))
+
+
+def run_precision(run: Path) -> str:
+    """The precision that a run's recipe names; `auto` for a directory without a recipe, such as an iteration of BeST."""
+    path = run / "recipe.yaml"
+    return load_recipe(path).precision if path.exists() else "auto"
+
+
+def load_chooser(run: Path) -> RankerModule | None:
+    """The model that selects in place of the run's own (BinB2); None if the run keeps none."""
+    return load_ranker(run / CHOOSER) if (run / CHOOSER).is_dir() else None
+
+
+def bundle_ranker(
+    bundle: Bundle, model: Model, collection: Collection, budget: int | None = None, changes: Mapping[str, Any] | None = None
+) -> LocalRanker:
+    """A bundle through ONNX Runtime, as the service runs it; `changes` replace parts of its pipeline.
+
+    Raises ValueError for changes that do not make a valid pipeline.
+    """
+    pipeline = changed(bundle.pipeline, changes, bundle.path) if changes else bundle.pipeline
+    model = model if pipeline.config.cosine_scale is None else VectorModel()
+    name = bundle.manifest.name + (", changed" if changes else "")
+    return LocalRanker(name, Preparation(collection, pipeline), model, budget)
+
+
+def changed(pipeline: Pipeline, changes: Mapping[str, Any], folder: Path) -> Pipeline:
+    """The pipeline with changed parts. Of the parts in MERGED single keys are changed; other parts are replaced.
+
+    Args:
+        pipeline: the pipeline to change; it stays as it is.
+        changes: the new parts by name.
+        folder: the directory of a changed encoder's file.
+
+    Raises ValueError for changes that do not make a valid pipeline, or a missing encoder.
+    """
+    config = pipeline.config.model_dump()
+    parts = {part: config[part] | value if part in MERGED and config[part] and value else value for part, value in changes.items()}
+    named = {part: {"name": value} if isinstance(value, str) else value for part, value in parts.items()}
+    try:
+        other = PipelineConfig.model_validate(config | named)
+    except ValidationError as error:
+        raise ValueError(f"--pipeline: {problems(error)}") from None
+    encoder = open_encoder(other.encoder, folder, pipeline.tokenizer) if "encoder" in changes else pipeline.encoder
+    return Pipeline(other, pipeline.tokenizer, pipeline.frequencies, encoder)

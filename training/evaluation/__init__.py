@@ -1,1 +1,0 @@
-"""Measuring rankers: runs, measures, tests, tables and pictures."""

@@ -1,1 +1,0 @@
-"""Makes packed training examples from collections."""
