@@ -43,9 +43,16 @@ FAULTS: tuple[Callable[[Path], str], ...] = (
     connections.endless_trailers,
     connections.requests_at_once,
     connections.unread_answers,
+    connections.heads_without_bodies,
+    connections.heads_of_uploads,
+    connections.kept_from_ranking,
+    connections.ambiguous_requests,
     bodies.stored_many_times,
     bodies.line_of_lists,
     bodies.words_of_100_letters,
+    bodies.errors_without_end,
+    bodies.options_of_another_size,
+    bodies.tiny_frames,
 )
 
 

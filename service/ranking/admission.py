@@ -170,7 +170,7 @@ class Place:
         self._admission.queued(self)
 
     def begin(self) -> None:
-        """The request is in flight from now on: enough of its body to work on is there. Raises RequestError 429 if too many are."""
+        """The request is in flight from now on: its body is there, or a first part. Raises RequestError 429 if too many are."""
         if not self._held.requests:
             self._admission.check_requests(self._caller)
             self._add(requests=1)
