@@ -26,6 +26,7 @@ from training.derive.wordnet import WordNet
 
 WINDOW = 8_000  # characters around the gold passage that stand for the whole of a long document
 NEGATIVES = 12  # documents of a lesson that do not answer
+ASKS_FOR_THE_TRUE = ("who", "which", "what", "where", "when")  # a text that denies what such a question asks for does not answer it
 _AND = ("and", "and also", "? And", "? Besides,")  # between two questions
 PIECE = (80, 900)  # characters of a paragraph that serves as filler or as a passage
 
@@ -115,14 +116,16 @@ class Teacher:
     def _filler(self, most: int, rng: np.random.Generator) -> list[str]:
         return [self.passages[place] for place in rng.integers(len(self.passages), size=int(rng.integers(0, most + 1)))]
 
-    def buried(self, source: Source, answer: str, beside: Sequence[str], rng: np.random.Generator, most: int = 8) -> Text:
-        """The answer at any place among filler and the texts beside it."""
+    def buried(
+        self, source: Source, answer: str, beside: Sequence[str], rng: np.random.Generator, most: int = 8, marked: str = ""
+    ) -> Text:
+        """The answer at any place among filler and the texts beside it; `marked` is the part of it that answers: all by default."""
         parts = [*self._filler(most, rng), *beside]
         parts = [parts[place] for place in rng.permutation(len(parts))]
         place = int(rng.integers(len(parts) + 1))
         before = "".join(f"{part}\n\n" for part in parts[:place])
         after = "".join(f"\n\n{part}" for part in parts[place:])
-        return Text(_title(source, rng), before + answer + after, ((len(before), len(before) + len(answer)),))
+        return Text(_title(source, rng), before + answer + after, (_place(answer, marked, len(before)),))
 
     def hidden(self, source: Source, texts: Sequence[str], rng: np.random.Generator, most: int = 8) -> Text:
         """Texts that do not answer, among filler."""
@@ -140,7 +143,7 @@ class Teacher:
             before = _insert(before, inserted, rng)
         else:
             after = _insert(after, inserted, rng)
-        gold = ((len(before), len(before) + len(passage)),) if keep else ()
+        gold = (_place(passage, answering_sentence(source.query, source.passage, self.near), len(before)),) if keep else ()
         return Text(source.title, before + passage + after, gold)
 
     def _plain(self, source: Source, count: int, rng: np.random.Generator) -> list[Text]:
@@ -176,7 +179,7 @@ def _against_echoes(teacher: Teacher, source: Source, rng: np.random.Generator) 
     echoes = [teacher.echo(source, rng) for _ in range(6)]
     answers = [
         Text("", answer, ((0, len(answer)),)),
-        teacher.buried(source, source.passage, echoes[:1], rng),
+        teacher.buried(source, source.passage, echoes[:1], rng, marked=answer),
         teacher.around(source, echoes[1], True, rng),
     ]
     others = [
@@ -212,13 +215,14 @@ def _told_apart(teacher: Teacher, source: Source, rng: np.random.Generator) -> M
     """The answer beside, and against, the same sentence about something else, or denied."""
     answer = answering_sentence(source.query, source.passage, teacher.near)
     wrong = [exchanged(source.query, answer, teacher.replacements, rng) for _ in range(4)]
-    if source.query.lower().startswith(("who", "which", "what", "where", "when")):
-        wrong.append(negated(answer))
+    if source.query.lower().startswith(ASKS_FOR_THE_TRUE):
+        wrong = [denied for text in (answer, *wrong[:1]) if text and (denied := negated(text))] + wrong
     distinct = list(dict.fromkeys(text for text in wrong if text and text != answer))
     if len(answer) > PIECE[1] or not distinct:
         return None
     beside = teacher.buried(source, answer, distinct[:2], rng, most=2)
-    others = [Text("", distinct[0]), teacher.hidden(source, distinct, rng, most=2), Text("", teacher.echo(source, rng))]
+    others = [Text("", text) for text in distinct[:3]]
+    others += [teacher.hidden(source, distinct, rng, most=2), Text("", teacher.echo(source, rng))]
     return Made([_in_one_paragraph(answer, distinct, rng), beside], others)
 
 
@@ -265,6 +269,13 @@ def _in_one_paragraph(answer: str, wrong: Sequence[str], rng: np.random.Generato
 
 def _lower(question: str) -> str:
     return question[:1].lower() + question[1:]
+
+
+def _place(passage: str, answer: str, start: int) -> tuple[int, int]:
+    """Where the part of a passage that answers stands in a text that holds the passage from `start`; without one, the passage."""
+    at = passage.find(answer)
+    found = answer if at >= 0 and answer else passage
+    return start + max(at, 0), start + max(at, 0) + len(found)
 
 
 def _title(source: Source, rng: np.random.Generator) -> str:

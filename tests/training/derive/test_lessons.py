@@ -81,6 +81,14 @@ def test_what_answers_is_marked_and_what_does_not_holds_no_answer(collection: Pa
             assert not any(gold in made.document(other).text for gold in golds)
 
 
+def test_the_sentence_of_a_passage_that_answers_is_marked(collection: Path, tmp_path: Path) -> None:
+    derive(Collection(collection), {"train": 60}, tmp_path / "lessons", near_by_words)
+    made = Collection(tmp_path / "lessons")
+    golds = [made.document(s.doc_id).text[s.start : s.end] for spans in made.spans.values() for s in spans]
+    assert sum("raises its young for" in gold for gold in golds) > len(golds) / 2
+    assert not [gold for gold in golds if "raises its young for" in gold and "They come back only rarely." in gold]
+
+
 def test_no_text_of_dev_is_in_train(collection: Path, tmp_path: Path) -> None:
     derive(Collection(collection), {"train": 40, "dev": 12}, tmp_path / "lessons", near_by_words)
     made = Collection(tmp_path / "lessons")
