@@ -214,10 +214,10 @@ def _short(teacher: Teacher, source: Source, rng: np.random.Generator) -> Made |
 def _told_apart(teacher: Teacher, source: Source, rng: np.random.Generator) -> Made | None:
     """The answer beside, and against, the same sentence about something else, or denied."""
     answer = answering_sentence(source.query, source.passage, teacher.near)
-    wrong = [exchanged(source.query, answer, teacher.replacements, rng) for _ in range(4)]
+    wrong = [text for _ in range(4) if (text := exchanged(source.query, answer, teacher.replacements, rng))]
     if source.query.lower().startswith(ASKS_FOR_THE_TRUE):
-        wrong = [denied for text in (answer, *wrong[:1]) if text and (denied := negated(text))] + wrong
-    distinct = list(dict.fromkeys(text for text in wrong if text and text != answer))
+        wrong = [denied for text in (answer, *wrong[:1]) if (denied := negated(text))] + wrong
+    distinct = list(dict.fromkeys(text for text in wrong if text != answer))
     if len(answer) > PIECE[1] or not distinct:
         return None
     beside = teacher.buried(source, answer, distinct[:2], rng, most=2)
