@@ -75,7 +75,9 @@ class Limits(BaseModel):
     max_documents: int = Field(2048, ge=1, description="most documents of a request")
     max_document_chars: int = Field(4_000_000, ge=1, description="most characters of a document's text or title")
     max_body_bytes: int = Field(64 * MIB, ge=1, description="most bytes of a request's body, also once it is unpacked")
-    max_requests_in_flight: int = Field(1024, ge=1, description="most requests in flight; one more is refused with 429")
+    max_requests_in_flight: int = Field(
+        1024, ge=1, description="most requests in flight, once their bodies are there; one more is refused with 429"
+    )
     max_documents_in_flight: int = Field(
         100_000, ge=1, description="most documents of all requests in flight; a single request may have more"
     )

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import zstandard
 
-from benchmarks.faults.drill import Drill, drill, must, request, until
+from benchmarks.faults.drill import PATIENCE, Drill, NotHeldError, drill, must, request, until
 from service.keys.keys import make
 from tests.support.serving import COMMAND
 
@@ -189,7 +189,7 @@ def kept_from_ranking(folder: Path) -> str:
             must(answered(one) == 200, "a document cannot be stored")
         for name, (sent, number) in attacks.items():
             must(number * len(sent) < MIB, f"{name} are {number * len(sent)} bytes")
-            with held_heads(it, sent, number):
+            with held_heads(it, sent, number), because(name):
                 found.append(f"{number:,} {name} ({number * len(sent) // 1024} KB): {statuses_beside(it)}")
     return "; ".join(found)
 
@@ -216,6 +216,15 @@ def ambiguous_requests(folder: Path) -> str:
 
 
 @contextmanager
+def because(name: str) -> Iterator[None]:
+    """Name the attack in a NotHeldError."""
+    try:
+        yield
+    except NotHeldError as error:
+        raise NotHeldError(f"{name}: {error}") from None
+
+
+@contextmanager
 def held_heads(it: Drill, sent: bytes, number: int) -> Iterator[None]:
     """So many connections that have sent this and wait, reading nothing."""
     with connections(it.service.port, number, receive_bytes=4096) as held:
@@ -228,10 +237,12 @@ def held_heads(it: Drill, sent: bytes, number: int) -> Iterator[None]:
 def statuses_beside(it: Drill) -> str:
     """The statuses of requests for BESIDE_SECONDS, each on a connection of its own. All must be ranked in the end, most at once."""
     statuses: Counter[int] = Counter()
+    asked = request("otter", 3)
     last_bad = started = time.monotonic()
     while time.monotonic() - started < BESIDE_SECONDS:
         try:
-            status = httpx.post(f"{it.service.url}/rerank", json=request("otter", 3), headers=it.client.headers).status_code
+            answer = httpx.post(f"{it.service.url}/rerank", json=asked, headers=it.client.headers, timeout=PATIENCE)
+            status = answer.status_code
         except httpx.TransportError:
             status = 0
         statuses[status] += 1

@@ -9,12 +9,17 @@ MOST_CHARACTERS = 1 << 20  # of their strings and names
 _LONGEST_NAME = 40  # characters of a member's name that are repeated in a message
 
 
+def most_values(max_documents: int) -> int:
+    """The number of values that all options may hold together."""
+    return MOST_VALUES + max_documents
+
+
 def check_options(members: Mapping[str, object], texts: Collection[str], max_documents: int) -> None:
     """Check how much an object holds beside its `texts`. The work is bounded, however much there is.
 
     Raises RequestError 422, which names the member at which it became too much.
     """
-    most, values, characters = MOST_VALUES + max_documents, 0, 0
+    most, values, characters = most_values(max_documents), 0, 0
     for name in members:
         waiting: list[object] = [] if name in texts else [name, members[name]]
         while waiting:

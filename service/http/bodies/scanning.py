@@ -16,7 +16,7 @@ _SCALAR = re.compile(rb"[^\s,\]}]+")
 _SPACES = re.compile(rb"[ \t\n\r]*")
 _TEXT = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
 _DEEPEST = 200
-MOST_ELEMENTS = 1 << 21  # in nested lists and objects, such as the numbers of vectors: decoded they take 64 MB
+MOST_ELEMENTS = 1 << 21  # such as the numbers of vectors: decoded they take 64 MB
 
 
 class Scanner:
@@ -25,14 +25,15 @@ class Scanner:
     Args:
         body: the text.
         steps: limit of members, brackets and strings; each is a step in Python.
+        elements: limit of the elements in nested lists and objects.
 
-    Every method raises RequestError: 400 if the text is not JSON, 422 if there are more steps, or more than MOST_ELEMENTS.
+    Every method raises RequestError: 400 if the text is not JSON, 422 if there are more steps or elements.
     """
 
-    def __init__(self, body: bytearray, steps: int) -> None:
+    def __init__(self, body: bytearray, steps: int, elements: int = MOST_ELEMENTS) -> None:
         self._body = body
         self._steps = steps
-        self._elements = MOST_ELEMENTS
+        self._elements = elements
 
     def byte(self, at: int) -> int:
         """The byte at a place."""

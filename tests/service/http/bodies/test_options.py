@@ -33,7 +33,7 @@ TOO_MUCH = {
 @pytest.mark.parametrize("name", TOO_MUCH)
 def test_too_much_is_refused_however_the_body_is_read(monkeypatch: pytest.MonkeyPatch, name: str, piecewise: bool) -> None:
     monkeypatch.setattr(parsing, "PIECEWISE_FROM", 0 if piecewise else 1 << 40)
-    monkeypatch.setattr(parsing, "MOST_BRACKETS", 1 << 40)
+    monkeypatch.setattr(parsing, "MOST_VALUES", 1 << 40)
     body = bytearray(orjson.dumps(ASKED | {"before": 1, name: TOO_MUCH[name]}))
     with pytest.raises(RequestError, match=f"^{name}: ") as caught:
         parse(body, LIMITS)
