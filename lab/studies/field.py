@@ -22,6 +22,7 @@ from pathlib import Path
 import transformers
 
 from lab.records import Record, read_records, record_evaluation, record_path, write_record
+from lab.tables import compare_pairs, comparisons_table
 from training.data.collection import Collection
 from training.data.prepared_cache import default_directory
 from training.data.types import Run
@@ -29,13 +30,13 @@ from training.evaluate.evaluate import Evaluation, evaluate, evaluate_run, sampl
 from training.evaluate.measures import REPORTED, Grades, Values, mean_over_seeds, per_query
 from training.evaluate.ranking import Ranker, Reranked, run_ranker
 from training.evaluate.significance import correct, corrected_tests, p_text, paired_t_test
-from training.evaluate.tables import compare_pairs, comparisons_table, markdown
+from training.evaluate.tables import markdown
 from training.learn.tracking import read_log
 from training.learn.train import train
 from training.recipe import load_recipe
 
 ROOT = Path(__file__).resolve().parents[2]
-RECIPES = ROOT / "training" / "recipes" / "field"
+RECIPES = ROOT / "lab" / "recipes" / "field"
 START = "vanilla"
 FIRST_STAGE, CHANCE = "BM25", "chance"
 REFERENCES = ("firstp", "maxp")

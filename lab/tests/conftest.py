@@ -2,6 +2,7 @@
 
 from tests.conftest import backbone, drawn_alike, frequencies, pipeline, tokenizer
 from tests.export.conftest import checkpoint, model, run, save_run, tiny
+from tests.training.collections.conftest import data_set, describe, files
 from tests.training.commands.conftest import refused
 from tests.training.conftest import (
     change_pipeline,
@@ -25,7 +26,10 @@ __all__ = [
     "backbone",
     "change_pipeline",
     "checkpoint",
+    "data_set",
+    "describe",
     "drawn_alike",
+    "files",
     "frequencies",
     "make_recipe",
     "model",

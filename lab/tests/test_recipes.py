@@ -10,7 +10,7 @@ from keyblock.pipeline import Pipeline
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 from lab.families import LongEncoderFamily
-from training.commands.dry_run import dry_run
+from lab.plan import dry_run
 from training.data.collection import Collection
 from training.recipe import Recipe, load_recipe
 

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from keyblock.packing import Packed
+from lab.families import TokenFamily
 from lab.models.cedr import CedrKnrm
 from lab.models.tokens import TokenRanker, Tokens, mean_cls, segments
-from training.declarations import FAMILIES, TokenFamily
+from training.declarations import FAMILIES
 from training.model.cross_encoder import CrossEncoder
 from training.model.families import load_ranker, new_ranker
 

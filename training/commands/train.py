@@ -1,7 +1,6 @@
 """keyblock-train."""
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from training.commands.command import make_parser, quiet_transformers, run
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Train a recipe, or say what that would do."""
+    """Train a recipe."""
     parser = make_parser("keyblock-train", "Train a ranker; the same command goes on where a stopped run left off.")
     parser.add_argument(
         "recipe", type=Path, nargs="+", help="YAML; see training/recipes; of several each goes over those before it"
@@ -21,10 +20,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         action="append",
         help="a directory, a YAML file or ir_datasets:NAME; may be repeated; the recipe's own when left out",
     )
-    parser.add_argument("--dry-run", action="store_true", help="say what would be done, without training or downloading")
-    parser.add_argument("--json", action="store_true", help="print what --dry-run says as JSON")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a key of the recipe")
-    parser.add_argument("--out", type=Path, help="the run directory")
+    parser.add_argument("--out", type=Path, required=True, help="the run directory")
     parser.add_argument("--tensorboard", action="store_true", help="write RUN/tensorboard too")
     parser.add_argument(
         "--cache",
@@ -35,7 +32,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _train(options: argparse.Namespace) -> None:
-    from training.commands.dry_run import dry_run
     from training.data.collection import Collection
     from training.data.prepared_cache import default_directory
     from training.learn.best import train_best
@@ -47,12 +43,6 @@ def _train(options: argparse.Namespace) -> None:
     collections = [Collection(path) for path in options.collection or map(Path, recipe.collections)]
     if not collections:
         raise RecipeError(f"{options.recipe[0]}: names no collections of its own; give --collection")
-    if options.dry_run:
-        lines = dry_run(recipe, collections)
-        print(json.dumps({"recipe": recipe.name, "plan": lines}, indent=2) if options.json else "\n".join(lines))
-        return
-    if not options.out:
-        raise ValueError("--out is needed: the run directory")
     procedure = train_best if recipe.best else train
     procedure(recipe, collections, options.out, options.tensorboard, options.cache or default_directory())
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from training.data.files import numbered_lines, open_text, read_run
-from training.data.types import CollectionError, Document, FileError, Grades, Parts, Plan, Run, Span
+from training.data.types import CollectionError, Document, FileError, Grades, Parts, Run, Span
 
 
 @dataclass(frozen=True)
@@ -79,39 +79,15 @@ class Directory(Parts):
 
     def has_run(self, split: str) -> bool:
         """Whether there is a run file."""
-        return self._has(_run_file(split))
+        return self._has(run_file(split))
 
     def run(self, split: str) -> Run:
         """The BM25 run ('dev.small' reads the run of 'dev')."""
-        path = self._find(_run_file(split))
+        path = self._find(run_file(split))
         run = read_run(path)
         if not run:
             raise CollectionError(f"{path}: ranks nothing")
         return run
-
-    def plan(self, splits: Sequence[str]) -> Plan:
-        """See Parts; a directory is read whole. Raises FileError for a damaged file, or one that names what the corpus lacks."""
-        described = [f"split {split}: {self._plan_split(split)}" for split in splits]
-        reads = [f"documents: {len(self.documents):,} in {self.path}", *described]
-        judged = [document for grades in self.qrels.values() for document in grades]
-        if unknown := sum(document not in self.documents for document in judged):
-            reads.append(f"judgements: {unknown:,} of {len(judged):,} name a document that {self.corpus} lacks; they are left out")
-        _ = self.spans
-        return Plan(reads, [])
-
-    def _plan_split(self, split: str) -> str:
-        """One line about a split's queries and candidates."""
-        queries = self.split(split)
-        if unknown := [query for query in queries if query not in self.queries]:
-            raise FileError(f"{self.path}: split {split} names query {unknown[0]!r}, which {self.topics} lacks")
-        if not self.has_run(split):
-            return f"{len(queries):,} queries, candidates from all documents by BM25 (it has no {_run_file(split)})"
-        run = self.run(split)
-        for query, documents in run.items():
-            if unknown := [document for document in documents if document not in self.documents]:
-                named = f"{_run_file(split)} names document {unknown[0]!r} for query {query!r}"
-                raise FileError(f"{self.path}: {named}, which {self.corpus} lacks")
-        return f"{len(queries):,} queries, {len(run):,} of them in its BM25 run"
 
     def _find(self, name: str) -> Path:
         for candidate in (self.path / f"{name}.gz", self.path / name):
@@ -136,7 +112,8 @@ class Directory(Parts):
             yield row
 
 
-def _run_file(split: str) -> str:
+def run_file(split: str) -> str:
+    """The name of a split's run, without .gz; a dot and what follows it do not count."""
     return f"run.{split.partition('.')[0]}.bm25.trec"
 
 

@@ -36,18 +36,6 @@ Run = dict[str, dict[str, float]]
 """Scores by query and document; a query's documents are in rank order."""
 
 
-class Plan(NamedTuple):
-    """What reading a collection would need.
-
-    Attributes:
-        reads: what would be read, one line for each part.
-        missing: paths of missing files that no download brings.
-    """
-
-    reads: list[str]
-    missing: list[str]
-
-
 class Parts(ABC):
     """The reader of a collection. Each part is read at its first use.
 
@@ -102,10 +90,3 @@ class Parts(ABC):
     @abstractmethod
     def present(self, doc_ids: Sequence[str]) -> list[str]:
         """The ids that the corpus has; equal ids share one string. A store on disk is not searched: a run may name millions."""
-
-    @abstractmethod
-    def plan(self, splits: Sequence[str]) -> Plan:
-        """What would be read for these splits. Nothing is downloaded; local files are read, but not the documents of a store.
-
-        Raises CollectionError for a split, a field or candidates that do not exist.
-        """

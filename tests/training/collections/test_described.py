@@ -96,7 +96,6 @@ READS: dict[str, Callable[[Collection], Any]] = {
     "split": lambda c: c.split("train"),
     "run": lambda c: c.run("train"),
     "document": lambda c: c.document("d1"),
-    "plan": lambda c: c.parts.plan(["train"]),
 }
 
 
@@ -118,8 +117,6 @@ TRAIN = BASIC["splits"]["train"]
         ("run", {"candidates": "scoreddocs"}, "split train has no candidates"),
         ("document", {"documents": {"path": "none"}}, "none: is not there"),
         ("document", {"documents": {"path": "topics.txt", "format": "jsonl"}}, "ir_datasets cannot read it (JSONDecodeError"),
-        ("plan", {"candidates": "scoreddocs"}, "TREC files have no scoreddocs; name a TREC run"),
-        ("plan", {"splits": {"train": {"qrels": "qrels.txt"}}}, "a split needs datasets, or files of queries and of qrels"),
     ],
 )
 def test_what_cannot_be_read(describe: Callable[..., Collection], read: str, changes: dict[str, Any], said: str) -> None:

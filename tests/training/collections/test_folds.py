@@ -81,6 +81,3 @@ def test_folds_that_are_splits(describe: Callable[..., Collection], files: Path)
     second = describe("#2", folds=list("abcd"), splits=splits)
     assert (second.split("test"), second.split("dev"), second.split("train")) == (["3", "4"], ["5"], ["1", "2", "6"])
     assert list(second.run("train")) == ["1", "2", "6"]
-    plan = second.parts.plan(["train", "dev"])
-    assert "split train: round 2 of 4, of a, d" in plan.reads
-    assert [line.partition(":")[0] for line in plan.reads[-3:]] == ["split a", "split d", "split c"]

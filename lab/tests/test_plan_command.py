@@ -1,4 +1,4 @@
-"""Dry runs: every recipe that comes along resolves, and what does not resolve is said in one line."""
+"""keyblock-plan: every recipe that comes along resolves, and what does not resolve is said in one line."""
 
 import json
 from collections.abc import Callable
@@ -9,8 +9,8 @@ import pytest
 import torch
 from transformers import RobertaConfig
 
-from training.commands.dry_run import dry_run, local_backbone
-from training.commands.train import main as train_main
+from lab.commands.plan import main as plan_main
+from lab.plan import dry_run, local_backbone
 from training.data.collection import Collection
 from training.data.files import open_text
 from training.data.types import CollectionError, FileError
@@ -122,29 +122,27 @@ def test_a_backbone_that_is_not_here_is_not_downloaded() -> None:
 
 
 def test_the_command(recipe_file: Path, toy_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert train_main([str(recipe_file), "--collection", str(toy_path), "--dry-run", "--set", "steps=7"]) == 0
+    assert plan_main([str(recipe_file), "--collection", str(toy_path), "--set", "steps=7"]) == 0
     said = capsys.readouterr().out
     assert "7 steps; " in said
     assert said.endswith("everything resolves\n")
     overlay = tmp_path / "overlay.yaml"
     overlay.write_text(f"collections: [{toy_path}]\nsteps: 9\n", encoding="utf-8")
-    assert train_main([str(recipe_file), str(overlay), "--dry-run"]) == 0
+    assert plan_main([str(recipe_file), str(overlay)]) == 0
     assert "9 steps; " in capsys.readouterr().out
     assert not list(tmp_path.glob("checkpoint"))
 
 
 def test_the_command_refuses_in_one_line(recipe_file: Path, toy_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, said in (
-        (["--dry-run"], "names no collections of its own; give --collection"),
         (
-            ["--collection", "ir_datasets:msmarco-documents", "--dry-run"],
+            ["--collection", "ir_datasets:msmarco-documents"],
             "ir_datasets has no 'msmarco-documents'; is it msmarco-document",
         ),
-        (["--collection", "ir_datasets:disks45/nocr/trec-robust-2004", "--dry-run"], "has no split 'train'; it has fold1"),
-        (["--collection", str(toy_path), "--dry-run", "--set", "loss=none"], "unknown loss 'none'"),
-        (["--collection", str(toy_path)], "--out is needed: the run directory"),
+        (["--collection", "ir_datasets:disks45/nocr/trec-robust-2004"], "has no split 'train'; it has fold1"),
+        (["--collection", str(toy_path), "--set", "loss=none"], "unknown loss 'none'"),
     ):
-        assert train_main([str(recipe_file), *arguments]) == 2
+        assert plan_main([str(recipe_file), *arguments]) == 2
         line = capsys.readouterr().err
         assert said in line
         assert line.count("\n") == 1
@@ -201,6 +199,6 @@ def test_a_backbone_that_cannot_be_exported_is_reported(
 
 
 def test_the_plan_as_json(recipe_file: Path, toy_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert train_main([str(recipe_file), "--collection", str(toy_path), "--dry-run", "--json"]) == 0
+    assert plan_main([str(recipe_file), "--collection", str(toy_path), "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert (printed["recipe"], printed["plan"][-1]) == ("toy", "everything resolves")
