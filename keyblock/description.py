@@ -75,8 +75,7 @@ class PipelineConfig(BaseModel):
     evidence: dict[str, Any] = Field(
         {"name": "bm25"},
         description="the lexical selector whose scores fusion adds and deadlines order by. If left out, it is the selector itself "
-        "if that is lexical (for a learned selector the cheap one before it, for a hybrid its lexical one). Else it is BM25, and "
-        "the fusion's weights of block scores are dropped, since they were learned on positions in the document",
+        "if that is lexical (for a learned selector the cheap one before it, for a hybrid its lexical one), else BM25",
     )
     fusion: Fusion = Fusion()
     activation: Activation = Activation()
@@ -115,20 +114,14 @@ class PipelineConfig(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _evidence_left_out(cls, description: Any) -> Any:
-        """Fill in the evidence of old descriptions, which do not declare it: see `evidence`."""
+        """Without a declared evidence, the terms of the selector are the evidence: see `evidence`."""
         if not isinstance(description, Mapping) or "evidence" in description:
             return description
         try:
-            selector = SELECTORS.create(description.get("selector", {"name": "bm25"})).cheap
+            terms = SELECTORS.create(description.get("selector", {"name": "bm25"})).cheap.terms_by
         except ValueError:
             return description  # the selector's own validator says why
-        if (terms := selector.terms_by) is not None:
-            return {**description, "evidence": terms.describe()}
-        fusion = description.get("fusion", {})
-        if isinstance(fusion, Fusion):
-            fusion = fusion.model_dump()
-        without = {"best_block": 0.0, "top_blocks": 0.0}
-        return {**description, "fusion": {**fusion, **without}} if isinstance(fusion, Mapping) else description
+        return description if terms is None else {**description, "evidence": terms.describe()}
 
     @field_validator("segmenter")
     @classmethod
