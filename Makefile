@@ -19,7 +19,7 @@ TESTS_frameworks := keyblock_haystack keyblock_langchain keyblock_llama_index
 TESTS_haystack := cohere cohere_spans haystack rerankers
 TESTS_langchain := cohere infinity langchain llama_index
 TESTS_litellm := litellm
-.PHONY: help serve test test-lab check pytest env docs test-clients $(CLIENTS:%=test-clients-%) test-spark java wheel audit bench bench-parts clean
+.PHONY: help serve test test-lab check pytest env docs test-clients $(CLIENTS:%=test-clients-%) test-spark java wheel audit bench clean
 BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
@@ -141,10 +141,6 @@ audit:
 BENCH ?= --measure --publish
 bench: env
 	@$(BIN)/python -m benchmarks.performance $(BENCH)
-
-# what a single measure each prints; systems.py is left out: it needs collections and hours
-bench-parts: env
-	@export PATH="$(CURDIR)/$(BIN):$$PATH"; for name in preparation stored event_loop training_step; do echo "== benchmarks/$$name.py"; python -m benchmarks.$$name; done
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info native/build native/*.egg-info

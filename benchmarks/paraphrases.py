@@ -188,9 +188,9 @@ class System:
         return self.bundle.pipeline
 
     def select(self, question: str, document: PreparedDocument) -> Selection:
-        """The document's blocks for the question; the model is asked only where the selector needs it, or escalates to it."""
+        """The document's blocks for the question; the model is asked only where the selector needs it."""
         query = self.pipeline.prepare_query(question)
-        asks = self.pipeline.asks_model or self.pipeline.config.escalation is not None
+        asks = self.pipeline.asks_model
         choose = self.model.choose if asks else _nobody
         (selection,) = select_documents(self.pipeline, query, [document], choose, self.budget)
         return selection

@@ -17,7 +17,7 @@ from export.graph import trace, trace_example
 from export.masks import spelled_masks
 from export.variants import halve_weights
 from keyblock.aggregation import AGGREGATORS
-from keyblock.bundle import FORMAT_VERSION, TOKENIZER_FILE, Bundle, check_target, write_bundle
+from keyblock.bundle import TOKENIZER_FILE, Bundle, check_target, write_bundle
 from keyblock.description import PipelineConfig
 from keyblock.encoders import Texts
 from keyblock.evidence import Activation, Fusion
@@ -84,7 +84,7 @@ def write_encoder_bundle(
         described = pipeline.model_copy(update={"encoder": {"name": "sentence", "file": FILE}})
         about: dict[str, Any] = {"provenance": bundle.manifest.provenance | {"encoder": model}}
         about |= {} if scale is None else WITHOUT_GRAPHS
-        manifest = bundle.manifest.model_copy(update={"format_version": FORMAT_VERSION, "pipeline": described, **about})
+        manifest = bundle.manifest.model_copy(update={"pipeline": described, **about})
         left_out = set(bundle.manifest.needed) - set(manifest.needed)
         copied = {name: bundle.path / name for name in bundle.manifest.files if name not in left_out}
         return write_bundle(out, manifest, copied | {FILE: path})
@@ -96,8 +96,7 @@ def scored_by_vectors(config: PipelineConfig, scale: float) -> dict[str, Any]:
     An aggregator that does not work with vectors is replaced by the best block's score.
     """
     aggregator = AGGREGATORS.create(config.aggregator)
-    learned = {"fusion": Fusion().model_dump(), "activation": Activation(), "min_score": None, "spans": None}
-    learned |= {"escalation": None, "cascade": None}
+    learned = {"fusion": Fusion().model_dump(), "activation": Activation(), "min_score": None, "spans": None, "cascade": None}
     packing = {"title_tokens": 0, "grow": False}
     kept = config.aggregator if not (aggregator.joint or aggregator.learned) else {"name": "max"}
     return {"cosine_scale": scale, "packing": packing, "aggregator": kept, **learned, "first_stage": None}

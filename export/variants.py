@@ -90,7 +90,7 @@ def _quiet() -> Iterator[None]:
 
 
 STRENGTH = 0.8
-"""The paper's alpha: how much of an activation's unevenness goes to the weights. Tried: .4 to 1; see docs/smaller.md."""
+"""The paper's alpha: how much of an activation's unevenness goes to the weights. Tried: .4 to 1; see lab/notes/smaller.md."""
 STEPS = 255  # between the least and the largest value of unsigned 8 bits
 TOP = 127  # the largest value of signed 8 bits
 SMALLEST = 1e-4  # a lower bound on sizes, so that a channel that is always 0 causes no division by 0

@@ -34,10 +34,7 @@ from keyblock.pipeline import Pipeline
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 
-# 2: aggregator, selector_graph; 3: variants; 4: evidence; 5: encoder, escalation, activation, prompt, grow, nearness;
-# 6: marks, spans, min_score, mass; 7: adaptive, cosine_scale (and then no graph); 8: cascade; 9: promise, int8-static; 10: shares
-# this version reads them all
-FORMAT_VERSION = 10
+FORMAT_VERSION = 11  # the only one that this version reads
 MANIFEST_FILE, TOKENIZER_FILE, GRAPH_FILE, FREQUENCIES_FILE = "bundle.json", "tokenizer.json", "model.onnx", "frequencies.tsv"
 AGGREGATOR_FILE, SELECTOR_FILE = "aggregator.onnx", "selector.onnx"
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # no folder, no "..", nothing hidden
@@ -47,7 +44,7 @@ _REMEDY = "copy the bundle again, or make it again with keyblock-export"
 
 
 class BundleError(ValueError):
-    """A bundle is damaged, incomplete or newer than this version. Its one line names the file and says what to do."""
+    """A bundle is damaged, incomplete or of another format than this version's. Its one line names the file and says what to do."""
 
 
 class FileEntry(BaseModel):
@@ -254,7 +251,7 @@ def load_bundle(path: str | Path) -> Bundle:
     """Read and check a bundle; every file's size and SHA-256 are verified.
 
     Raises:
-        BundleError: the directory is missing, damaged, incomplete, or was written by a newer version.
+        BundleError: the directory is missing, damaged, incomplete, or of another format.
     """
     path = Path(path)
     if not path.is_dir():
@@ -298,12 +295,11 @@ def _read_manifest(file: Path) -> Manifest:
 
 
 def _check_version(file: Path, version: object) -> None:
-    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise BundleError(f"{file}: format_version must be a whole number from 1, not {version!r}; {_REMEDY}")
-    if version > FORMAT_VERSION:
-        raise BundleError(
-            f"{file}: format {version} is newer than this KeyBlock reads ({FORMAT_VERSION}); update KeyBlock, or export again"
-        )
+    if not isinstance(version, int) or isinstance(version, bool):
+        raise BundleError(f"{file}: format_version must be a whole number, not {version!r}; {_REMEDY}")
+    if version != FORMAT_VERSION:
+        remedy = "update KeyBlock, or export the bundle again" if version > FORMAT_VERSION else "export the bundle again"
+        raise BundleError(f"{file}: is of format {version}, and this KeyBlock reads {FORMAT_VERSION}; {remedy}")
 
 
 def _check_lengths(file: Path, manifest: Manifest) -> None:

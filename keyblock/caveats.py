@@ -55,14 +55,6 @@ def about_instruction(instruction: str | None, tokenizer: Tokenizer) -> list[str
     return [] if read == instruction else [f"instruction: the model reads its first {INSTRUCTION_TOKENS} tokens"]
 
 
-def about_escalation(tokens: int | None, config: PipelineConfig) -> list[str]:
-    """Whether a call grants tokens for escalation although the bundle has none, and what the bundle does instead."""
-    if not tokens or config.escalation is not None:
-        return []
-    instead = "the model chooses blocks of every document" if config.asks_model else "the model is not asked to choose blocks"
-    return [f"escalation_tokens: this bundle describes no escalation: {instead}"]
-
-
 def about_first_stage(first_stage: FirstStage, config: PipelineConfig, *, fused: bool) -> list[str]:
     """Whether the first stage changed nothing: neither call nor bundle names a fusion, or the model has scored nothing to fuse."""
     if first_stage.fusion(config.first_stage) is not None:

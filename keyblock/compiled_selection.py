@@ -36,8 +36,6 @@ def is_compiled(config: PipelineConfig, selector: Selector, evidence: Selector, 
         and isinstance(selector, Bm25 | Hybrid)
         and all(isinstance(one, Bm25) and one.idf == "documents" for one in lexical)
         and not (one_by_one and (config.packing.grow or aggregator.weighted or config.cosine_scale is not None))
-        and config.packing.adaptive is None
-        and config.escalation is None
     )
 
 

@@ -6,11 +6,9 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 import keyblock.sentence_vectors  # noqa: F401, registers its component
-from keyblock.adaptive import ADAPTIVE
 from keyblock.aggregation import AGGREGATORS
 from keyblock.cascade import Cascade
 from keyblock.encoders import ENCODERS
-from keyblock.escalation import Escalation
 from keyblock.evidence import Activation, Fusion
 from keyblock.first_stage import FIRST_STAGE_FUSIONS
 from keyblock.queries import LongQuery
@@ -37,14 +35,6 @@ class PackingConfig(BaseModel):
         False,
         description="if each chosen block is a separate sequence: it takes in whole neighbours as far as the budget allows",
     )
-    adaptive: dict[str, Any] | None = Field(
-        None, description="the rule for how many of a document's best blocks are read; none: as many as the budget holds"
-    )
-
-    @field_validator("adaptive")
-    @classmethod
-    def _adaptive(cls, description: dict[str, Any] | None) -> dict[str, Any] | None:
-        return None if description is None else ADAPTIVE.create(description).describe()
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -85,8 +75,7 @@ class PipelineConfig(BaseModel):
     evidence: dict[str, Any] = Field(
         {"name": "bm25"},
         description="the lexical selector whose scores fusion adds and deadlines order by. If left out, it is the selector itself "
-        "if that is lexical (for a learned selector the cheap one before it, for a hybrid its lexical one). Else it is BM25, and "
-        "the fusion's weights of block scores are dropped, since they were learned on positions in the document",
+        "if that is lexical (for a learned selector the cheap one before it, for a hybrid its lexical one), else BM25",
     )
     fusion: Fusion = Fusion()
     activation: Activation = Activation()
@@ -107,60 +96,32 @@ class PipelineConfig(BaseModel):
         None,
         description="what the model has learned to read: it does not order texts that are clearly in another script; none: unknown",
     )
-    escalation: Escalation | None = Field(
-        None,
-        description="when the model chooses the blocks of documents for which the selector's evidence is weak; none: never",
-    )
     cascade: Cascade | None = Field(
         None, description="which documents of a request promise too little for the model to read them; none: the model reads all"
     )
-
-    @model_validator(mode="after")
-    def _escalates_to_the_model(self) -> Self:
-        if self.escalation is None:
-            return self
-        low, high = self.packing.budget_range
-        if self.escalation.budget is not None and not low <= self.escalation.budget <= high:
-            raise ValueError(f"escalation.budget {self.escalation.budget} lies outside budget_range {low} to {high}")
-        if self.asks_model:
-            raise ValueError(f"selector {self.selector['name']!r} asks the model about every document: leave out escalation")
-        return self
 
     @model_validator(mode="after")
     def _spares_the_model(self) -> Self:
         unfit = {
             "cosine_scale scores without a model": self.cosine_scale is not None,
             f"selector {self.selector['name']!r} asks the model about every document": self.asks_model,
-            "escalation asks the model about those that promise little": self.escalation is not None,
         }
         for why, found in unfit.items():
             if self.cascade is not None and found:
                 raise ValueError(f"{why}: leave out cascade")
         return self
 
-    @model_validator(mode="after")
-    def _adapts_without_the_model(self) -> Self:
-        if self.packing.adaptive is not None and self.asks_model:
-            raise ValueError(f"selector {self.selector['name']!r} fills the budget with what the model chose: leave out adaptive")
-        return self
-
     @model_validator(mode="before")
     @classmethod
     def _evidence_left_out(cls, description: Any) -> Any:
-        """Fill in the evidence of old descriptions, which do not declare it: see `evidence`."""
+        """Without a declared evidence, the terms of the selector are the evidence: see `evidence`."""
         if not isinstance(description, Mapping) or "evidence" in description:
             return description
         try:
-            selector = SELECTORS.create(description.get("selector", {"name": "bm25"})).cheap
+            terms = SELECTORS.create(description.get("selector", {"name": "bm25"})).cheap.terms_by
         except ValueError:
             return description  # the selector's own validator says why
-        if (terms := selector.terms_by) is not None:
-            return {**description, "evidence": terms.describe()}
-        fusion = description.get("fusion", {})
-        if isinstance(fusion, Fusion):
-            fusion = fusion.model_dump()
-        without = {"best_block": 0.0, "top_blocks": 0.0}
-        return {**description, "fusion": {**fusion, **without}} if isinstance(fusion, Mapping) else description
+        return description if terms is None else {**description, "evidence": terms.describe()}
 
     @field_validator("segmenter")
     @classmethod
@@ -198,7 +159,6 @@ class PipelineConfig(BaseModel):
             f"aggregator {aggregator.name!r} needs a graph: take one of max, mean, sum, term_weighted": aggregator.joint
             or aggregator.learned,
             f"selector {self.selector['name']!r} asks a model": self.asks_model,
-            "leave out escalation, which asks a model": self.escalation is not None,
             "packing.grow must be false: a vector is of one block": self.packing.grow,
             "packing.title_tokens must be 0: a block's vector has no title": self.packing.title_tokens > 0,
         }

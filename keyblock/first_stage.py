@@ -16,6 +16,7 @@ from pydantic import ConfigDict, Field
 from keyblock.registry import Component, Registry
 
 Scores = NDArray[np.float64]
+MOST_PARAMETERS = 16
 
 
 class FirstStageFusion(Component, ABC):
@@ -145,6 +146,8 @@ class FirstStage:
             return cls(known)
         if not isinstance(fusion, str | Mapping):
             raise FirstStageError("fusion", f"must be a name or a mapping, {{name, ...}}, not {type(fusion).__name__}")
+        if isinstance(fusion, Mapping) and len(fusion) > MOST_PARAMETERS:
+            raise FirstStageError("fusion", f"has {len(fusion)} parameters, and no fusion has more than {MOST_PARAMETERS}")
         try:
             reads = FIRST_STAGE_FUSIONS.create(fusion).first_stage
         except ValueError as error:

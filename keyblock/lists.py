@@ -49,19 +49,17 @@ def meet(
     query: PreparedQuery,
     documents: Sequence[PreparedDocument],
     budget: int | None = None,
-    tokens: int | None = None,
 ) -> list[Candidate]:
     """Choose the blocks of each document; the candidates are much smaller than the prepared documents.
 
     Args:
         pipeline: its selector chooses.
-        model: chooses blocks, if the selector is learned or a document is escalated.
+        model: chooses blocks, if the selector is learned.
         query: the query.
         documents: in first-stage order.
         budget: tokens a sequence may have, as for `Pipeline.select`.
-        tokens: the most tokens of all escalated sequences together, as for `keyblock.scoring.questions`.
     """
-    selections = select_documents(pipeline, query, documents, model.choose, budget, tokens)
+    selections = select_documents(pipeline, query, documents, model.choose, budget)
     return [candidate(*pair) for pair in zip(documents, selections, strict=True)]
 
 

@@ -1,6 +1,6 @@
 """A query meets a document: which terms they share, and how near their tokens and vectors are.
 
-Each value is computed once, on first use, and then shared by selector, evidence, adaptive rule and answer.
+Each value is computed once, on first use, and then shared by selector, evidence and answer.
 """
 
 from functools import cached_property

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from keyblock.cascade import PROMISING, RESULTS, in_turns
 from keyblock.description import PipelineConfig
-from keyblock.escalation import Escalated
 from keyblock.evidence import FEATURES, LEXICAL, Activation, Fusion, has_evidence
 from keyblock.first_stage import FirstStage
 from keyblock.packing import Packed
@@ -132,7 +131,6 @@ class Ranking:
         n_tokens: tokens that the model read to select and to score, now or before, without padding.
         selected_by: what chose the blocks of each document; None if all are read, or there is none.
         degraded: whether time was too short for the full ranking.
-        escalated: the outcome of escalation; None if the bundle does not escalate.
         foreign: number of documents where they or the query are in a script that the model has not learned.
         without_model: whether most documents are foreign: the given order and the blocks then decide, not the model.
         unknown: number of documents in a learned script whose words are mostly from an unlearned language.
@@ -149,7 +147,6 @@ class Ranking:
     n_tokens: int
     selected_by: list[SelectedBy | None]
     degraded: bool = False
-    escalated: Escalated | None = None
     foreign: int = 0
     without_model: bool = False
     unknown: int = 0

@@ -9,12 +9,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from keyblock.adaptive import ADAPTIVE, Ranked
 from keyblock.aggregation import AGGREGATORS, PassageAggregator
 from keyblock.compiled_selection import CompiledSelection, is_compiled
 from keyblock.description import PipelineConfig
 from keyblock.encoders import Encoder
-from keyblock.escalation import certainty, spread
 from keyblock.evidence import evidence_of
 from keyblock.meeting import Meeting, WeighedQuery
 from keyblock.packing import Packed, grow, pack, pack_passage, room_beside
@@ -22,7 +20,7 @@ from keyblock.pooled import Shared, knows_language, shared_terms
 from keyblock.preparation import TextPreparer
 from keyblock.prepared import PreparedDocument, PreparedQuery
 from keyblock.selection import BlockScores, Chosen, Selection, Shortlist, single_reach
-from keyblock.selectors import SELECTORS, SelectedBy, rank_blocks
+from keyblock.selectors import SELECTORS, SelectedBy
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 from keyblock.vector_scores import scored_blocks
@@ -45,7 +43,6 @@ class Pipeline(TextPreparer):
         self._cheap = self.selector.cheap
         self._cheap_goes_by_evidence = self._cheap.terms_by == self.evidence
         self._compiled = self._compiled_selection()
-        self._adaptive = None if config.packing.adaptive is None else ADAPTIVE.create(config.packing.adaptive)
 
     def shortlist(self, query: PreparedQuery, document: PreparedDocument, budget: int | None = None) -> Shortlist:
         """The blocks that the model scores for the selector, each packed with the query.
@@ -56,13 +53,6 @@ class Pipeline(TextPreparer):
             raise ValueError(f"selector {self.selector.name!r} needs no model, so it has no shortlist")
         known = self._known(self._meeting(query, document))
         blocks = self.selector.shortlist(known.cheap)
-        return Shortlist(known, blocks, self.block_sequences(query, document, blocks, budget))
-
-    def question(self, query: PreparedQuery, document: PreparedDocument, count: int, budget: int | None = None) -> Shortlist:
-        """The `count` blocks that the model scores in escalation, each packed with the query; see `keyblock.escalation.spread`."""
-        known = self._known(self._meeting(query, document))
-        best = 1 if self.config.escalation is None else self.config.escalation.blocks
-        blocks = spread(rank_blocks(known.cheap), best, count)
         return Shortlist(known, blocks, self.block_sequences(query, document, blocks, budget))
 
     def select(
@@ -77,12 +67,12 @@ class Pipeline(TextPreparer):
         Args:
             query: the query.
             document: the document.
-            budget: tokens a sequence may have; by default the pipeline's, which may be larger for an escalated document.
-            shortlisted: the result of `shortlist` or `question`, with the model's logits.
+            budget: tokens a sequence may have; by default the pipeline's.
+            shortlisted: the result of `shortlist`, with the model's logits.
 
         Raises ValueError for a budget without room beside the query, and if the selector needs logits and has none.
         """
-        return self._select(self._meeting(query, document), self._budget(budget, shortlisted), shortlisted)
+        return self._select(self._meeting(query, document), self._budget(budget), shortlisted)
 
     def select_each(
         self, query: PreparedQuery, documents: Sequence[PreparedDocument], budget: int | None = None
@@ -111,18 +101,12 @@ class Pipeline(TextPreparer):
         document = meeting.document
         order = np.lexsort((-known.cheap, -scores))  # blocks that the model did not score follow by their cheap score
         evident = document.n_blocks > 1 and self._cheap.tells_apart(known.cheap, known.lexical, meeting)
-        if shortlisted is None:  # blocks that the model chose fill the budget
-            order = self._needed(meeting, order, known.lexical, evident)
         chosen = self._weighted(meeting, self._pack(meeting.query, document, order, scores, budget))
         evidence = evidence_of(known.lexical, meeting.found, meeting.idf, known.near)
-        if chosen.is_all_of(document):
-            by, doubtful = None, False
-        else:
-            by = self._selected_by(evident, document.n_blocks, shortlisted)
-            doubtful = shortlisted is None and self._doubtful(meeting, chosen)
+        by = None if chosen.is_all_of(document) else self._selected_by(evident, document.n_blocks, shortlisted)
         n_asked = shortlisted[0].n_tokens if shortlisted else 0
         shared = self._shared(meeting)
-        return Selection(chosen.sequences, chosen.taken, scores, evidence, chosen.reach, by, doubtful, n_asked, shared)
+        return Selection(chosen.sequences, chosen.taken, scores, evidence, chosen.reach, by, n_asked, shared)
 
     def _meeting(self, query: PreparedQuery, document: PreparedDocument) -> Meeting:
         return Meeting(WeighedQuery(query, self.frequencies), document)
@@ -150,24 +134,11 @@ class Pipeline(TextPreparer):
         return BlockScores(cheap, lexical, near)
 
     def _selected_by(self, evident: bool, n_blocks: int, shortlisted: ScoredShortlist | None) -> SelectedBy:
-        """What chose the blocks: the model only if it saw blocks shortlisted by evidence, a spread of them, or all."""
-        wide = evident or not self.asks_model or (shortlisted is not None and len(shortlisted[0].blocks) == n_blocks)
+        """What chose the blocks: the model only if it saw blocks shortlisted by evidence, or all."""
+        wide = evident or (shortlisted is not None and len(shortlisted[0].blocks) == n_blocks)
         if shortlisted is not None and (shortlisted[1] > -np.inf).any() and wide:
             return SelectedBy.MODEL
         return SelectedBy.EVIDENCE if evident else SelectedBy.POSITION
-
-    def _doubtful(self, meeting: Meeting, chosen: Chosen) -> bool:
-        if self.config.escalation is None:
-            return False
-        return certainty(meeting.held, meeting.idf, chosen.held) < self.config.escalation.below
-
-    def _needed(self, meeting: Meeting, order: NDArray[np.intp], lexical: NDArray[np.float64], evident: bool) -> NDArray[np.intp]:
-        """The best blocks that may be read, best first: all of `order` without an adaptive rule."""
-        if self._adaptive is None:
-            return order
-        bounds = meeting.document.bounds[order]
-        ranked = Ranked(bounds[:, 1] - bounds[:, 0], lexical[order], meeting.counts[:, order], meeting.idf)
-        return order[: self._adaptive.count(ranked, evident=evident)]
 
     def _pack(
         self, query: PreparedQuery, document: PreparedDocument, order: NDArray[np.intp], scores: NDArray[np.float64], budget: int
@@ -211,9 +182,6 @@ class Pipeline(TextPreparer):
         sequences = [pack_passage(query, document, tuple(passage), template, budget) for passage in in_document]
         return Chosen(sequences, passages[:, 0], passages[:, 1:])
 
-    def _budget(self, budget: int | None, shortlisted: ScoredShortlist | None = None) -> int:
-        """Tokens that a sequence may have; an escalated document may have more."""
-        if budget is not None:
-            return budget
-        escalated = None if shortlisted is None or self.config.escalation is None else self.config.escalation.budget
-        return self.config.packing.budget if escalated is None else escalated
+    def _budget(self, budget: int | None) -> int:
+        """Tokens that a sequence may have."""
+        return self.config.packing.budget if budget is None else budget

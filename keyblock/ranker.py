@@ -19,7 +19,6 @@ from keyblock.bundle import Bundle, load_bundle
 from keyblock.caveats import (
     about_budget,
     about_empty,
-    about_escalation,
     about_first_stage,
     about_instruction,
     about_languages,
@@ -138,7 +137,6 @@ class Ranker:
         return_blocks: bool = True,
         raw_scores: bool = False,
         instruction: str | None = None,
-        escalation_tokens: int | None = None,
         **beside: Unpack[Beside],
     ) -> Ranking:
         """Rank documents for a query.
@@ -152,8 +150,6 @@ class Ranker:
             return_blocks: whether results have blocks.
             raw_scores: scores on the logit scale instead of probabilities.
             instruction: the task for a model that answers in words, in place of its bundle's; other models do not read it.
-            escalation_tokens: the most extra tokens for the model to choose blocks of documents where none stands out; 0 for none.
-                The bundle's limit also applies.
             beside: options in addition to the order; see Beside.
 
         Raises TypeError for an argument of a wrong type, and ValueError for a blank query, a negative number, a closed ranker, and
@@ -163,7 +159,7 @@ class Ranker:
         model = self._model
         if model is None:
             raise ValueError("the ranker is closed: open the bundle again")
-        _check(query, instruction, top_n=top_n, escalation_tokens=escalation_tokens)
+        _check(query, instruction, top_n=top_n)
         options = _answer_options(beside)._replace(top_n=top_n or 0)
         read = [_read(one, f"documents[{number}]") for number, one in enumerate(_as_documents(documents))]
         first_stage = FirstStage.read(beside.get("first_stage_scores"), beside.get("fusion"), len(read))
@@ -171,14 +167,14 @@ class Ranker:
         task = None if instruction is None else without_surrogates(instruction)
         prepared = pipeline.prepare_query(without_surrogates(query), task)
         budget = packing.kept_inside(max_tokens_per_doc)
-        candidates = self._candidates(prepared, read, model, None if max_tokens_per_doc is None else budget, escalation_tokens)
+        candidates = self._candidates(prepared, read, model, None if max_tokens_per_doc is None else budget)
         selected = time.perf_counter()
         met = CandidateList(prepared, candidates, [one.text for one in read], first_stage)
         (whole,) = rank_lists(pipeline, model, [met], options, budget, raw=raw_scores)
         ended = time.perf_counter()
         seconds = {"prepare": selected - began, "model": ended - selected, "total": ended - began}
         warnings = (
-            *_about_request(pipeline, max_tokens_per_doc, task, escalation_tokens),
+            *_about_request(pipeline, max_tokens_per_doc, task),
             *about_query(prepared),
             *about_empty([number for number, one in enumerate(candidates) if not one.has_blocks]),
             *_about_order(whole.ranking, pipeline, first_stage),
@@ -201,12 +197,12 @@ class Ranker:
         )
 
     def _candidates(
-        self, query: PreparedQuery, documents: Sequence[_Document], model: Model, budget: int | None, tokens: int | None
+        self, query: PreparedQuery, documents: Sequence[_Document], model: Model, budget: int | None
     ) -> list[Candidate]:
         """The documents with their chosen blocks."""
         texts, titles = ([without_surrogates(text) for text in all_of] for all_of in _columns(documents))
         prepared = self.bundle.pipeline.prepare_documents(texts, titles)
-        return meet(self.bundle.pipeline, model, query, prepared, budget, tokens)
+        return meet(self.bundle.pipeline, model, query, prepared, budget)
 
 
 def _about_order(order: Order, pipeline: Pipeline, first_stage: FirstStage) -> list[str]:
@@ -217,12 +213,11 @@ def _about_order(order: Order, pipeline: Pipeline, first_stage: FirstStage) -> l
     return [*fused, *about_position(by, config), *scripts, *about_languages(order.unknown, len(by), config)]
 
 
-def _about_request(pipeline: Pipeline, budget: float | None, instruction: str | None, tokens: int | None) -> list[str]:
+def _about_request(pipeline: Pipeline, budget: float | None, instruction: str | None) -> list[str]:
     """Warnings about fields of a call that the bundle does not honour."""
     return [
         *about_budget(budget, pipeline.config.packing),
         *about_instruction(instruction, pipeline.tokenizer),
-        *about_escalation(tokens, pipeline.config),
     ]
 
 

@@ -7,11 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keyblock.aggregation import Aggregated, aggregate
-from keyblock.escalation import shares
 from keyblock.packing import Packed, weights_of
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument, PreparedQuery
-from keyblock.selection import Selection, Shortlist
+from keyblock.selection import Selection
 
 Score = Callable[[Sequence[Packed]], NDArray[np.float32]]
 """Logits of shape (sequences,), or outputs of shape (sequences, 1 + hidden), the logit first."""
@@ -70,9 +69,8 @@ def select_documents(
     documents: Sequence[PreparedDocument],
     choose: Score,
     budget: int | None = None,
-    tokens: int | None = None,
 ) -> list[Selection]:
-    """Each document's selection; if the model selects or documents are escalated, it scores all their shortlists together.
+    """Each document's selection; if the model selects, it scores all their shortlists together.
 
     Args:
         pipeline: its selector chooses.
@@ -80,68 +78,17 @@ def select_documents(
         documents: in the order given.
         choose: scores single blocks with the model.
         budget: tokens a sequence may have, as for `Pipeline.select`.
-        tokens: the most tokens of all escalated shortlists together, as for `questions`.
     """
-    if pipeline.asks_model:
-        return _chosen(pipeline, query, documents, [pipeline.shortlist(query, one, budget) for one in documents], choose, budget)
-    selections = pipeline.select_each(query, documents, budget)
-    doubtful = [number for number, selection in enumerate(selections) if selection.doubtful]
-    if doubtful:
-        escalated = questions(pipeline, query, [documents[n] for n in doubtful], tokens, budget)
-        shortlists = {number: one for number, one in zip(doubtful, escalated, strict=True) if one is not None}
-        chosen = _chosen(pipeline, query, [documents[n] for n in shortlists], list(shortlists.values()), choose, budget)
-        for number, selection in zip(shortlists, chosen, strict=True):
-            selections[number] = selection
-    return selections
-
-
-def questions(
-    pipeline: Pipeline,
-    query: PreparedQuery,
-    doubtful: Sequence[PreparedDocument],
-    tokens: int | None = None,
-    budget: int | None = None,
-) -> list[Shortlist | None]:
-    """The blocks of each doubtful document that escalation gives the model; None if the tokens do not suffice for the document.
-
-    Args:
-        pipeline: a pipeline that escalates.
-        query: the query.
-        doubtful: documents in the order given.
-        tokens: the most tokens of all shortlists together; the pipeline's own limit also applies.
-        budget: tokens a sequence may have, as for `Pipeline.select`.
-
-    Raises ValueError if the pipeline does not escalate.
-    """
-    escalation, packing = pipeline.config.escalation, pipeline.config.packing
-    if escalation is None:
-        raise ValueError("this pipeline describes no escalation")
-    tokens = escalation.tokens if tokens is None else min(tokens, escalation.tokens)
-    beside = pipeline.tokenizer.template.overhead + len(query.token_ids)
-    longest = (int((one.bounds[:, 1] - one.bounds[:, 0]).max()) + len(one.title_ids) for one in doubtful)
-    costs = [min(beside + length, packing.budget if budget is None else budget) for length in longest]
-    longer = max((escalation.budget or 0) - packing.budget, 0) if budget is None else 0
-    counts = shares(costs, [one.n_blocks for one in doubtful], escalation.blocks, tokens, longer)
-    return [pipeline.question(query, one, count, budget) if count else None for one, count in zip(doubtful, counts, strict=True)]
-
-
-def _chosen(
-    pipeline: Pipeline,
-    query: PreparedQuery,
-    documents: Sequence[PreparedDocument],
-    shortlists: Sequence[Shortlist],
-    choose: Score,
-    budget: int | None,
-) -> list[Selection]:
-    """Score the documents' shortlists with the model, and select by these scores."""
-    if not documents:
-        return []
+    if not pipeline.asks_model:
+        return pipeline.select_each(query, documents, budget)
+    shortlists = [pipeline.shortlist(query, one, budget) for one in documents]
     sequences = [packed for shortlist in shortlists for packed in shortlist.sequences]
     logits = choose(sequences) if sequences else np.zeros(0, np.float32)
-    ends = np.cumsum([len(shortlist.blocks) for shortlist in shortlists])
+    ends = np.cumsum([len(shortlist.blocks) for shortlist in shortlists], dtype=np.intp)
+    of_documents = np.split(logits, ends)[:-1]
     return [
-        pipeline.select(query, document, budget, (shortlist, of_document))
-        for document, shortlist, of_document in zip(documents, shortlists, np.split(logits, ends[:-1]), strict=True)
+        pipeline.select(query, document, budget, (shortlist, scores))
+        for document, shortlist, scores in zip(documents, shortlists, of_documents, strict=True)
     ]
 
 

@@ -65,11 +65,6 @@ class Chosen(NamedTuple):
     taken: NDArray[np.intp]
     reach: NDArray[np.intp]
 
-    @property
-    def held(self) -> NDArray[np.intp]:
-        """All blocks that the sequences hold, shape (n_held,)."""
-        return np.concatenate([np.arange(first, end) for first, end in self.reach.tolist()]) if len(self.reach) else self.taken
-
     def is_all_of(self, document: PreparedDocument) -> bool:
         """Whether nothing had to be chosen: the model reads every block in full, or there is at most one block."""
         n_read = int((self.reach[:, 1] - self.reach[:, 0]).sum())
@@ -90,7 +85,6 @@ class Selection:
         reach: shape (n_taken, 2), the range of blocks that each of them stands for: the first, and the one after the last. If
             passages grow, the blocks that its sequence holds; else the block alone.
         by: what chose the blocks; None if every block is read in full, or there is none.
-        doubtful: whether the model should choose: the pipeline escalates, and the chosen blocks lack the query's words.
         selection_tokens: tokens that the model read to choose, if it chose.
         shared: the query's terms in the blocks, and whether the model has learned such texts, if the pipeline says what the model
             was trained on; see `keyblock.pooled`.
@@ -102,7 +96,6 @@ class Selection:
     evidence: NDArray[np.float64]
     reach: NDArray[np.intp]
     by: SelectedBy | None = None
-    doubtful: bool = False
     selection_tokens: int = 0
     shared: Shared | None = None
 

@@ -90,17 +90,11 @@ class Options(BaseModel):
         "ordered by their blocks alone, or keep the order given; meta.degraded and meta.warnings report that",
     )
     priority: Whole | None = Field(None, ge=0, le=999, description="requests with a smaller number are scored first; 0 by default")
-    rank_fields: list[str] | None = Field(
+    rank_fields: Annotated[list[str], Field(fail_fast=True)] | None = Field(
         None,
         max_length=64,
         description="for documents that are objects: the fields whose strings, one on each line, form the text; a title stays the "
         "title",
-    )
-    escalation_tokens: Whole | None = Field(
-        None,
-        ge=0,
-        description="the most additional tokens that the model may read to choose blocks where none stands out; 0 for none; the "
-        "limits of the bundle and the service also apply",
     )
     strict: bool | None = Field(None, description="an unknown id or model is an error (422), instead of a warning")
     instruction: str | None = Field(
@@ -108,7 +102,7 @@ class Options(BaseModel):
         max_length=INSTRUCTION_CHARS,
         description="the instruction for a model that answers in words, in place of its bundle's; other models do not read it",
     )
-    first_stage_scores: list[Annotated[float, Field(allow_inf_nan=False)]] | None = Field(
+    first_stage_scores: Annotated[list[Annotated[float, Field(allow_inf_nan=False)]], Field(fail_fast=True)] | None = Field(
         None, description="for each document its score from the first stage, higher is better; `fusion` reads them"
     )
     fusion: str | dict[str, Any] | None = Field(
@@ -309,14 +303,6 @@ class Usage(TypedDict):
     total_tokens: int
 
 
-class EscalationAnswer(TypedDict):
-    """The outcome of escalation, in which the model chooses blocks of doubtful documents."""
-
-    documents: Annotated[int, Field(description="number of documents whose blocks the model scored")]
-    tokens: Annotated[int, Field(description="tokens that this took; usage includes them")]
-    left: Annotated[int, Field(description="doubtful documents that were not escalated, for lack of tokens or time")]
-
-
 class Meta(TypedDict):
     """About this answer."""
 
@@ -332,7 +318,6 @@ class Meta(TypedDict):
         ),
     ]
     tokens_per_document: Annotated[int, Field(description="tokens a sequence could have, query and specials included")]
-    escalation: NotRequired[Annotated[EscalationAnswer, Field(description="if the bundle escalates")]]
     spared: NotRequired[
         Annotated[int, Field(description="documents that promise too little for the model to read them; left out for none")]
     ]

@@ -1,14 +1,14 @@
 """The application: routes, lifespan, error shapes, and the OpenAPI document."""
 
+import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI, Request
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
-from starlette.datastructures import State
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import PlainTextResponse, Response
@@ -38,6 +38,7 @@ from service.http.examples import ANSWERS, EXAMPLES
 from service.http.guard import DENIALS, NEEDED, DeniedError, denied, failed, requires
 from service.http.responses import error_response
 from service.keys.keys import Scope, describe, load_keys
+from service.memory import keep_giving_back
 from service.playground.reading import add_reading
 from service.ranking.ranker import Ranker
 from service.ranking.reload import Reloader
@@ -218,19 +219,12 @@ async def http_error(request: Request, error: Exception) -> Response:
     return response
 
 
-def create_app(
-    settings: Settings,
-    ranker: Ranker | None = None,
-    reloader: Callable[[Ranker, State], Reloader] = Reloader,
-    families: info.Families | None = None,
-) -> FastAPI:
+def create_app(settings: Settings, ranker: Ranker | None = None) -> FastAPI:
     """The application.
 
     Args:
         settings: see `Settings`.
         ranker: a loaded one; None: it is loaded when the application starts.
-        reloader: makes the reloader.
-        families: gives all metrics, if this process is one of several.
 
     Raises KeysError if the settings name API keys that cannot be read.
     """
@@ -241,18 +235,20 @@ def create_app(
         app.state.ranker = ranker or Ranker.load(settings)
         app.state.ranker.start()
         log.info("%s", describe(app.state.keyring))
-        app.state.reloader = reloader(app.state.ranker, app.state)
+        app.state.reloader = Reloader(app.state.ranker, app.state)
         app.state.reloader.listen()
+        giving_back = asyncio.create_task(keep_giving_back())
         try:
             yield
         finally:
+            giving_back.cancel()
             await app.state.ranker.end()
             app.state.ranker.close()
             app.state.reloader.close()
             app.state.tracing.close()
 
     app = Service(description=ABOUT, lifespan=lifespan)
-    app.state.settings, app.state.keyring, app.state.families = settings, load_keys(settings), families
+    app.state.settings, app.state.keyring = settings, load_keys(settings)
     answer_errors(app)
     add_rerank(app)
     add_documents(app)

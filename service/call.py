@@ -86,7 +86,6 @@ class Call:
         max_tokens: tokens a sequence may have; None for the pipeline's own budget.
         deadline: seconds from the call's last byte to its answer; None for no deadline.
         priority: calls of a smaller one go first.
-        escalation_tokens: limit of escalation; None for that of the bundle and the service.
         strict: whether an unknown id or model is an error.
         asked: the requested parts of the answer beside the order.
         first_stage: the first stage's scores, and how to fuse them.
@@ -104,7 +103,6 @@ class Call:
     deadline: float | None = None
     priority: int = 0
     strict: bool = False
-    escalation_tokens: int | None = None
     instruction: str | None = None
     asked: AnswerOptions = NOTHING
     first_stage: FirstStage = NOT_SENT

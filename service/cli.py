@@ -26,10 +26,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return BAD_START
     # before numpy is imported: tiny products would wake a BLAS thread for each core, and these would spin and occupy the cores
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    if settings.processes > 1:
-        from service.processes.supervisor import supervise
-
-        return supervise(settings)
     gc.disable()  # during the imports: the collector would traverse all modules again and again
     try:
         from service.start import start  # imports the web framework and the runtime, which --help does not need

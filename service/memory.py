@@ -1,6 +1,13 @@
 """Returns memory to the system that the process has freed, and its C library keeps."""
 
+import asyncio
 import ctypes
+import os
+from pathlib import Path
+
+PAUSE = 5.0  # seconds between two looks at the process's memory
+GROWTH = 32 << 20  # bytes more than after the last time: returning less is not worth the page faults that follow
+_STATM = Path("/proc/self/statm")  # Linux; sizes in pages, the second is what is in memory
 
 
 def give_back() -> None:
@@ -8,3 +15,27 @@ def give_back() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+def resident() -> int:
+    """Bytes of the process that are in memory; 0 where the system does not say."""
+    try:
+        return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
+async def keep_giving_back(pause: float = PAUSE, growth: int = GROWTH) -> None:
+    """Return freed memory whenever the process has grown, until cancelled. A thread does it: it takes milliseconds a gigabyte.
+
+    Args:
+        pause: seconds between two looks.
+        growth: bytes by which the process must have grown since the last time.
+    """
+    kept = resident()
+    while True:
+        await asyncio.sleep(pause)
+        if resident() >= kept + growth:
+            await asyncio.to_thread(give_back)
+            kept = resident()
+        kept = min(kept, resident())

@@ -75,7 +75,9 @@ class Limits(BaseModel):
     max_documents: int = Field(2048, ge=1, description="most documents of a request")
     max_document_chars: int = Field(4_000_000, ge=1, description="most characters of a document's text or title")
     max_body_bytes: int = Field(64 * MIB, ge=1, description="most bytes of a request's body, also once it is unpacked")
-    max_requests_in_flight: int = Field(1024, ge=1, description="most requests in flight; one more is refused with 429")
+    max_requests_in_flight: int = Field(
+        1024, ge=1, description="most requests in flight, once their bodies are there; one more is refused with 429"
+    )
     max_documents_in_flight: int = Field(
         100_000, ge=1, description="most documents of all requests in flight; a single request may have more"
     )
@@ -161,18 +163,6 @@ class Settings(Limits, BaseSettings):
         ge=0,
         description="bytes of scores that the cache may hold, so that the model does not score a sequence again; 0 keeps none",
     )
-    processes: int = Field(
-        1,
-        ge=1,
-        description="processes that handle HTTP and prepare documents; with more than 1, the models run in another process: for a "
-        "GPU that one process cannot feed",
-    )
-    load_seconds: int = Field(
-        3600,
-        ge=0,
-        description="seconds that each of several processes may take to read bundles and warm them up, at a start or a reload; "
-        "then it is killed and started again; 0 for no limit",
-    )
     store: str = Field(
         "",
         repr=False,  # a URL may hold a password
@@ -196,12 +186,6 @@ class Settings(Limits, BaseSettings):
         SecretStr(""),
         description="key that seals stored values, so that nobody else who can reach the store can forge one; the same for all "
         "replicas, 32 characters or more; empty for none",
-    )
-    escalation_tokens: int | None = Field(
-        None,
-        ge=0,
-        description="most tokens that the model may read for a request to choose blocks where none stands out; 0 for none; by "
-        "default the bundle's limit",
     )
     default_deadline_ms: int = Field(0, ge=0, description="deadline_ms of requests that name none; 0 for none")
     head_seconds: int = Field(

@@ -125,6 +125,9 @@ class Recipe(BaseModel):
         0.0, description="weight of the pointwise loss beside it: so that a logit means the same for all queries"
     )
     marks: Share = Field(0.0, description="weight of the loss of the tokens that model.marks marks, from the gold passages")
+    marked: tuple[str, ...] = Field(
+        (), description="the collections whose gold passages are marked; all when left out. Name those whose passages are sentences"
+    )
     unanswered: float = Field(
         0.0, ge=0, lt=1, description="share of the queries whose relevant document is left out: they learn by `pointwise` alone"
     )

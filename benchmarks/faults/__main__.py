@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 
 import benchmarks.faults
-from benchmarks.faults import bodies, connections, model, processes, stores
+from benchmarks.faults import bodies, connections, disks, model, processes, stores
 from benchmarks.faults.drill import NotHeldError, SkipError
 from benchmarks.performance.report import put
 from tests.support.redis_server import MissingRedisError
@@ -26,6 +26,8 @@ FAULTS: tuple[Callable[[Path], str], ...] = (
     stores.directory_full,
     stores.directory_read_only,
     stores.disk_full,
+    disks.new_store_on_full_disk,
+    disks.disk_gets_full,
     stores.killed_while_writing,
     stores.redis_stopped,
     processes.bundle_replaced_by_garbage,
@@ -41,9 +43,16 @@ FAULTS: tuple[Callable[[Path], str], ...] = (
     connections.endless_trailers,
     connections.requests_at_once,
     connections.unread_answers,
+    connections.heads_without_bodies,
+    connections.heads_of_uploads,
+    connections.kept_from_ranking,
+    connections.ambiguous_requests,
     bodies.stored_many_times,
     bodies.line_of_lists,
     bodies.words_of_100_letters,
+    bodies.errors_without_end,
+    bodies.options_of_another_size,
+    bodies.tiny_frames,
 )
 
 

@@ -1,8 +1,12 @@
 """Faults of bodies: small ones that ask for much memory or a long time."""
 
+import gzip
+import itertools
 import json
+import os
 import random
 import statistics
+import string
 import threading
 import time
 from collections import Counter
@@ -14,14 +18,18 @@ from pathlib import Path
 import httpx
 import zstandard
 
-from benchmarks.faults.drill import Drill, drill, must, request
+from benchmarks.faults.drill import Drill, drill, must, request, until
 
 MIB = 2**20
 HUGE_CHARS = 3_900_000  # just below the limit of a document
 ASKED = 60  # times that one stored document is asked for
 PACKED = 16  # requests at once with words of 100 letters
 PATIENCE = 20.0  # seconds until their clients go
-MOST_LIVE_SECONDS = 5.0  # that /health/live may take
+MOST_LIVE_SECONDS = 5.0  # that /health/live may take beside 16 requests at once
+MOST_LIVE_BESIDE_ONE = 0.5  # beside a single one, on two cores
+ERRORS = 690_000  # wrong elements in the largest body that is decoded at once
+AT_ONCE = 8  # clients that send it
+LETTERS = string.ascii_letters + string.digits
 MOST_MEBIBYTES = 500  # that a service may grow by
 
 
@@ -89,9 +97,78 @@ def words_of_100_letters(folder: Path) -> str:
         return f"{len(packed):,} bytes each: {answers}; {small}; {record}"
 
 
-def _attack(url: str, packed: bytes, statuses: Counter[str], seconds: float = PATIENCE) -> None:
+def errors_without_end(folder: Path) -> str:
+    """One request, then eight at once: 690,000 empty strings as `first_stage_scores`, in 2 KB of gzip."""
+    body = gzip.compress(_with_option("first_stage_scores", json.dumps([""] * ERRORS, separators=(",", ":"))))
+    with drill(folder) as it:
+        with watched(it) as alone:
+            answer = it.client.post("/rerank", content=body, headers={"content-encoding": "gzip"})
+        must(answer.status_code == 422, f"it was answered {answer.status_code}")
+        statuses: Counter[str] = Counter()
+        with watched(it) as together:
+            threads = [
+                threading.Thread(target=_attack, args=(it.service.url, body, statuses, 60.0, "gzip")) for _ in range(AT_ONCE)
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        must(statuses == {"422": AT_ONCE}, f"they were answered {dict(statuses)}")
+        must(max(alone.live) < MOST_LIVE_BESIDE_ONE, f"{alone}; of {AT_ONCE} at once: {together}")
+        return f"{len(body):,} bytes: 422 `{answer.json()['message']}`; {alone}; of {AT_ONCE} at once: {together}"
+
+
+def options_of_another_size(folder: Path) -> str:
+    """One request each: 225,000 unknown parameters of a fusion, as many unknown fields, and 57 MB of numbers in 60 fields."""
+    names = ["".join(name) for name in itertools.islice(itertools.product(LETTERS, repeat=3), 225_000)]
+    members = json.dumps({"name": "mapfuse", **dict.fromkeys(names, 0)}, separators=(",", ":"))
+    numbers = b",".join(b'"x%d":[%b1]' % (n, b"1e5," * 240_000) for n in range(60))
+    asked = {
+        "parameters": _with_option("fusion", members),
+        "fields": b'{"query":"river","documents":["the river"],' + members[1:].encode(),
+        "numbers": b'{"query":"river","documents":["the river"],' + numbers + b"}",
+    }
+    found = []
+    with drill(folder) as it:
+        for name, body in asked.items():
+            with watched(it) as record:
+                answer = it.client.post("/rerank", content=body)
+            found.append(f"{name}: {answer.status_code}; {record}")
+            must(answer.status_code == 422, "; ".join(found))
+            must(max(record.live) < MOST_LIVE_BESIDE_ONE and record.mebibytes < MOST_MEBIBYTES, "; ".join(found))
+    return "; ".join(found)
+
+
+def tiny_frames(folder: Path) -> str:
+    """60 MiB of zstd frames of nine bytes, to PUT /documents and to POST /rerank."""
+    body = zstandard.compress(b"") * (60 * MIB // 9)
+    found = []
+    with drill(folder, store=folder / "store") as it:
+        for method, path in (("PUT", "/documents"), ("POST", "/rerank")):
+            before = _processor_seconds(it)
+            with watched(it) as record:
+                answer = it.client.request(method, path, content=body, headers={"content-encoding": "zstd"})
+            spent = _processor_seconds(it) - before
+            found.append(f"{method}: {answer.status_code} after {spent:.1f} s of a processor, {record}")
+            must(answer.status_code == 400 and spent < 10, "; ".join(found))
+            must(max(record.live) < MOST_LIVE_BESIDE_ONE, "; ".join(found))
+    return "; ".join(found)
+
+
+def _with_option(name: str, value: str) -> bytes:
+    """A request with an option that is JSON already."""
+    return f'{{"query":"river","documents":["the river"],"{name}":{value}}}'.encode()
+
+
+def _processor_seconds(it: Drill) -> float:
+    """Seconds that the service's process has had of processors, its health checks included."""
+    user, system = Path(f"/proc/{it.service.process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+def _attack(url: str, packed: bytes, statuses: Counter[str], seconds: float = PATIENCE, encoding: str = "zstd") -> None:
     try:
-        headers = {"content-encoding": "zstd"}
+        headers = {"content-encoding": encoding}
         statuses[str(httpx.post(f"{url}/rerank", content=packed, headers=headers, timeout=seconds).status_code)] += 1
     except httpx.TimeoutException:
         statuses[f"not answered in {seconds:g} s"] += 1
@@ -111,15 +188,17 @@ def watched(it: Drill) -> Iterator[Watched]:
 
     def watch() -> None:
         with httpx.Client(base_url=it.service.url, timeout=120) as client:
-            while not stop.is_set():
+            over = False
+            while not over:
                 started = time.perf_counter()
                 client.get("/health/live")
                 record.live.append(time.perf_counter() - started)
                 record.mebibytes = max(record.mebibytes, _mebibytes(it.service.process.pid) - before)
-                stop.wait(0.02)
+                over = stop.wait(0.02)
 
     thread = threading.Thread(target=watch)
     thread.start()
+    until(lambda: record.live, "its health is known")
     try:
         yield record
     finally:

@@ -6,13 +6,16 @@ import socket
 import statistics
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import httpx
 import zstandard
 
-from benchmarks.faults.drill import Drill, drill, must, request, until
+from benchmarks.faults.drill import PATIENCE, Drill, NotHeldError, drill, must, request, until
+from service.keys.keys import make
 from tests.support.serving import COMMAND
 
 IDLE = 1100
@@ -22,6 +25,10 @@ TURNS = 15
 MIB = 2**20
 ENDLESS = 100 * MIB
 UNREAD = 20  # answers
+HEADS, FEW = 1024, 200
+POD_BYTES = 256 * MIB  # that requests in flight may hold in k8s/base
+BESIDE_SECONDS = 10  # that others ask beside heads without bodies
+REFUSED_SECONDS = 2  # that they may be refused
 UNREAD_TEXT = "a " * 1_000_000
 SHOWN = {"return_documents": True, "deadline_ms": 1}
 CHUNKED = b"POST /rerank HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -48,7 +55,7 @@ def endless_head(folder: Path) -> str:
     with drill(folder) as it, it.asking() as tally:
         before = memory(it)
         with connections(it.service.port, 1) as (one,):
-            sent = flood(one, b"GET / HTTP/1.1\r\n", line, ENDLESS)
+            sent = flood(one, b"GET / HTTP/1.1\r\nHost: here\r\n", line, ENDLESS)
             status = answered(one)
         grown = memory(it) - before
         must(status == 431, f"it was answered {status}")
@@ -76,7 +83,7 @@ def endless_trailers(folder: Path) -> str:
 
 def requests_at_once(folder: Path) -> str:
     """An endless stream of requests on four connections, and nobody reads the answers."""
-    return beside_floods(folder, b"", b"GET /openapi.json HTTP/1.1\r\n\r\n" * 5_000, 4, {200, 0})
+    return beside_floods(folder, b"", b"GET /openapi.json HTTP/1.1\r\nHost: here\r\n\r\n" * 5_000, 4, {200, 0})
 
 
 def unread_answers(folder: Path) -> str:
@@ -137,6 +144,113 @@ def slow_uploads(folder: Path) -> str:
         must(answers == {408}, f"they were answered {answers}")
         must(metric(it, "keyblock_in_flight_requests") == 0, "they are in flight still")
         return f"with body_seconds={BODY_SECONDS} each gets 408, and none stays in flight"
+
+
+def heads_without_bodies(folder: Path) -> str:
+    """1,024 heads of POST /rerank without bodies, then as many connections as may be open."""
+    head = b"POST /rerank HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n"
+    outcomes = []
+    with drill(folder, max_connections=HEADS + FEW) as it, held_heads(it, head, HEADS):
+        outcomes.append(f"beside {HEADS:,} heads ({HEADS * len(head) // 1024} KB): {statuses_beside(it)}")
+        with held_heads(it, head, FEW):
+            outcomes.append(f"beside {HEADS + FEW:,}, which is the limit of connections: {statuses_beside(it)}")
+    return "; ".join(outcomes)
+
+
+def heads_of_uploads(folder: Path) -> str:
+    """128 heads of PUT /documents without bodies, where requests in flight may hold 256 MiB."""
+    head = b"PUT /documents HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999\r\n\r\n"
+    with drill(folder, store=folder / "store", max_bytes_in_flight=POD_BYTES) as it, held_heads(it, head, 128):
+        return f"{128 * len(head) // 1024} KB: {statuses_beside(it)}"
+
+
+def kept_from_ranking(folder: Path) -> str:
+    """Less than 1 MiB from a caller without a key and from a key for documents alone, who want to keep others from ranking."""
+    rank, store = make("rank", ["rank"]), make("store", ["documents"])
+    keys = f"{rank.entry}\n{store.entry}"
+    limits = {"store": folder / "store", "max_bytes_in_flight": POD_BYTES, "max_connections": 2 * HEADS}
+    bearer = f"Authorization: Bearer {store.secret}\r\n".encode()
+    line = zstandard.compress(json.dumps({"id": "huge", "text": "a b c d. " * 430_000}).encode() + b"\n")
+    put = b"PUT /documents HTTP/1.1\r\nHost: a\r\nContent-Encoding: zstd\r\n%bContent-Length: %d\r\n\r\n" % (bearer, len(line))
+    attacks = {
+        "heads of POST /rerank without a key": (b"POST /rerank HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n", 3 * HEADS),
+        "heads of POST /rerank with the other key": (
+            b"POST /rerank HTTP/1.1\r\nHost: a\r\n%bContent-Length: 9\r\n\r\n" % bearer,
+            3 * HEADS,
+        ),
+        "heads of PUT /documents": (put, 3 * HEADS),
+        "unread answers of 3.9 MB": (b"GET /documents/huge HTTP/1.1\r\nHost: a\r\n%b\r\n" % bearer, HEADS),
+        "uploads that unpack to 3.9 MB": (put + line, 200),
+    }
+    found = []
+    with drill(folder, key=rank.secret, api_keys=keys, **limits) as it:
+        with connections(it.service.port, 1) as (one,):
+            one.sendall(put + line)
+            must(answered(one) == 200, "a document cannot be stored")
+        for name, (sent, number) in attacks.items():
+            must(number * len(sent) < MIB, f"{name} are {number * len(sent)} bytes")
+            with held_heads(it, sent, number), because(name):
+                found.append(f"{number:,} {name} ({number * len(sent) // 1024} KB): {statuses_beside(it)}")
+    return "; ".join(found)
+
+
+def ambiguous_requests(folder: Path) -> str:
+    """Requests that two servers could understand differently, and a model's name asked for without a key."""
+    new = make("reader", ["rank"])
+    asked = {
+        "two Host headers": (b"GET /health/live HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400),
+        "no Host header": (b"GET /health/live HTTP/1.1\r\n\r\n", 400),
+        "Transfer-Encoding: gzip, chunked": (CHUNKED.replace(b"chunked", b"gzip, chunked") + b"0\r\n\r\n", 501),
+        "HTTP/2.0": (b"GET /health/live HTTP/2.0\r\nHost: a\r\n\r\n", 505),
+        "the readiness of a model, without a key": (b"GET /v2/models/default/ready HTTP/1.1\r\nHost: a\r\n\r\n", 401),
+    }
+    found = {}
+    with drill(folder, key=new.secret, api_keys=new.entry) as it:
+        for name, (sent, _) in asked.items():
+            with connections(it.service.port, 1) as (one,):
+                one.sendall(sent)
+                found[name] = answered(one)
+    outcome = ", ".join(f"{name}: {status}" for name, status in found.items())
+    must(found == {name: status for name, (_, status) in asked.items()}, outcome)
+    return outcome
+
+
+@contextmanager
+def because(name: str) -> Iterator[None]:
+    """Name the attack in a NotHeldError."""
+    try:
+        yield
+    except NotHeldError as error:
+        raise NotHeldError(f"{name}: {error}") from None
+
+
+@contextmanager
+def held_heads(it: Drill, sent: bytes, number: int) -> Iterator[None]:
+    """So many connections that have sent this and wait, reading nothing."""
+    with connections(it.service.port, number, receive_bytes=4096) as held:
+        for one in held:
+            with suppress(OSError):  # closed already, to make room
+                one.sendall(sent)
+        yield
+
+
+def statuses_beside(it: Drill) -> str:
+    """The statuses of requests for BESIDE_SECONDS, each on a connection of its own. All must be ranked in the end, most at once."""
+    statuses: Counter[int] = Counter()
+    asked = request("otter", 3)
+    last_bad = started = time.monotonic()
+    while time.monotonic() - started < BESIDE_SECONDS:
+        try:
+            answer = httpx.post(f"{it.service.url}/rerank", json=asked, headers=it.client.headers, timeout=PATIENCE)
+            status = answer.status_code
+        except httpx.TransportError:
+            status = 0
+        statuses[status] += 1
+        last_bad = last_bad if status == 200 else time.monotonic()
+    said = ", ".join(f"{number} x {status or 'no answer'}" for status, number in sorted(statuses.items()))
+    must(statuses[200] and last_bad - started < REFUSED_SECONDS, f"others were answered {said} in {BESIDE_SECONDS} s")
+    must(it.health() == (200, 200), f"health is {it.health()}")
+    return said
 
 
 def beside_floods(folder: Path, start: bytes, more: bytes, number: int, allowed: set[int]) -> str:

@@ -80,11 +80,13 @@ class Drill:
 
     Args:
         service: running.
+        key: of its clients; empty for none.
     """
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, key: str = "") -> None:
         self.service = service
-        self.client = httpx.Client(base_url=service.url, timeout=PATIENCE)
+        self._headers = {"authorization": f"Bearer {key}"} if key else {}
+        self.client = httpx.Client(base_url=service.url, timeout=PATIENCE, headers=self._headers)
         self.known = {name: self.scores(request(name)) for name in ("otter", "heron", "newt", "carp")[:CLIENTS]}
 
     def post(self, body: Mapping[str, object]) -> httpx.Response:
@@ -118,7 +120,7 @@ class Drill:
 
     def _ask(self, name: str, tally: Tally, stop: threading.Event) -> None:
         body, known = json.dumps(request(name)).encode(), self.known[name]
-        with httpx.Client(base_url=self.service.url, timeout=PATIENCE) as client:
+        with httpx.Client(base_url=self.service.url, timeout=PATIENCE, headers=self._headers) as client:
             while not stop.is_set():
                 try:
                     response = client.post("/rerank", content=body)
@@ -139,14 +141,14 @@ def in_order(answer: Mapping[str, Any]) -> list[float]:
 
 
 @contextmanager
-def drill(folder: Path, command: tuple[str, ...] | None = None, **settings: object) -> Iterator[Drill]:
-    """A service with these settings and its clients; it computes in fp32, so that scores can be compared."""
+def drill(folder: Path, command: tuple[str, ...] | None = None, key: str = "", **settings: object) -> Iterator[Drill]:
+    """A service with these settings and its clients, who have this key; it computes in fp32, so that scores can be compared."""
     given = {"precision": "fp32", **settings}
     folder.mkdir(parents=True, exist_ok=True)
     threads = default_threads()
     log = folder / f"service-{time.monotonic_ns()}.log"
     with Service(threads, log, command, **given) if command else Service(threads, log, **given) as service:
-        made = Drill(service)
+        made = Drill(service, key)
         try:
             yield made
         finally:

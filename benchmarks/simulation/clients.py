@@ -88,13 +88,15 @@ class Clients:
         return "answered"
 
     async def _received(self, ask: Ask, place: Place) -> None:
-        """Receive the body in pieces."""
+        """Receive the body in pieces; the request is in flight once it is there."""
         for piece in range(1, ask.pieces + 1):
             if ask.pieces > 1:
                 await asyncio.sleep(PIECE_SECONDS)
             n_bytes = ask.bytes * piece // ask.pieces
             place.set_bytes(n_bytes)
             self._checks.receives(ask.number, n_bytes)
+        place.begin()
+        self._checks.begins(ask.number)
 
     async def _answered(self, ask: Ask, place: Place, ranker: Ranker) -> None:
         machine, checks = self._machine, self._checks

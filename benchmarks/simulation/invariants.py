@@ -79,7 +79,8 @@ class Checks:
 
     def __init__(self, machine: SimulatedMachine, limits: Limits) -> None:
         self.trace, self.ledger = Trace(machine), Ledger()
-        self.inside: dict[int, int] = {}  # received bytes of each unanswered request in flight
+        self.inside: dict[int, int] = {}  # received bytes of each unanswered request
+        self.begun: set[int] = set()  # requests in flight: their bodies have arrived, and their answers are not written
         self.answering: dict[int, int] = {}  # bytes of the answers that clients are reading
         self.outcomes: dict[int, str] = {}
         self._received = self._answers = 0
@@ -104,8 +105,12 @@ class Checks:
         self._rounds.submit, self._rounds.round = submit, round_  # type: ignore[method-assign]
 
     def enters(self, number: int) -> None:
-        """Count a request that is admitted."""
+        """Count a request whose body may come."""
         self.inside[number] = 0
+
+    def begins(self, number: int) -> None:
+        """Count a request whose body is there."""
+        self.begun.add(number)
 
     def receives(self, number: int, n_bytes: int) -> None:
         """Count the bytes of a request's body that are received and admitted so far."""
@@ -122,6 +127,7 @@ class Checks:
         """Count a finished request."""
         self._received -= self.inside.pop(number, 0)
         self._answers -= self.answering.pop(number, 0)
+        self.begun.discard(number)
         if number in self.outcomes:
             raise ViolationError(f"request {number} is answered twice: {self.outcomes[number]}, then {outcome}")
         self.outcomes[number] = outcome
@@ -148,14 +154,14 @@ class Checks:
         load, held = self._load, self._received + self._answers
         if self.problem is not None:
             raise self.problem
-        n = len(self.inside) + len(self.answering)
+        n = len(self.begun)
         if load.requests != n or n > self._limits.max_requests_in_flight:
             raise ViolationError(
                 f"{n} requests are in flight, {load.requests} are counted, of {self._limits.max_requests_in_flight}"
             )
         if load.bytes < held:
             raise ViolationError(f"{held} bytes are in flight, and {load.bytes} are counted")
-        if not n and (load.documents or load.bytes):
+        if not self.inside and not self.answering and (load.documents or load.bytes):
             raise ViolationError(f"nothing is in flight, and {load} is counted")
         most = self._limits.max_bytes_in_flight
         if self._received > most and sum(map(bool, self.inside.values())) > 1:

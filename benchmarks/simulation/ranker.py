@@ -80,7 +80,6 @@ class Seen(NamedTuple):
     scores: NDArray[np.float64] = SCORES
     evidence: NDArray[np.float64] = EVIDENCE
     by: None = None
-    doubtful: bool = False
     selection_tokens: int = 0
     shared: None = None
 

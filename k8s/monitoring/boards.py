@@ -217,9 +217,8 @@ LESS = Row(
         ),
         Panel(
             "What deadlines cost",
-            "escalation (the model did not choose blocks in doubt); tokens (fewer per document: costs little); blocks (a learned "
-            "selector had no time for some); selector (documents ordered by their blocks alone); order (documents not read: "
-            "costs much).",
+            "tokens (fewer per document: costs little); blocks (a learned selector had no time for some); selector (documents "
+            "ordered by their blocks alone); order (documents not read: costs much).",
             Kind.LINES,
             Unit.REQUESTS,
             [Query(rate("degraded", ["how"]), "{{how}}")],
@@ -398,23 +397,13 @@ SERVED = Row(
             4,
         ),
         Panel(
-            "Processes started again",
-            "Restarts in the last hour, in services with several processes: those that handle HTTP, and the model's. The metric's "
-            "label `why` and the log say how the process before ended.",
-            Kind.STAT,
-            Unit.NUMBER,
-            [Query(aggregated("sum", f"increase({scoped('restarts')}[1h])", ["process"]), "{{process}}")],
-            4,
-            (1,),
-        ),
-        Panel(
             "Until ready",
             "Time in which the slowest replica loads its bundle and runs every batch shape once. A new replica needs that long "
             "before it helps.",
             Kind.STAT,
             Unit.SECONDS,
             [Query(aggregated("max", scoped("load"), ["phase"]), "{{phase}}")],
-            5,
+            9,
         ),
     ],
 )
@@ -451,12 +440,11 @@ BATCHES = Row(
     [
         Panel(
             "Tokens fed",
-            "Tokens per second that the model reads: to rank and to select, to choose blocks of documents in doubt, and padding.",
+            "Tokens per second that the model reads, to rank and to select, and padding.",
             Kind.STACKED,
             Unit.TOKENS_A_SECOND,
             [
-                Query(f"{rate('tokens')} - {rate('escalation_tokens')}", "tokens"),
-                Query(rate("escalation_tokens"), "in doubt"),
+                Query(rate("tokens"), "tokens"),
                 Query(rate("padding"), "padding"),
             ],
         ),

@@ -16,9 +16,8 @@ COUNTED = "!~invalid|cancelled"  # the requests that count for the service's obj
 BAD = "=~failed|refused"
 
 SCRAPED = 'up{job=~"(.+/)?keyblock"}'  # a PodMonitor's job is NAMESPACE/NAME
-# starts of KeyBlock's processes
+# starts of KeyBlock
 STARTS = f"changes(process_start_time_seconds[15m]) and on (namespace, pod) last_over_time({series('build')}[15m])"
-RESTARTS = f"increase({series('restarts')}[15m])"
 STORE_ERRORS = f"increase({series('store_errors', why='=unavailable')}[5m])"
 
 
@@ -167,16 +166,6 @@ ALERTS = (
         "ticket",
         "A replica is restarted again and again",
         "{{ $labels.pod }} has been restarted {{ $value }} times in 15 minutes.",
-    ),
-    Alert(
-        "KeyBlockProcessRestarts",
-        "readiness-flaps",
-        f"{aggregated('sum', RESTARTS, [*POD, 'process'])} > 2.5",  # extrapolated: 2 may read a little more
-        "0m",
-        "ticket",
-        "A process of a replica is started again and again",
-        "In 15 minutes the supervisor of {{ $labels.pod }} has started a {{ $labels.process }} process again "
-        "{{ $value | humanize }} times.",
     ),
     Alert(
         "KeyBlockNotReady",

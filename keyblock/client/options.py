@@ -61,7 +61,6 @@ class RerankOptions(TypedDict, total=False):
     deadline_ms: float | None
     priority: int | None
     strict: bool | None
-    escalation_tokens: int | None
     instruction: str | None
     first_stage_scores: Sequence[float] | None
     fusion: str | Mapping[str, Any] | None

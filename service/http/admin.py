@@ -29,8 +29,7 @@ async def reload(request: Request) -> Response:
     try:
         reloaded = await reloader.reload()
     except ReloadError as error:
-        outcome = "reloaded in part" if error.partly else "not reloaded, nothing has changed"
-        return error_response(RequestError(409, f"{outcome}: {error}", kind=NOT_RELOADED))
+        return error_response(RequestError(409, f"not reloaded, nothing has changed: {error}", kind=NOT_RELOADED))
     answer: ReloadAnswer = {
         "models": reloaded.models,
         "loaded": reloaded.loaded,

@@ -18,11 +18,12 @@ from uvicorn.server import ServerState
 
 from service.errors import RequestError
 from service.http.dialects import NATIVE
-from service.http.received import Received, malformed
+from service.http.received import Received, check_framing, malformed
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
 
 BODY_HEADERS = (b"content-length", b"transfer-encoding")
+STEADY_BYTES = 2**16  # of a body: a client that has sent as many again is the last that has to make room
 MOST_PIPELINED = 8  # requests that may wait on a connection behind the one in hand
 LINGER_SECONDS, LINGER_BYTES = 2.0, 2**20  # read on after a refusal: closing with unread bytes resets the connection and loses it
 
@@ -39,7 +40,7 @@ class Port(uvicorn.Config):
         arguments: of uvicorn.Config.
 
     Attributes:
-        idle: connections without a request, the one idle longest first.
+        waiting: connections that wait for their client, without a request or in the midst of a body: the longest first.
     """
 
     def __init__(
@@ -50,13 +51,13 @@ class Port(uvicorn.Config):
         super().__init__(app, http=Connection, ws="none", timeout_graceful_shutdown=wait, **quiet, **arguments)
         self.head_seconds, self.answer_seconds = settings.head_seconds, settings.answer_seconds
         self.max_connections = max_connections
-        self.idle: OrderedDict[Connection, None] = OrderedDict()
+        self.waiting: OrderedDict[Connection, None] = OrderedDict()
         self._metrics, self._name = metrics, name
 
     def make_room(self) -> None:
-        """Close the connection that has been idle longest, for the newest one; if all others are busy, refuse the newest one."""
-        oldest, _ = self.idle.popitem(last=False)
-        if self.idle:
+        """Close the connection that has waited longest for its client; if the service works for all others, refuse the newest."""
+        oldest, _ = self.waiting.popitem(last=False)
+        if self.waiting:
             oldest.drop("crowded")
         else:
             problem = (
@@ -116,7 +117,7 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's is of this type too
         """Wait for a head, and make room if there are too many connections."""
         super().connection_made(transport)
-        self._port.idle[self] = None
+        self._note_wait()
         self._await_head()
         self._port.count(len(self.connections))
         if len(self.connections) > self._port.max_connections:
@@ -128,7 +129,7 @@ class Connection(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         self._head_timer.stop()
         self._answer_timer.stop()
-        self._port.idle.pop(self, None)
+        self._port.waiting.pop(self, None)
         self._port.count(len(self.connections))
 
     def data_received(self, data: bytes) -> None:
@@ -170,6 +171,7 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Hand the request to the application."""
         self._received.head()
+        check_framing(self.parser.get_http_version(), self.headers)
         if len(self.pipeline) >= MOST_PIPELINED:
             raise malformed(f"more than {MOST_PIPELINED} requests wait on this connection: read their answers first")
         if self.parser.should_upgrade() and any(name in BODY_HEADERS and value != b"0" for name, value in self.headers):
@@ -178,7 +180,7 @@ class Connection(HttpToolsProtocol):
             self._answer_timer.stop()
         super().on_headers_complete()
         self._head_timer.stop()
-        self._port.idle.pop(self, None)
+        self._note_wait()
 
     def on_chunk_header(self) -> None:
         """A chunk begins."""
@@ -186,13 +188,17 @@ class Connection(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
+        before = self._received.body_bytes
         self._received.body_piece(len(body))
         super().on_body(body)
+        if before // STEADY_BYTES < self._received.body_bytes // STEADY_BYTES:
+            self._note_wait()
 
     def on_message_complete(self) -> None:
         """The body is complete."""
         self._received.body_piece(0)
         super().on_message_complete()
+        self._note_wait()
 
     def on_response_complete(self) -> None:
         """Note that the whole answer is handed to the transport; the next request may wait already, or come later."""
@@ -200,8 +206,7 @@ class Connection(HttpToolsProtocol):
         if self.transport.is_closing():
             self._await_reader()  # closes the connection once the client has read
         super().on_response_complete()
-        if self._between_requests:
-            self._port.idle[self] = None
+        self._note_wait()
 
     def timeout_keep_alive_handler(self) -> None:
         """Close an idle connection, once the client has read everything that was sent."""
@@ -231,7 +236,7 @@ class Connection(HttpToolsProtocol):
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         self._port.closed(why)
-        self._port.idle[self] = None
+        self._port.waiting[self] = None
         body = orjson.dumps(NATIVE.error(problem))
         headers = [*self.server_state.default_headers, (b"content-type", b"application/json"), (b"connection", b"close")]
         headers += [(b"content-length", b"%d" % len(body)), *([(b"retry-after", b"1")] if problem.retry_after else [])]
@@ -241,6 +246,14 @@ class Connection(HttpToolsProtocol):
         self._received.overhead = 0
         self._head_timer.stop()
         self._head_timer.start(LINGER_SECONDS, self.transport.abort)
+
+    def _note_wait(self) -> None:
+        """Note whether the connection waits for its client from now on."""
+        if self._between_requests or (self.cycle.more_body and not self.pipeline):
+            self._port.waiting[self] = None
+            self._port.waiting.move_to_end(self)
+        else:
+            self._port.waiting.pop(self, None)
 
     def _linger(self, n_bytes: int) -> None:
         self._received.overhead += n_bytes

@@ -17,7 +17,7 @@ from keyblock.wire import NOTHING_STORED, Deletion, StoredAnswer, StoredText, Wr
 from service.errors import RequestError, ending, unexpected
 from service.http.answers import PiecesResponse
 from service.http.bodies.lines import LineReader, NewDocument, Report
-from service.http.bodies.parsing import check_encoding, declared_bytes, discard
+from service.http.bodies.parsing import check_encoding, discard
 from service.http.endpoint import GONE, unless_gone
 from service.http.info import ranker_of
 from service.http.responses import JSON, error_response
@@ -32,7 +32,6 @@ from service.telemetry.account import account_of
 from service.telemetry.tracing import tracing_of
 
 PIECE = 1 << 16  # bytes of the body that are received before a thread parses them
-ASSUMED_BYTES = 8 << 20  # bytes that an upload counts as in flight until it is known to hold more
 
 
 async def put_documents(request: Request) -> Response:
@@ -60,8 +59,9 @@ async def get_document(request: Request) -> Response:
     async def find() -> Response:
         identity = request.path_params["id"]
         ranker = ranker_of(request)
-        place = account_of(request).held.enter_context(ranker.admission.enter(0))
-        found = await _library(ranker).find(namespace_of(request), identity, place.add_bytes)
+        place = account_of(request).held.enter_context(ranker.store_admission.enter(0, _caller(request)))
+        place.begin()
+        found = await _library(ranker).find(namespace_of(request), identity, place.grow)
         if found is None:
             raise RequestError(404, f"no document is stored under the id {identity[:40]!r}")
         response = await ranker.off_loop(partial(_stored_answer, found), large=True)
@@ -96,6 +96,12 @@ def _stored_answer(found: Found) -> PiecesResponse:
     if stored.expires:
         answer["expires"] = stored.expires / 1000
     return PiecesResponse([orjson.dumps(answer)])
+
+
+def _caller(request: Request) -> str:
+    """The name of the request's key; empty without keys."""
+    key = account_of(request).key
+    return "" if key is None else key.name
 
 
 def _library(ranker: Ranker) -> Library:
@@ -160,16 +166,19 @@ class Upload:
         """Store all valid documents. Raises ClientDisconnect, and RequestError, which also tells how many documents are stored."""
         library = _library(self._ranker)
         encoding = check_encoding(self._request, "JSON lines")
-        with self._ranker.admission.enter(min(declared_bytes(self._request) or ASSUMED_BYTES, ASSUMED_BYTES)) as place:
+        reader = LineReader(encoding, self._ranker.settings, self._report)
+        with self._ranker.store_admission.enter(0, _caller(self._request)) as place:
             try:
-                await self._store(library, LineReader(encoding, self._ranker.settings, self._report), place)
+                await self._store(library, reader, place)
             except (RequestError, asyncio.CancelledError) as error:
                 raise self._with_stored_count(error if isinstance(error, RequestError) else ending()) from None
         return self._answer()
 
     async def _store(self, library: Library, reader: LineReader, place: Place) -> None:
         while not self.read:
-            work = self._read_part(library, reader, place, await self._next_part())
+            part = await self._next_part(lambda gathered: place.set_bytes(reader.held + gathered))
+            place.begin()
+            work = self._read_part(library, reader, place, part)
             await (unless_gone(self._request, work) if self.read else work)
 
     async def _read_part(self, library: Library, reader: LineReader, place: Place, part: bytes) -> None:
@@ -177,29 +186,37 @@ class Upload:
         for start in range(0, len(part), PIECE):
             batches = reader.feed(part[start : start + PIECE])
             while (batch := await self._ranker.off_loop(partial(next, batches, None), large=True)) is not None:
-                place.set_bytes(max(reader.held, ASSUMED_BYTES))
+                place.set_bytes(reader.held + sum(len(one.text) + len(one.title) for one in batch))
                 if batch:
                     await self._store_batch(library, batch)
+        place.set_bytes(reader.held)
         if self.read and (batch := await self._ranker.off_loop(reader.end, large=True)):
             await self._store_batch(library, batch)
 
-    async def _next_part(self) -> bytes:
-        """At least PIECE bytes of the body, or its end. Raises ClientDisconnect, and RequestError 408 when they are late."""
+    async def _next_part(self, on_growth: Callable[[int], object]) -> bytes:
+        """At least PIECE bytes of the body, or its end.
+
+        Args:
+            on_growth: called with the number of bytes so far; it may raise RequestError.
+
+        Raises ClientDisconnect, and RequestError 408 when they are late.
+        """
         seconds = self._ranker.settings.body_seconds
         try:
             async with asyncio.timeout(seconds):
-                return await self._receive_part()
+                return await self._receive_part(on_growth)
         except TimeoutError:
             problem = f"less than {PIECE} more bytes of the body arrived in {seconds} s: send it faster, or in parts"
             raise RequestError(408, problem) from None
 
-    async def _receive_part(self) -> bytes:
+    async def _receive_part(self, on_growth: Callable[[int], object]) -> bytes:
         gathered = bytearray()
         while not self.read and len(gathered) < PIECE:
             message = await self._request.receive()
             if message["type"] == "http.disconnect":
                 raise ClientDisconnect
             gathered += message.get("body", b"")
+            on_growth(len(gathered))
             self.read = not message.get("more_body", False)
         return bytes(gathered)
 

@@ -79,7 +79,7 @@ class Exchange:
         return response
 
     async def _enter(self) -> Place:
-        """A place among the requests in flight. Without one, the body is thrown away. Raises RequestError 429 or 503."""
+        """A place for a request whose body is to come. Without one, the body is thrown away. Raises RequestError 429 or 503."""
         try:
             return self._ranker.enter(declared_bytes(self._request))
         except RequestError:
@@ -87,13 +87,15 @@ class Exchange:
             raise
 
     async def _body(self, place: Place) -> bytearray:
-        """See read_body. A client that sends too slowly loses its place: raises RequestError 408."""
+        """See read_body; the request is in flight once it is there. Raises RequestError 408 when it comes too slowly."""
         settings = self._ranker.settings
         try:
             async with asyncio.timeout(settings.body_seconds):
-                return await read_body(self._request, settings, place.set_bytes)
+                body = await read_body(self._request, settings, place.set_bytes)
         except TimeoutError:
             raise RequestError(408, f"the body was not there after {settings.body_seconds} s: send it faster, or less") from None
+        place.begin()
+        return body
 
     async def _answer(self, body: bytearray, place: Place) -> Response:
         unpacked = await self._unpacked(body)

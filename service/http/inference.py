@@ -55,9 +55,9 @@ async def model_metadata(request: Request) -> Response:
 
 
 def add_inference(app: FastAPI) -> None:
-    """Add the protocol's paths: its health is open to everybody, its metadata to keys that may read /info."""
+    """Add the protocol's paths: its health is open to everybody; whatever names a model needs a key, as /info does."""
     about: dict[str, Any] = {"methods": ["GET"], "tags": ["operations"]}
-    app.add_api_route(MODEL_READY, model_ready, responses=_UNREADY | _UNKNOWN, **about)
+    app.add_api_route(MODEL_READY, model_ready, dependencies=[requires(None)], responses=DENIALS | _UNREADY | _UNKNOWN, **about)
     app.add_api_route(SERVER, server, dependencies=[requires(None)], responses=DENIALS, **about)
     app.add_api_route(MODEL, model_metadata, dependencies=[requires(None)], responses=DENIALS | _UNKNOWN, **about)
 

@@ -1,10 +1,8 @@
 """GET /info, /metrics and the health endpoints."""
 
-from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import orjson
-from prometheus_client import Metric
 from prometheus_client.exposition import choose_encoder
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,10 +12,6 @@ from service.http.responses import JSON
 from service.ranking.model import Model
 from service.ranking.ranker import Health, Ranker
 from service.settings import Limits, Settings
-from service.telemetry.merging import Merged
-
-Families = Callable[[], Awaitable[Iterable[Metric]]]
-"""Gives all metrics, measured now."""
 
 
 def ranker_of(request: Request) -> Ranker:
@@ -27,13 +21,12 @@ def ranker_of(request: Request) -> Ranker:
 
 
 def describe(ranker: Ranker, settings: Settings) -> dict[str, Any]:
-    """The default model, all models, and the limits, which are those of all processes together."""
+    """The default model, all models, and the limits."""
     return {
         "version": __version__,
         **describe_model(ranker.models.default, settings),
         "models": [describe_model(model, settings) for model in ranker.models],
         "threads": settings.n_threads,
-        "processes": settings.processes,
         "limits": {name: getattr(settings, name) for name in Limits.model_fields},
     }
 
@@ -107,6 +100,6 @@ def _health(good: bool, status: str) -> Response:
 async def metrics(request: Request) -> Response:
     """Prometheus metrics, or OpenMetrics if the scraper accepts it."""
     ranker = ranker_of(request)
-    families = await (request.app.state.families or ranker.families)()
+    await ranker.measure()
     encode, content_type = choose_encoder(request.headers.get("accept", ""))
-    return Response(encode(Merged([families])), headers={"content-type": content_type})
+    return Response(encode(ranker.metrics.registry), headers={"content-type": content_type})

@@ -2,15 +2,13 @@
 
 import asyncio
 import logging
-import re
 import resource
 import socket
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from ipaddress import ip_address
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -24,9 +22,6 @@ from service.telemetry.metrics import Metrics
 log = logging.getLogger(__name__)
 ADMIN_CONNECTIONS = 128  # at the operators' port
 MOST_BACKLOG = 2048  # connections that may wait to be accepted; all of them may be accepted before one is closed to make room
-CLAIM = "keyblock-serve"  # the first word of the name that claims a port
-CLAIMS = Path("/proc/net/unix")  # lists the names of all processes' sockets
-SPREADS = sys.platform == "linux"  # where SO_REUSEPORT spreads connections; elsewhere the last listener may get all of them
 
 
 class ListenError(Exception):
@@ -151,36 +146,6 @@ def overlap(first: Sequence[socket.socket], second: Sequence[socket.socket]) -> 
     return any(port == its_port and _same_place(host, its_host) for (host, port), (its_host, its_port) in pairs)
 
 
-@contextmanager
-def claimed_ports(bound: Iterable[socket.socket]) -> Iterator[None]:
-    """Hold the addresses of these sockets while they are `spread`: a second service that wants one of them, or all, is refused.
-
-    Until a process listens at an address, the system lets others bind it, and a second service that spreads it would share it.
-    Raises ListenError.
-    """
-    with ExitStack() as held:
-        addresses = [one.getsockname()[:2] for one in bound] if SPREADS else []
-        for host, port in addresses:
-            claim = held.enter_context(socket.socket(socket.AF_UNIX))
-            try:
-                claim.bind(f"\0{CLAIM} {host} {port}")  # it ends with its process, and belongs to the port's network namespace
-            except OSError as error:
-                raise ListenError(f"cannot listen on {host}, port {port} ({error.strerror}): give another port") from None
-        for host, port in addresses:  # after all claims: of two services that start at once, at least one sees the other
-            for taken in _claims(port).difference(one for one, _ in addresses):
-                if _same_place(host, taken):
-                    problem = f"another {CLAIM} has {taken}, port {port}, and both would get some of the connections"
-                    raise ListenError(f"cannot listen on {host}, port {port} ({problem}): give another port")
-        yield
-
-
-def _claims(port: int) -> set[str]:
-    """The addresses at which a service has claimed this port; none if the system does not list them."""
-    with suppress(OSError):
-        return set(re.findall(rf"@{CLAIM} (\S+) {port}$", CLAIMS.read_text(encoding="utf-8", errors="replace"), re.MULTILINE))
-    return set()
-
-
 def _same_place(host: str, other: str) -> bool:
     """Whether a listener at one of these addresses also gets connections to the other."""
     try:
@@ -190,32 +155,13 @@ def _same_place(host: str, other: str) -> bool:
     return one.version == its.version and (one == its or one.is_unspecified or its.is_unspecified)
 
 
-def spread(bound: list[socket.socket], copies: int) -> list[list[socket.socket]]:
-    """Make `copies` sets of sockets at the addresses of these, which are closed; the system spreads connections over the sets.
-
-    The caller binds the addresses without sharing first, to find out whether they are taken; sockets that share would not notice.
-    If the system does not spread connections, all copies are the same sockets. Raises ListenError if another process was quicker.
-    """
-    if not SPREADS:
-        return [bound] * copies
-    addresses = [(one.family, one.getsockname()) for one in bound]
-    for one in bound:
-        one.close()
-    try:
-        return [_bound(addresses, shared=True) for _ in range(copies)]
-    except OSError as error:
-        raise ListenError(f"cannot listen on {addresses[0][1]} ({error.strerror}): give another port") from None
-
-
-def _bound(addresses: Sequence[tuple[int, Any]], *, shared: bool = False) -> list[socket.socket]:
+def _bound(addresses: Sequence[tuple[int, Any]]) -> list[socket.socket]:
     """A socket for each family and address. Raises OSError, after closing all of them."""
     bound: list[socket.socket] = []
     try:
         for family, address in addresses:
             bound.append(one := socket.socket(family, socket.SOCK_STREAM))
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if shared:
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             if family == socket.AF_INET6:
                 one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             one.bind(address)

@@ -55,7 +55,7 @@ class FileReader:
     async def _answer(self, request: Request) -> Response:
         await check_head(request, self._settings)
         try:
-            place = account_of(request).held.enter_context(ranker_of(request).admission.enter(declared_bytes(request), held=0))
+            place = account_of(request).held.enter_context(ranker_of(request).admission.enter(declared_bytes(request)))
             if self._busy >= MOST_FILES:
                 raise RequestError(429, f"{self._busy} files are being read, which is the limit: try again", retry_after=1)
             if encoding_of(request) != "identity":
@@ -66,6 +66,7 @@ class FileReader:
         self._busy += 1
         try:
             content = await self._body(request, place)
+            place.begin()
             text = await unless_gone(request, self._read(content, request.query_params.get("name", "")))
         finally:
             self._busy -= 1

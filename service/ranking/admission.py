@@ -3,17 +3,14 @@
 The model takes turns between requests, so a new request waits for its own work, and for as much work of each other request: a small
 request is admitted beside a huge one that still has long to go. Only the event loop uses this module, so that counting and deciding
 are one step.
-
-The limits hold for the whole service. If it has several processes, each keeps its counts where the others can read them. Only the
-owner writes them, so there is no lock, which a killed process could hold for ever. Processes that decide within the same
-microseconds do not see each other's counts, and each may admit a request.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from ctypes import Structure, c_int64
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Self
 
 from service.errors import RequestError
 from service.pace import Pace
@@ -24,24 +21,13 @@ SecondsAhead = Callable[[float], float]
 """Maps the seconds that a new request needs the model to the seconds of other requests' work that come before it is done."""
 
 
-class Load(Structure):
-    """The resources that requests in flight hold; it may lie in memory that several processes read."""
+@dataclass(slots=True)
+class Load:
+    """The resources that requests in flight hold."""
 
-    requests: int
-    documents: int
-    bytes: int
-    _fields_ = (("requests", c_int64), ("documents", c_int64), ("bytes", c_int64))
-
-    def __repr__(self) -> str:
-        """The load as messages show it."""
-        return f"{self.requests} requests, {self.documents} documents, {self.bytes} bytes"
-
-
-class Loads(NamedTuple):
-    """The loads of this process and of the other processes of its service."""
-
-    own: Load
-    others: Sequence[Load] = ()
+    requests: int = 0
+    documents: int = 0
+    bytes: int = 0
 
 
 class Admission:
@@ -52,7 +38,7 @@ class Admission:
         ahead: the work that the model does for others before it is done with a new request.
         metrics: counts refusals.
         pace: seconds per token of the fastest model: until its body is read, a new request may be for that model.
-        loads: the counts of this process and of the others.
+        shares: one caller may have the limits divided by this number.
     """
 
     def __init__(
@@ -61,11 +47,11 @@ class Admission:
         ahead: SecondsAhead,
         metrics: Metrics,
         pace: Callable[[], float] = lambda: 1.0,
-        loads: Loads | None = None,
+        shares: int = 1,
     ) -> None:
-        self.load, others = loads or Loads(Load())
-        self._loads = (self.load, *others)
-        self._limits = limits
+        self.load = Load()
+        self._callers: dict[str, Load] = defaultdict(Load)  # as many as keys
+        self._limits, self._shares = limits, shares
         self._ahead = ahead
         self._metrics = metrics
         self._unqueued: dict[Place, float] = {}  # seconds of requests whose work the model does not have yet
@@ -77,12 +63,15 @@ class Admission:
         """Seconds that a new request with `own` seconds of work waits for others; by default until all work in flight is done."""
         return (ahead or self._ahead)(own) + sum(min(other, own) for other in self._unqueued.values())
 
-    def enter(self, n_bytes: int, held: int | None = None) -> "Place":
-        """Admit a request.
+    def enter(self, n_bytes: int, caller: str = "") -> "Place":
+        """Let a request in whose body is going to arrive, if there is room for it now.
+
+        It is not counted yet, since a body that does not come must take no room from others: `Place.set_bytes` counts the bytes
+        that have arrived, and `Place.begin` the request.
 
         Args:
-            n_bytes: of its body, as declared; there must be room for them now.
-            held: how many of them the request holds already; None: all of them.
+            n_bytes: of its body, as declared.
+            caller: its key.
 
         Returns the request's place, a context manager.
 
@@ -90,24 +79,30 @@ class Admission:
             RequestError: 429, with the seconds after which to try again.
         """
         self.check_wait(self._tokens_a_byte.estimate(n_bytes) * self._pace())
-        if (requests := self._in_flight("requests")) >= self._limits.max_requests_in_flight:
-            raise self._refusal("requests", f"{requests} requests are in flight, which is the limit")
-        place = Place(self)
-        self.check_bytes(n_bytes, 0)
-        place.set_bytes(n_bytes if held is None else held)
-        self.load.requests += 1
-        return place
+        self.check_requests(caller)
+        self.check_bytes(n_bytes, 0, caller)
+        return Place(self, caller)
+
+    def load_of(self, caller: str) -> Load:
+        """The load of one caller."""
+        return self._callers[caller]
 
     @property
     def max_bytes(self) -> int:
         """Bytes that all requests in flight may hold."""
         return self._limits.max_bytes_in_flight
 
-    def check_bytes(self, more: int, held: int) -> None:
+    def check_requests(self, caller: str) -> None:
+        """Raise RequestError 429 when there is no room for one more request."""
+        for requests, limit in self._in_flight_and_limit("requests", self._limits.max_requests_in_flight, caller):
+            if requests >= limit:
+                raise self._refusal("requests", f"{requests} requests are in flight, which is the limit")
+
+    def check_bytes(self, more: int, held: int, caller: str) -> None:
         """Raise RequestError 429 when there is no room for `more` bytes of a request that holds `held` bytes."""
-        in_flight = self._in_flight("bytes")
-        if in_flight > held and in_flight + more > self.max_bytes:
-            raise self._refusal("bytes", f"requests in flight hold {in_flight} bytes, and the limit is {self.max_bytes}")
+        for in_flight, limit in self._in_flight_and_limit("bytes", self.max_bytes, caller):
+            if in_flight > held and in_flight + more > limit:
+                raise self._refusal("bytes", f"requests in flight hold {in_flight} bytes, and the limit is {limit}")
 
     def check_wait(self, own: float, ahead: SecondsAhead | None = None) -> None:
         """Raise RequestError 429 when a request would have to wait too long for others.
@@ -125,7 +120,7 @@ class Admission:
 
     def check_documents(self, n: int) -> None:
         """Raise RequestError 429 when there is no room for `n` more documents."""
-        held, limit = self._in_flight("documents"), self._limits.max_documents_in_flight
+        held, limit = self.load.documents, self._limits.max_documents_in_flight
         if held and held + n > limit:
             raise self._refusal("documents", f"requests in flight hold {held} documents, and the limit is {limit}")
 
@@ -147,9 +142,10 @@ class Admission:
         if n_bytes and pace:
             self._tokens_a_byte.measured(n_bytes, seconds / pace)
 
-    def _in_flight(self, field: str) -> int:
-        """The number of requests, documents or bytes in flight, in all processes."""
-        return sum(getattr(load, field) for load in self._loads)
+    def _in_flight_and_limit(self, field: str, limit: int, caller: str) -> Iterator[tuple[int, int]]:
+        """The requests or bytes in flight and their limit: of everybody, then of this caller."""
+        yield getattr(self.load, field), limit
+        yield getattr(self._callers[caller], field), max(limit // self._shares, 1)
 
     def _refusal(self, reason: str, problem: str, seconds: float | None = None) -> RequestError:
         """The error of a refusal. Without `seconds` to wait, half of the work in flight is to be done before the next try."""
@@ -159,40 +155,49 @@ class Admission:
 
 
 class Place:
-    """The share of the load that one request in flight holds, until the context is left."""
+    """The share of the load that one request holds, until the context is left."""
 
-    def __init__(self, admission: Admission) -> None:
-        self._admission = admission
-        self._held = Load(requests=1)
+    def __init__(self, admission: Admission, caller: str = "") -> None:
+        self._admission, self._caller = admission, caller
+        self._held = Load()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        load, held = self._admission.load, self._held
-        load.requests -= held.requests
-        load.documents -= held.documents
-        load.bytes -= held.bytes
-        self._held = Load()
+        held = self._held
+        self._add(-held.requests, -held.documents, -held.bytes)
         self._admission.queued(self)
 
+    def begin(self) -> None:
+        """The request is in flight from now on: its body is there, or a first part. Raises RequestError 429 if too many are."""
+        if not self._held.requests:
+            self._admission.check_requests(self._caller)
+            self._add(requests=1)
+
     def set_bytes(self, n_bytes: int) -> None:
-        """The body has at least `n_bytes` bytes. Raises RequestError 429 when there is no room for them beside other requests."""
+        """The request holds `n_bytes` bytes now. Raises RequestError 429 when there is no room for more beside other requests."""
         more = n_bytes - self._held.bytes
         if more > 0:
-            self._admission.check_bytes(more, self._held.bytes)
-            self._admission.load.bytes += more
-            self._held.bytes = n_bytes
+            self._admission.check_bytes(more, self._held.bytes, self._caller)
+        self._add(n_bytes=more)
+
+    def _add(self, requests: int = 0, documents: int = 0, n_bytes: int = 0) -> None:
+        for load in (self._held, self._admission.load, self._admission.load_of(self._caller)):
+            load.requests += requests
+            load.documents += documents
+            load.bytes += n_bytes
 
     def add_bytes(self, more: int) -> None:
-        """The request needs `more` bytes beside those that it holds.
-
-        Raises RequestError: 429 when there is no room for them now, 422 when there never will be.
-        """
+        """See `grow`. Raises RequestError 422 when there never will be room for them."""
         needed, limit = self._held.bytes + more, self._admission.max_bytes
         if needed > limit:
             raise RequestError(422, f"its documents take {needed} bytes once read, and the limit is {limit}: ask for fewer")
-        self.set_bytes(needed)
+        self.grow(more)
+
+    def grow(self, more: int) -> None:
+        """The request needs `more` bytes beside those that it holds. Raises RequestError 429 when there is no room for them now."""
+        self.set_bytes(self._held.bytes + more)
 
     def set_documents(
         self,
@@ -220,8 +225,7 @@ class Place:
         self._admission.check_documents(n_documents)
         if not has_deadline:
             self._admission.check_wait(seconds, ahead)
-        self._held.documents = n_documents
-        self._admission.load.documents += n_documents
+        self._add(documents=n_documents)
         self._admission.set_documents(self, self._held.bytes if by_text else 0, seconds, pace)
 
     def set_preparation(self, seconds: Callable[[], float], *, has_deadline: bool) -> None:
@@ -237,8 +241,5 @@ class Place:
 
     def set_answer(self, n_bytes: int) -> None:
         """The work is done: from now on the request only holds the bytes of its answer, until they are written."""
-        load, held = self._admission.load, self._held
-        load.documents -= held.documents
-        load.bytes += n_bytes - held.bytes
-        held.documents, held.bytes = 0, n_bytes
+        self._add(documents=-self._held.documents, n_bytes=n_bytes - self._held.bytes)
         self._admission.queued(self)

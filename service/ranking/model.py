@@ -9,9 +9,9 @@ import numpy as np
 from keyblock.answering import Answered, Documents
 from keyblock.answering import answered as complete
 from keyblock.bundle import TOKENIZER_FILE, Bundle
-from keyblock.caveats import about_budget, about_escalation, about_instruction, about_query
+from keyblock.caveats import about_budget, about_instruction, about_query
 from keyblock.fingerprint import preparation_fingerprint
-from keyblock.order import Candidate, Ranking, first_to_read, without_spared
+from keyblock.order import Ranking, first_to_read, without_spared
 from keyblock.prepared import PreparedQuery
 from service.call import Call
 from service.engine.instance import Turn
@@ -19,10 +19,9 @@ from service.errors import RequestError
 from service.pace import Pace
 from service.ranking.admission import Place
 from service.ranking.cache import DocumentCache
-from service.ranking.escalating import Chosen, bound, escalate
-from service.ranking.outcome import Outcome, ids_of, ranked
+from service.ranking.outcome import Chosen, Outcome, ids_of, ranked
 from service.ranking.plan import Plan, Work, make_plan
-from service.ranking.preparation import Doubts, Preparer, sizes
+from service.ranking.preparation import Preparer, sizes
 from service.ranking.scorers import Scorer
 from service.ranking.slicing import LARGE_CHARS, Threads
 from service.ranking.stored import look_up, renew
@@ -168,13 +167,9 @@ class Model:
     async def _candidates(self, query: PreparedQuery, call: Call, plan: Plan, stages: Stages, place: Place) -> Chosen:
         """The documents with their chosen blocks; a learned selector gives the model all shortlists at once."""
         if not self.bundle.pipeline.asks_model:
-            doubts: Doubts = {}
-            candidates = await self.preparer.candidates(query, call.documents, plan.budget, plan.prepared_by, doubts)
+            candidates = await self.preparer.candidates(query, call.documents, plan.budget, plan.prepared_by)
             stages.end("prepare")
-            escalation = self.bundle.manifest.pipeline.escalation
-            if escalation is None:
-                return Chosen(candidates)
-            return await self._escalated(query, call, plan, candidates, doubts, escalation.tokens, stages)
+            return Chosen(candidates)
         shortlisted = await self.preparer.shortlists(query, call.documents, plan.budget, plan.prepared_by)
         stages.end("prepare")
         sequences = [packed for one in shortlisted if one is not None for packed in one.shortlist.sequences]
@@ -187,38 +182,11 @@ class Model:
         self.metrics.add("blocks", len(sequences) - n_unscored, step="asked")
         return Chosen(candidates, n_unscored)
 
-    async def _escalated(
-        self,
-        query: PreparedQuery,
-        call: Call,
-        plan: Plan,
-        candidates: list[Candidate],
-        doubts: Doubts,
-        tokens: int,
-        stages: Stages,
-    ) -> Chosen:
-        """The candidates, with the model's choice of blocks for those in doubt; `tokens` is the bundle's limit."""
-        pace = self.scorer.pace.seconds
-        own_seconds = pace * sum(len(packed.ids) for one in candidates for packed in one.sequences)
-        allowed = tokens, self._shared.settings.escalation_tokens, call.escalation_tokens
-        full_budget = self.bundle.manifest.pipeline.packing.kept_inside(call.max_tokens)
-        requested_budget = None if call.max_tokens is None else plan.budget
-        limit = bound(
-            allowed, plan, full_budget, own_seconds + self.scorer.backlog(own_seconds), pace, self._now(), requested_budget
-        )
-        chosen = await escalate(query, candidates, doubts, (self.preparer, self.scorer), plan, limit, call.priority)
-        if chosen.escalated and chosen.escalated.tokens:
-            stages.end("select")
-            self.metrics.add("escalation_tokens", chosen.escalated.tokens)
-        return chosen
-
     def rank(self, call: Call, outcome: Outcome) -> Ranking:
         """Order the documents, and warn of everything that was not done in full."""
         ranking = ranked(call, outcome, self.bundle.manifest.pipeline, self.metrics)
         if not ranking.degraded:
-            # escalation is left out, since it is dropped first when time is short
-            escalation_tokens = 0 if ranking.escalated is None else ranking.escalated.tokens
-            self._fed.measured(outcome.estimated_tokens, ranking.n_tokens - escalation_tokens)
+            self._fed.measured(outcome.estimated_tokens, ranking.n_tokens)
         return ranking
 
     def answer(self, call: Call, outcome: Outcome) -> Answered:
@@ -237,7 +205,6 @@ class Model:
     async def _query(self, call: Call) -> PreparedQuery:
         query = await self.preparer.query(call.query, call.instruction)
         call.warnings.extend(about_instruction(call.instruction, self.bundle.pipeline.tokenizer))
-        call.warnings.extend(about_escalation(call.escalation_tokens, self.bundle.pipeline.config))
         if not self.scorer.reads_texts:  # a scorer that reads texts gets the whole query
             call.warnings.extend(about_query(query))
         return query

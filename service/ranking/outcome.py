@@ -11,11 +11,22 @@ from keyblock.order import Candidate, Ranking, ScoredBy, rank, with_first_stage
 from keyblock.prepared import PreparedQuery
 from service.call import Call
 from service.engine.jobs import Scored
-from service.ranking.escalating import Chosen
 from service.ranking.plan import Plan
 from service.telemetry.metrics import Metrics
 
 LONGEST_SHOWN = 40  # characters of an id that a message repeats
+
+
+class Chosen(NamedTuple):
+    """A call's candidates with their chosen blocks.
+
+    Attributes:
+        candidates: in the order given.
+        unscored_blocks: blocks that a learned selector had no time for.
+    """
+
+    candidates: list[Candidate]
+    unscored_blocks: int = 0
 
 
 class Outcome(NamedTuple):
@@ -63,7 +74,7 @@ def ranked(call: Call, outcome: Outcome, config: PipelineConfig, metrics: Metric
     about = about_scripts(ranking.foreign, len(candidates), config, without_model=ranking.without_model)
     call.warnings.extend(about + about_languages(ranking.unknown, len(candidates), config))
     degraded = _warn(call, outcome, ranking, config.packing.kept_inside(call.max_tokens), metrics)
-    return replace(ranking, degraded=degraded, escalated=outcome.chosen.escalated)
+    return replace(ranking, degraded=degraded)
 
 
 def _count(candidates: list[Candidate], ranking: Ranking, metrics: Metrics) -> None:
@@ -86,14 +97,13 @@ def _warn(call: Call, outcome: Outcome, ranking: Ranking, full_budget: int, metr
         full_budget: tokens of a sequence without a deadline.
         metrics: counts the losses.
     """
-    candidates, unscored_blocks, _, late = outcome.chosen
+    candidates, unscored_blocks = outcome.chosen
     n, problem = len(candidates), outcome.scored.problem
     unread = sum(not candidate.read for candidate in candidates)
     unscored = 0 if problem or ranking.without_model else _count_placed_by(outcome, ranking, ScoredBy.SELECTOR)
     not_scored = 0 if problem or ranking.without_model else _count_placed_by(outcome, ranking, ScoredBy.ORDER)
     costs = {
         "tokens": outcome.plan.budget < full_budget and f"{outcome.plan.budget} tokens a document instead of {full_budget}",
-        "escalation": late and f"the model was not asked which blocks of {late} of {n} documents matter, where evidence is weak",
         "blocks": unscored_blocks
         and f"{unscored_blocks} blocks were not scored in time, so that others may have been chosen in their place",
         "selector": unscored

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from keyblock.order import UNREAD, Candidate, candidate
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument, PreparedQuery
-from keyblock.scoring import questions
 from keyblock.selection import Shortlist
 from service.call import ASSUMED_CHARS, Documents
 from service.pace import Pace
@@ -28,10 +27,6 @@ class Shortlisted(NamedTuple):
 
     document: PreparedDocument
     shortlist: Shortlist
-
-
-Doubts = dict[int, PreparedDocument]
-"""Documents in doubt (see `Selection.doubtful`), by their numbers in the request."""
 
 
 class Preparer:
@@ -64,19 +59,14 @@ class Preparer:
         return await self._threads.run_short(self._pipeline.prepare_query, text, instruction)
 
     async def candidates(
-        self, query: PreparedQuery, documents: Documents, budget: int, until: float | None = None, doubts: Doubts | None = None
+        self, query: PreparedQuery, documents: Documents, budget: int, until: float | None = None
     ) -> list[Candidate]:
-        """Prepare the documents and select blocks for the query, in the order given; UNREAD where time ran out.
-
-        Enters the documents in doubt into `doubts`.
-        """
+        """Prepare the documents and select blocks for the query, in the order given; UNREAD where time ran out."""
 
         def work(numbers: range, watch: Watch) -> list[Candidate]:
             prepared = self._prepared(documents, numbers, watch)
-            pairs = list(zip(prepared, self._pipeline.select_each(query, prepared, budget), strict=True))
-            if doubts is not None:
-                doubts.update((n, one) for n, (one, selection) in zip(numbers, pairs, strict=True) if selection.doubtful)
-            return [candidate(*pair) for pair in pairs]
+            selections = self._pipeline.select_each(query, prepared, budget)
+            return [candidate(*pair) for pair in zip(prepared, selections, strict=True)]
 
         found = await self._threads.in_slices(sizes(documents), work, until, self.pace)
         return [UNREAD if one is None else one for one in found]
@@ -91,18 +81,6 @@ class Preparer:
             return [Shortlisted(document, self._pipeline.shortlist(query, document, budget)) for document in prepared]
 
         return await self._threads.in_slices(sizes(documents), work, until, self.pace)
-
-    async def questions(
-        self, query: PreparedQuery, doubtful: Sequence[PreparedDocument], tokens: int, budget: int | None, until: float | None
-    ) -> list[Shortlisted | None]:
-        """The shortlists of documents in doubt, for the model to score; see `keyblock.scoring.questions`.
-
-        Raises TimeoutError if they are not made in time.
-        """
-        async with self._threads.machine.timeout(until):
-            asked = await self._threads.run(questions, self._pipeline, query, doubtful, tokens, budget)
-        pairs = zip(doubtful, asked, strict=True)
-        return [None if shortlist is None else Shortlisted(document, shortlist) for document, shortlist in pairs]
 
     async def selected(
         self,

@@ -4,22 +4,20 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol, Self, TypeVar
 
-from prometheus_client import Metric
-
 from keyblock import __version__
 from keyblock.bundle import Bundle
 from service.engine.encoder import Caps
 from service.engine.engine import Engine
 from service.errors import RequestError
 from service.machine import ASYNCIO, Machine
-from service.ranking.admission import Admission, Loads, Place
+from service.ranking.admission import Admission, Place
 from service.ranking.cache import DocumentCache
 from service.ranking.loading import Opened, open_bundle, served_bundles, upstream_bundle
 from service.ranking.model import Model, Shared
 from service.ranking.models import Models
 from service.ranking.scorers import EngineScorer, UpstreamScorer, VectorScorer
 from service.ranking.slicing import SLICES_IN_HAND, Threads
-from service.settings import Settings
+from service.settings import Limits, Settings
 from service.store.base import DocumentStore
 from service.store.library import Library
 from service.store.opening import open_store
@@ -30,6 +28,8 @@ from service.telemetry.metrics import Metrics
 log = logging.getLogger(__name__)
 DEAD_SECONDS = 10  # until a supervisor has restarted a dead service
 UNREADY = "unready"
+STORE_SHARE = 4  # requests for stored documents have, beside ranking, a quarter of its limits
+CALLERS = 2  # one key may have half of that
 EDGE_THREADS = 2  # for reading and writing JSON, apart from preparation: small requests do not wait behind large ones
 
 T = TypeVar("T")
@@ -62,13 +62,13 @@ class Ranker:
         machine: runs the threads and gives the time.
         metrics: of the service; None: new ones.
         health: of scoring; None: the health of this process's engine.
-        loads: see Admission.
 
     Attributes:
         health: decides whether requests are admitted.
+        admission: of requests that rank.
+        store_admission: of requests that store or show documents.
         models: the served models; a reload replaces them.
-        upstream: the model that uses an upstream, if any; a reload leaves it as it is.
-        upstream: of these, the one that asks an upstream; a reload leaves it as it is.
+        upstream: of these, the one that asks an upstream, if any; a reload leaves it as it is.
     """
 
     def __init__(
@@ -80,7 +80,6 @@ class Ranker:
         machine: Machine = ASYNCIO,
         metrics: Metrics | None = None,
         health: Health | None = None,
-        loads: Loads | None = None,
     ) -> None:
         self.settings, self.machine = settings, machine
         self.metrics = metrics or Metrics()
@@ -88,7 +87,8 @@ class Ranker:
         self.engine = Engine(caps, self.metrics, settings.score_cache_bytes, machine)
         self.health: Health = health or self.engine
         self.gpus = Gpus(self.metrics)
-        self.admission = Admission(settings, self._shortest_backlog, self.metrics, self._fastest_pace, loads)
+        self.admission = Admission(settings, self._shortest_backlog, self.metrics, self._fastest_pace)
+        self.store_admission = Admission(_of_the_store(settings), lambda _: 0.0, self.metrics, shares=CALLERS)
         self._edge = machine.pool(EDGE_THREADS, "edge")
         self._edge_large = machine.pool(EDGE_THREADS, "edge-large")
         self._threads = Threads(max(settings.n_threads, SLICES_IN_HAND), machine)
@@ -156,16 +156,15 @@ class Ranker:
         """Seconds of work that wait for the least busy model: until its body is read, a new request may be for that one."""
         return min((model.scorer.backlog(share) for model in self.models), default=0.0)
 
-    async def families(self) -> list[Metric]:
-        """All metrics of this process, measured now."""
+    async def measure(self) -> None:
+        """Set the gauges of the metrics to what holds now."""
         self.engine.measure([model.name for model in self.models])
         self.gpus.measure()
         self.metrics.set("ready", self.health.ready)
-        self.metrics.set("in_flight", self.admission.load.requests)
+        self.metrics.set("in_flight", self.admission.load.requests + self.store_admission.load.requests)
         self.metrics.set("wait", self.admission.wait_seconds())
         if self.library is not None:
             await self.library.measure()
-        return list(self.metrics.registry.collect())
 
     def start(self) -> None:
         """Start the model's thread, which warms up first."""
@@ -190,7 +189,7 @@ class Ranker:
         return await self.machine.run(self._edge_large if large else self._edge, work)
 
     def enter(self, n_bytes: int) -> Place:
-        """Admit a request that declares `n_bytes` bytes, of which none has arrived yet.
+        """Let a request in that declares `n_bytes` bytes, of which none has arrived yet: see Admission.
 
         Raises RequestError: 503 when nothing can be served, 429 when there is no room.
         """
@@ -199,7 +198,13 @@ class Ranker:
         if not self.health.ready:
             self.metrics.add("refused", why="unready")
             raise RequestError(503, "the model is warming up: try again, or another replica", kind=UNREADY, retry_after=1)
-        return self.admission.enter(n_bytes, held=0)
+        return self.admission.enter(n_bytes)
+
+
+def _of_the_store(limits: Limits) -> Limits:
+    """The limits of requests that store or show documents: whoever may only store can keep nobody from ranking."""
+    names = "max_requests_in_flight", "max_bytes_in_flight"
+    return limits.model_copy(update={name: max(getattr(limits, name) // STORE_SHARE, 1) for name in names})
 
 
 def build_labels(model: Model) -> dict[str, str]:

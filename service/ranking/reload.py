@@ -34,15 +34,7 @@ T = TypeVar("T")
 
 
 class ReloadError(Exception):
-    """The new bundles or keys cannot be served, and the old ones still are; the message is one clear line.
-
-    Attributes:
-        partly: whether some processes of the service serve the new bundles and keys.
-    """
-
-    def __init__(self, problem: str, *, partly: bool = False) -> None:
-        super().__init__(problem)
-        self.partly = partly
+    """The new bundles or keys cannot be served, and the old ones still are; the message is one clear line."""
 
 
 class Reloaded(NamedTuple):

@@ -5,8 +5,6 @@ import logging
 import os
 import socket
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -20,15 +18,13 @@ from service.engine.errors import EngineDeadError, EngineError
 from service.engine.instance import Turn
 from service.engine.jobs import Scored
 from service.machine import ASYNCIO
-from service.ranking.loading import Open, Opened, open_bundle, served_bundles
+from service.ranking.loading import Opened, open_bundle, served_bundles
 from service.ranking.scorers import EngineScorer
 from service.remote.wire import Asked, Described, Named, Reply, Report, named, read
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
-LEAVE_SECONDS = 120.0  # that a bundle is kept without new requests: no request in flight takes as long
-Loading = Callable[[], AbstractAsyncContextManager[None]]
 CANNOT_OPEN = (BundleError, ProviderError, SessionError, OSError)
 
 
@@ -36,13 +32,10 @@ class Holder:
     """Scores sequences for replicas of preparation, once it is `warm`.
 
     While one version of an application replaces another, the replicas of each also need the bundles of the other. Such a bundle is
-    opened at its first use, and the least recently used one is given up when there are more than `others`.
+    opened at its first use, and the least recently used one is given up when there are more of them than bundles of its own.
 
     Args:
         settings: its bundles, and how to run graphs.
-        opener: opens a bundle's graphs.
-        others: largest number of open bundles of other versions; None: as many as it has itself.
-        loading: entered while such a bundle is opened.
 
     Attributes:
         own: the scorers of its own bundles.
@@ -51,19 +44,15 @@ class Holder:
     Raises BundleError, ProviderError and SessionError, each one clear line.
     """
 
-    def __init__(
-        self, settings: Settings, opener: Open = open_bundle, others: int | None = None, loading: Loading = nullcontext
-    ) -> None:
-        self._settings, self._opener, self._loading = settings, opener, loading
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
         self._id = f"{socket.gethostname()}:{os.getpid()}"
         caps = Caps(settings.token_cap, settings.batch_ms / 1000, settings.hung_seconds)
         self.metrics = Metrics()
         self.engine = Engine(caps, self.metrics, settings.score_cache_bytes)
-        opened = [opener(bundle, settings) for bundle in served_bundles(settings)]
+        opened = [open_bundle(bundle, settings) for bundle in served_bundles(settings)]
         self.own = {named(one.bundle): scorer for one in opened if (scorer := self._scorer(one)) is not None}
-        self._most_others = max(len(self.own), 1) if others is None else others
         self._others: OrderedDict[Named, asyncio.Task[EngineScorer]] = OrderedDict()
-        self._leaving: dict[Named, EngineScorer] = {}
         self.engine.start()
 
     def warm(self) -> None:
@@ -80,20 +69,6 @@ class Holder:
         others = {name: task.result() for name, task in self._others.items() if task.done() and not _failed(task)}
         paces = {name: scorer.pace.seconds for name, scorer in (self.own | others).items()}
         return Report(self._id, np.asarray(self.engine.waiting(), np.float32), paces, self.engine.ready)
-
-    def measure(self) -> None:
-        """Set the gauges of waiting work."""
-        self.engine.measure({scorer.instance.name for scorer in self.own.values()})
-
-    async def serve(self, names: Sequence[Named]) -> None:
-        """Make these bundles its own, after all fronts have changed over. The old ones still answer requests in flight.
-
-        Raises EngineError.
-        """
-        old, self.own = self.own, {name: await self._open(name) for name in names}
-        self._others.clear()
-        self._leaving |= old
-        asyncio.get_running_loop().call_later(LEAVE_SECONDS, self._leave, old)
 
     async def describe(self, name: Named) -> Described:
         """Describe a bundle; opens it if necessary. Raises EngineError."""
@@ -115,23 +90,19 @@ class Holder:
 
     async def _open(self, name: Named) -> EngineScorer:
         """The scorer of this bundle. Raises EngineError if it cannot be opened, and EngineDeadError."""
-        if (opened := self.own.get(name) or self._leaving.get(name)) is not None:
+        if (opened := self.own.get(name)) is not None:
             return opened
         if name not in self._others or _failed(self._others[name]):
             self._others[name] = asyncio.create_task(self._open_other(name))
         self._others.move_to_end(name)
-        if len(self._others) > self._most_others:
+        if len(self._others) > max(len(self.own), 1):
             self._others.popitem(last=False)
         return await asyncio.shield(self._others[name])  # shielded: the first caller may leave while others wait for it too
-
-    def _leave(self, old: dict[Named, EngineScorer]) -> None:
-        self._leaving = {name: scorer for name, scorer in self._leaving.items() if old.get(name) is not scorer}
 
     async def _open_other(self, name: Named) -> EngineScorer:
         log.info("%s belongs to another version of the application, and is opened for it", name.path)
         try:
-            async with self._loading():
-                scorer = self._scorer(await asyncio.to_thread(self._load, name))
+            scorer = self._scorer(await asyncio.to_thread(self._load, name))
         except CANNOT_OPEN as error:
             raise EngineError(f"the model cannot be opened: {' '.join(str(error).split())}") from None
         if scorer is None:
@@ -144,7 +115,7 @@ class Holder:
         bundle = load_bundle(Path(name.path))
         if named(bundle) != name:
             raise BundleError(f"{name.path} holds another bundle by now: give each version a directory of its own")
-        return self._opener(bundle, self._settings)
+        return open_bundle(bundle, self._settings)
 
     def _scorer(self, opened: Opened) -> EngineScorer | None:
         """The scorer; None for a bundle without graphs, which preparation scores by its vectors. Raises EngineDeadError."""

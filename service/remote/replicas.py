@@ -4,7 +4,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Coroutine, Sequence, Set
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
@@ -56,7 +56,6 @@ class Replicas:
         self._ask, self._hung_seconds, self._clock = ask, hung_seconds, clock
         self._last_report, self._last_ready = clock(), -math.inf
         self._reports: dict[str, tuple[float, Report]] = {}
-        self._open: Set[Named] = frozenset()
         self._calls: dict[object, float] = {}
         self._paces: dict[Named, Pace] = {}
         self._trip = Pace()
@@ -96,14 +95,9 @@ class Replicas:
         reported = sum(float(np.minimum(report.waiting, share).sum()) for report in fresh) / max(len(fresh), 1)
         return max(reported, sum(min(seconds, share) for seconds in self._calls.values()) / max(len(fresh), 1))
 
-    def have_open(self, names: Set[Named]) -> bool:
-        """Whether the replica that reported last has all these bundles open."""
-        return names <= self._open
-
     def record(self, report: Report) -> None:
         """Keep the report of a replica."""
         self._last_report = now = self._clock()
-        self._open = report.paces.keys()
         if report.ready:
             self._last_ready = now
         self._reports[report.replica] = now, report

@@ -1,7 +1,6 @@
 """The embedded store: LMDB in a directory, for one service. Acknowledged documents are on the disk.
 
-A change is one transaction, and LMDB never overwrites the state before it, so a process may be killed at any time. Several
-processes of one service read at the same time and write one after the other, under LMDB's own locks, which end with their process.
+A change is one transaction, and LMDB never overwrites the state before it, so a process may be killed at any time.
 """
 
 import errno
@@ -25,6 +24,7 @@ SLACK = 64 << 20  # bytes of the file beyond the cap and a quarter of it: pages 
 LARGEST_SHARE = 4  # a document larger than a quarter of the store would push out too many others
 MOST_TRIES = 4  # of a change that finds no room although other documents were removed for it
 MOST_READERS = 64  # threads that read at the same time
+LOCK_BYTES, READER_BYTES = 4096, 64  # of LMDB's lock file: its head, rounded up, and each reader
 _KEY_BYTES = 20
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # LMDB gives the last one for a write that was cut short
 
@@ -38,23 +38,21 @@ class LmdbStore(DocumentStore):
         directory: for this service alone; a second one is refused.
         capacity: bytes that the documents may take.
         evict: whether new documents replace those used longest ago; otherwise a full store refuses them.
-        processes: number of processes that share it; if more than one, their parent has `claimed` the directory.
 
     Raises StoreUnavailableError, one line, when the directory cannot be used.
     """
 
     kind = "lmdb"
 
-    def __init__(self, directory: Path, capacity: int, *, evict: bool = False, processes: int = 1) -> None:
+    def __init__(self, directory: Path, capacity: int, *, evict: bool = False) -> None:
         self._directory = directory
         self._capacity = capacity
         self.largest = capacity // LARGEST_SHARE
         self._evict = evict
         with ExitStack() as stack:
-            if processes == 1:
-                stack.enter_context(claimed(directory))
+            stack.enter_context(claimed(directory))
             with _clear_errors(directory):
-                self._environment = _open_environment(directory, capacity, MOST_READERS * processes)
+                self._environment = _open_environment(directory, capacity)
                 self._tables = Tables(self._environment)
                 self._check_format()
             self._claim = stack.pop_all()
@@ -129,7 +127,7 @@ class LmdbStore(DocumentStore):
                     f"{self._directory}: was written in format {written}, and this version reads {FORMAT.decode()}; "
                     "update KeyBlock, or give another directory"
                 )
-            txn.put(b"format", FORMAT)
+            txn.put(b"format", FORMAT, overwrite=False)  # no write where it is there: a full disk can be started from
 
     def _check_sizes(self, items: Sequence[Item]) -> None:
         for item in items:
@@ -178,10 +176,18 @@ def _key(namespace: str, identity: str) -> bytes:
     return blake2b(len(parts[0]).to_bytes(4, "little") + b"".join(parts), digest_size=_KEY_BYTES).digest()
 
 
-def _open_environment(directory: Path, capacity: int, most_readers: int) -> lmdb.Environment:
+def _open_environment(directory: Path, capacity: int) -> lmdb.Environment:
     size = capacity + capacity // 4 + SLACK
-    environment = lmdb.open(str(directory), map_size=size, max_dbs=len(TABLES), max_readers=most_readers)
-    _lengthen(directory / "data.mdb", (environment.info()["last_pgno"] + 1) * environment.stat()["psize"])
+    data = directory / "data.mdb"
+    is_new = not data.exists()
+    _allocate(directory / "lock.mdb", LOCK_BYTES + MOST_READERS * READER_BYTES)
+    try:
+        environment = lmdb.open(str(directory), map_size=size, max_dbs=len(TABLES), max_readers=MOST_READERS)
+    except lmdb.Error:
+        if is_new:
+            data.unlink(missing_ok=True)  # with the first of its two heads alone no later start could open it
+        raise
+    _lengthen(data, (environment.info()["last_pgno"] + 1) * environment.stat()["psize"])
     environment.reader_check()  # readers of a killed process would hold old pages for ever
     entry = os.open(directory, os.O_RDONLY)
     try:
@@ -195,12 +201,21 @@ def _lengthen(file: Path, size: int) -> None:
     """Restore the length of a file that was cut: a missing page would end the process, while a page of zeros is an error."""
     if (found := file.stat().st_size) < size:
         log.warning("%s has %d bytes where %d are in use: documents that stood in the rest are damaged", file, found, size)
-        os.truncate(file, size)
+        _allocate(file, size)
+
+
+def _allocate(file: Path, size: int) -> None:
+    """Lengthen a mapped file to `size` bytes, all on the disk: a page without room there would end the process (SIGBUS)."""
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        os.posix_fallocate(descriptor, 0, size)
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager
 def claimed(directory: Path) -> Iterator[None]:
-    """Claim a directory for this process and its children, until the block or the process ends.
+    """Claim a directory for this process, until the block or the process ends.
 
     Raises StoreUnavailableError if another process has it.
     """

@@ -1,10 +1,8 @@
 """Opens the store that the settings name."""
 
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from service.settings import Settings
-from service.store import lmdb_store
 from service.store.base import DocumentStore, StoreUnavailableError
 from service.store.lmdb_store import LmdbStore
 
@@ -29,10 +27,4 @@ def open_store(settings: Settings) -> DocumentStore | None:
         raise StoreUnavailableError(
             f"the store's URL begins with {scheme}://: give {', '.join((*SCHEMES, *CLUSTERS))} or a directory"
         )
-    return LmdbStore(Path(settings.store), settings.store_bytes, evict=settings.store_evict, processes=settings.processes)
-
-
-def claimed(settings: Settings) -> AbstractContextManager[None]:
-    """Claim the store for the processes that this one starts, if it is a directory. Raises StoreUnavailableError."""
-    is_directory = bool(settings.store) and "://" not in settings.store
-    return lmdb_store.claimed(Path(settings.store)) if is_directory else nullcontext()
+    return LmdbStore(Path(settings.store), settings.store_bytes, evict=settings.store_evict)

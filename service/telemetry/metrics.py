@@ -20,8 +20,8 @@ BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2
 RATIOS = tuple(tenth / 10 for tenth in range(1, 11))
 # select: the first round of a learned selector; upstream: scoring by an upstream, instead of model
 STAGES = ("parse", "prepare", "select", "queue", "model", "upstream", "aggregate", "respond")
-# no escalation; fewer tokens; blocks not scored; ordered by blocks alone; in the order given; an upstream or the store failed
-DEGRADED = ("escalation", "tokens", "blocks", "selector", "order", "upstream", "store")
+# fewer tokens; blocks not scored; ordered by blocks alone; in the order given; an upstream or the store failed
+DEGRADED = ("tokens", "blocks", "selector", "order", "upstream", "store")
 # late: for the deadline; spared: not sent, since the upstream was away
 UPSTREAM_OUTCOMES = ("ok", "retried", "late", "failed", "nonsense", "spared")
 DEADLINES = ("met", "late", "missed")  # late: by at most the promised time, the larger of 50 ms and a batch
@@ -39,10 +39,6 @@ RELOADS = ("ok", "unchanged", "failed")
 DENIED = ("key", "scope")
 STORE_METHODS = ("PUT", "GET", "DELETE")
 REFUSED = ("unready", "wait", "requests", "bytes", "documents")
-PROCESSES = ("front", "model")
-# ended: by itself, and its log says why; killed: by a signal from elsewhere, such as the kernel's when memory runs out; silent and
-# stuck: killed by the supervisor, since the process did not answer, or loaded for too long
-RESTARTED = ("ended", "killed", "silent", "stuck")
 CLOSED = ("large_head", "late_head", "malformed", "unread", "crowded")
 PORTS = ("main", "admin")
 DIALECTS = ("native", "tei")
@@ -67,7 +63,6 @@ class Metric(NamedTuple):
     help: str
     labels: Labels = NO_LABELS
     buckets: tuple[float, ...] = BUCKETS
-    merged: Literal["sum", "least", "most"] = "sum"  # how to combine the values of a service's processes
 
 
 _list = ", ".join
@@ -94,9 +89,7 @@ TABLE = {
         "did not read, or to make room for others",
         {"why": CLOSED},
     ),
-    "wait": Metric(
-        "gauge", "keyblock_wait_seconds", "Time that the waiting work takes at the measured pace of the model", merged="most"
-    ),
+    "wait": Metric("gauge", "keyblock_wait_seconds", "Time that the waiting work takes at the measured pace of the model"),
     "latency": Metric(
         "histogram",
         "keyblock_request_seconds",
@@ -126,12 +119,6 @@ TABLE = {
         "keyblock_selected_documents_total",
         "Documents of which some blocks were chosen, by what chose them: evidence, the model, or position (no block stood out)",
         {"by": SELECTED_BY, MODEL: ()},
-    ),
-    "escalation_tokens": Metric(
-        "counter",
-        "keyblock_escalation_tokens_total",
-        "Tokens that the model read to choose blocks of doubtful documents",
-        BY_MODEL,
     ),
     "unscored": Metric("counter", "keyblock_unscored_documents_total", "Documents without a block, ranked last", BY_MODEL),
     "blocks": Metric(
@@ -189,7 +176,6 @@ TABLE = {
         "keyblock_queue_age_seconds",
         "Time that the oldest request with waiting sequences has waited",
         BY_MODEL,
-        merged="most",
     ),
     "cache_lookups": Metric(
         "counter", "keyblock_cache_lookups_total", f"Documents looked up in the cache: {_list(LOOKUPS)}", {"outcome": LOOKUPS}
@@ -222,28 +208,15 @@ TABLE = {
         "gauge",
         "keyblock_store_up",
         "1 if the store of documents answers; 0 if it does not, or if there is no store",
-        merged="most",
     ),
-    "store_documents": Metric("gauge", "keyblock_store_documents", "Documents in the store", merged="most"),
-    "store_bytes": Metric("gauge", "keyblock_store_bytes", "Bytes that the store takes", merged="most"),
-    "store_evicted": Metric(
-        "gauge", "keyblock_store_evicted_documents", "Documents removed to make room since the store started", merged="most"
-    ),
-    "store_away": Metric(
-        "gauge", "keyblock_store_away", "Servers of the store's cluster that do not answer while others do", merged="most"
-    ),
+    "store_documents": Metric("gauge", "keyblock_store_documents", "Documents in the store"),
+    "store_bytes": Metric("gauge", "keyblock_store_bytes", "Bytes that the store takes"),
+    "store_evicted": Metric("gauge", "keyblock_store_evicted_documents", "Documents removed to make room since the store started"),
+    "store_away": Metric("gauge", "keyblock_store_away", "Servers of the store's cluster that do not answer while others do"),
     "ready": Metric(
         "gauge",
         "keyblock_ready",
         "1 if the service can serve requests: it is warmed up, and the model's thread lives",
-        merged="least",
-    ),
-    "restarts": Metric(
-        "counter",
-        "keyblock_process_restarts_total",
-        "Processes that were started again in a service with several processes, since they ended by themselves, were killed from "
-        "outside the service, were silent for hung_seconds, or were stuck, loading for load_seconds",
-        {"process": PROCESSES, "why": RESTARTED},
     ),
     "reloads": Metric(
         "counter",
@@ -256,32 +229,26 @@ TABLE = {
         "keyblock_model_load_seconds",
         "Time to load a bundle and open its graphs, and time to run every batch shape once",
         {"phase": LOADS, MODEL: ()},
-        merged="most",
     ),
     "fell_back": Metric(
         "gauge",
         "keyblock_provider_fell_back",
         "1 if this build of ONNX Runtime could use a GPU but sees none, so the model computes elsewhere",
         BY_MODEL,
-        merged="most",
     ),
-    "gpu_memory": Metric(
-        "gauge", "keyblock_gpu_memory_used_bytes", "Memory in use on the GPU, by all processes", {"gpu": ()}, merged="most"
-    ),
-    "gpu_memory_total": Metric("gauge", "keyblock_gpu_memory_total_bytes", "Memory of the GPU", {"gpu": ()}, merged="most"),
+    "gpu_memory": Metric("gauge", "keyblock_gpu_memory_used_bytes", "Memory in use on the GPU, by all processes", {"gpu": ()}),
+    "gpu_memory_total": Metric("gauge", "keyblock_gpu_memory_total_bytes", "Memory of the GPU", {"gpu": ()}),
     "gpu_utilization": Metric(
         "gauge",
         "keyblock_gpu_utilization_ratio",
         "Share of about the last second in which the GPU computed",
         {"gpu": ()},
-        merged="most",
     ),
     "build": Metric(
         "gauge",
         "keyblock_build_info",
         "Always 1; one series for each served bundle",
         {"version": (), MODEL: (), "precision": (), "provider": ()},
-        merged="most",
     ),
 }
 

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from service.ranking.ranker import STORE_SHARE
 from service.settings import Settings
 from tests.k8s.manifests import AUTOSCALING, K8S, Manifest, one
 
@@ -98,7 +99,8 @@ def test_what_is_in_flight_and_cached_fits_the_memory(built: dict[str, list[Mani
             read = settings_of(built[name], patch)
         container = one(built[name], "Deployment")["spec"]["template"]["spec"]["containers"][0]
         kept = read.cache_bytes + read.score_cache_bytes
-        assert 4 * read.max_bytes_in_flight + kept <= amount(container["resources"]["limits"]["memory"])
+        in_flight = read.max_bytes_in_flight * (1 + 1 / STORE_SHARE)
+        assert 4 * in_flight + kept <= amount(container["resources"]["limits"]["memory"])
 
 
 def test_the_proxy_lets_through_what_the_service_takes(built: dict[str, list[Manifest]]) -> None:

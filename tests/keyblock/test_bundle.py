@@ -158,16 +158,6 @@ def test_a_damaged_encoder_file_is_named(tmp_path: Path, files: dict[str, Path])
     assert refusal(path).startswith("/token_vectors.npz: no table of token vectors")
 
 
-def test_version_4_has_no_encoder(bundle: Path) -> None:
-    def before(content: dict[str, Any]) -> None:
-        content["format_version"] = 4
-        assert content["pipeline"].pop("encoder") is None
-
-    new = load_bundle(bundle).pipeline.config
-    edit_manifest(bundle, before)
-    assert load_bundle(bundle).pipeline.config == new
-
-
 def variant(*names: str) -> Variant:
     """The ranker's and the selector's graphs for another arithmetic."""
     entries = [GraphEntry(file=name, inputs={"input_ids": "int64"}, vocabulary_size=len(WORDS), max_length=256) for name in names]
@@ -258,17 +248,6 @@ def test_a_selector_of_another_size(tmp_path: Path, all_files: dict[str, Path]) 
         write_bundle(tmp_path / "bundle", with_all_graphs(selector_graph=entry), all_files)
 
 
-def test_version_1_reads_unchanged(bundle: Path) -> None:
-    def before(content: dict[str, Any]) -> None:
-        content["format_version"] = 1
-        del content["aggregator"], content["selector_graph"], content["pipeline"]["aggregator"]
-
-    edit_manifest(bundle, before)
-    loaded = load_bundle(bundle)
-    assert loaded.manifest.format_version == 1
-    assert loaded.pipeline.config == PipelineConfig()
-
-
 def test_the_embedded_bundle_loads() -> None:
     default = load_bundle(Path(__file__).parents[2] / "models" / "default")
     assert default.pipeline.config.aggregator == {"name": "joint"}
@@ -324,12 +303,12 @@ def test_a_damaged_file(bundle: Path, name: str) -> None:
         (b'{"format_version": NaN}', "not JSON"),
         (b"[" * 100_000, "not JSON"),
         (b"[]", "must hold a JSON object, not list"),
-        (b"{}", "format_version must be a whole number from 1, not None"),
-        (b'{"format_version": "1"}', "format_version must be a whole number from 1, not '1'"),
+        (b"{}", "format_version must be a whole number, not None"),
+        (b'{"format_version": "11"}', "format_version must be a whole number, not '11'"),
         (b'{"format_version": true}', "not True"),
-        (b'{"format_version": 0}', "not 0"),
-        (b'{"format_version": 11, "new": 1}', "format 11 is newer than this KeyBlock reads (10); update KeyBlock"),
-        (b'{"format_version": 1}', "name: Field required"),
+        (b'{"format_version": 10}', "is of format 10, and this KeyBlock reads 11; export the bundle again"),
+        (b'{"format_version": 12, "new": 1}', "is of format 12, and this KeyBlock reads 11; update KeyBlock, or export"),
+        (b'{"format_version": 11}', "name: Field required"),
         (b" " * (17 << 20), "larger than 16 MiB"),
     ],
 )

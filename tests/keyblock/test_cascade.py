@@ -108,7 +108,6 @@ def test_without_a_bar_nothing_is_spared(promise: list[float]) -> None:
     ("parts", "why"),
     [
         ({"selector": {"name": "learned"}}, "selector 'learned' asks the model about every document: leave out cascade"),
-        ({"escalation": {}}, "escalation asks the model about those that promise little: leave out cascade"),
         ({"cascade": {"share": 0}}, "cascade.share"),
         ({"cascade": {"depth": 3}}, "cascade.depth"),
         ({"cascade": {"promise": {"rank": 1.0}}}, "cascade.promise.rank"),

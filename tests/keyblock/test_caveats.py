@@ -5,7 +5,6 @@ import numpy as np
 from keyblock.caveats import (
     about_budget,
     about_empty,
-    about_escalation,
     about_first_stage,
     about_languages,
     about_position,
@@ -82,17 +81,6 @@ def test_blocks_chosen_by_little_are_not_called_the_first_ones() -> None:
     assert "first blocks" in by_place
     assert "first blocks" not in by_little
     assert by_little.startswith("selected_by: nothing stands out for the query in 1 of 1 documents: ")
-
-
-def test_tokens_for_a_question_that_is_never_asked() -> None:
-    asks = PipelineConfig(escalation={"below": 0.5})
-    assert about_escalation(100, PipelineConfig()) == [
-        "escalation_tokens: this bundle describes no escalation: the model is not asked to choose blocks"
-    ]
-    assert about_escalation(100, PipelineConfig(selector={"name": "learned"})) == [
-        "escalation_tokens: this bundle describes no escalation: the model chooses blocks of every document"
-    ]
-    assert about_escalation(100, asks) == about_escalation(0, PipelineConfig()) == about_escalation(None, PipelineConfig()) == []
 
 
 def test_a_first_stage_that_changed_nothing() -> None:

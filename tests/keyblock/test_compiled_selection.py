@@ -105,7 +105,7 @@ def contents(selection: Selection) -> list[Any]:
     shared = selection.shared
     sequences = [(p.ids.tolist(), p.split, p.taken.tolist(), p.cut, p.weight, p.logit) for p in selection.sequences]
     arrays = [selection.taken, selection.scores, selection.evidence, selection.reach, *(shared[:2] if shared else [])]
-    flags = [selection.by, selection.doubtful, selection.selection_tokens, shared and shared[2:]]
+    flags = [selection.by, selection.selection_tokens, shared and shared[2:]]
     return [sequences, [(one.dtype, one.shape, one.tolist()) for one in arrays], flags]
 
 
@@ -149,8 +149,6 @@ def test_by_hand(pipelines: dict[str, Pipeline]) -> None:
         {"selector": {"name": "learned"}},
         {"aggregator": {"name": "max"}, "packing": {"grow": True}},
         {"aggregator": {"name": "term_weighted"}},
-        {"packing": {"adaptive": {"name": "relative"}}},
-        {"escalation": {}},
     ],
 )
 def test_what_it_does_not_know_is_left_to_the_pipeline(tokenizer: Tokenizer, parts: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Descriptions: what is written out, what older ones mean, what is refused."""
+"""Descriptions: what is written out, what is left out, what is refused."""
 
 import json
 from typing import Any
@@ -61,13 +61,9 @@ def test_packing_defaults_leave_room() -> None:
     ],
     ids=str,
 )
-def test_a_description_from_before_evidence_was_declared(selector: dict[str, Any], evidence: dict[str, Any]) -> None:
-    """A lexical selector goes on to be its own evidence; weights that were learned on places in the document are dropped."""
-    fusion = {"bias": -1.0, "logit": 0.5, "best_block": 0.3, "top_blocks": 0.2, "coverage": 2.0, "nearness": 0.0, "mass": 0.0}
-    config = PipelineConfig.model_validate({"selector": selector, "fusion": fusion, "encoder": {"name": "static"}})
+def test_a_lexical_selector_is_its_own_evidence(selector: dict[str, Any], evidence: dict[str, Any]) -> None:
+    config = PipelineConfig.model_validate({"selector": selector, "encoder": {"name": "static"}})
     assert config.evidence == evidence
-    of_places = selector["name"] == "last" or selector.get("by") == {"name": "first"}
-    assert config.fusion.model_dump() == fusion | ({"best_block": 0.0, "top_blocks": 0.0} if of_places else {})
     assert PipelineConfig.model_validate(config.model_dump()) == config
 
 

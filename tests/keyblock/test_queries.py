@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from keyblock.bundle import load_bundle
 from keyblock.description import PipelineConfig
 from keyblock.pipeline import Pipeline
-from keyblock.queries import QUERY_TERMS, LongQuery, Sentence, key_sentences, query_sentences
+from keyblock.queries import CLAUSE, QUERY_TERMS, LongQuery, Sentence, key_sentences, query_sentences
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
 from keyblock.scoring import score_documents
@@ -48,7 +48,13 @@ def laid_out(drawn: list[tuple[int, list[int], bool]]) -> list[Sentence]:
 def slow_choice(sentences: list[Sentence], weights: dict[int, float], config: LongQuery) -> list[tuple[int, int]]:
     """Reckon every gain anew each time, and take the greatest; the earlier one on a tie."""
     taken, found, room = set[int](), list[tuple[int, int]](), config.tokens
-    left = [i for i, one in enumerate(sentences) if config.questions and one.asks and one.terms] or list(range(len(sentences)))
+    left = [i for i, one in enumerate(sentences) if config.questions and one.asks and one.terms]
+    if config.questions and not left:
+        telling = [i for i, one in enumerate(sentences) if one.end - one.start >= CLAUSE and one.terms]
+        for last in telling[-1:]:
+            found, taken = [(last, min(sentences[last].end - sentences[last].start, room))], set(sentences[last].terms)
+            room -= found[0][1]
+    left = left or [i for i in range(len(sentences)) if i not in dict(found)]
     while left and room:
         gains = []
         for number in left:
@@ -120,6 +126,27 @@ def test_the_question_of_an_email_is_read(pipeline: Pipeline) -> None:
     assert plain.reads == "its first 48 tokens"
     assert chosen.token_ids.tolist() == asked
     assert re.fullmatch(r"21 of its 3\d\d tokens \(of its \d\d sentences these: \d\d\)", chosen.reads)
+
+
+REQUESTS = {
+    "story, then a clause": "We fly to the yearly fair every spring and the flight takes eleven hours, my knees hurt since "
+    "the operation that I had in autumn, the doctor wrote a letter about it, and so I would like to know whether the company would "
+    "pay a better seat.",
+    "rhetorical question": "Who does not know that feeling on a cold morning? The heating went off again last night, the "
+    "neighbours froze, the landlord was away and did not pick up the phone, "
+    "and the caretaker only shrugged. Please tell me who has to pay for a better seat.",
+    "no words that ask": "My knees hurt since the operation that I had in autumn and the doctor wrote a letter about it. The "
+    "flight to the fair takes eleven hours, and last year, when I had to sit in the last row, I could hardly walk. The "
+    "company pays for a better seat. Thank you!",
+}
+
+
+@pytest.mark.parametrize("text", REQUESTS.values(), ids=REQUESTS)
+def test_a_request_without_a_question_mark_is_read(pipeline: Pipeline, text: str) -> None:
+    read = with_long_query(pipeline).prepare_query(text).token_ids.tolist()
+    asked = pipeline.tokenizer.ids("a better seat.").tolist()
+    assert len(pipeline.tokenizer.ids(text)) > 48
+    assert any(read[place : place + len(asked)] == asked for place in range(len(read)))
 
 
 def test_all_terms_of_a_page_select_and_of_a_book_the_weightiest(tokenizer: Tokenizer) -> None:

@@ -33,14 +33,6 @@ def test_blocks_that_the_model_did_not_read_have_no_score() -> None:
     assert shortlist.scored(np.asarray([-0.5, 4.0])).tolist() == [-INF, -0.5, -INF, 4.0]
 
 
-def test_a_passage_holds_its_neighbours() -> None:
-    """Block 4 took in 3, block 0 took in 1."""
-    assert Chosen([], np.asarray([4, 0]), np.asarray([[3, 5], [0, 2]])).held.tolist() == [3, 4, 0, 1]
-    assert Chosen([], np.asarray([4, 0]), single_reach(np.asarray([4, 0]))).held.tolist() == [4, 0]
-    nothing = np.zeros(0, np.intp)
-    assert Chosen([packed(4)], nothing, single_reach(nothing)).held.tolist() == []
-
-
 @pytest.mark.parametrize(
     ("taken", "cut", "everything"), [([2, 0, 1], False, True), ([2, 0, 1], True, False), ([2, 0], False, False)]
 )

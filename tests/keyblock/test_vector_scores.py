@@ -86,7 +86,6 @@ def test_what_has_no_score_of_vectors() -> None:
         ({"aggregator": {"name": "joint"}}, "aggregator 'joint' needs a graph"),
         ({"aggregator": {"name": "states"}}, "aggregator 'states' needs a graph"),
         ({"selector": {"name": "learned"}}, "selector 'learned' asks a model"),
-        ({"escalation": {}}, "leave out escalation"),
         ({"packing": {"title_tokens": 0, "grow": True}}, "grow must be false"),
         ({"packing": {"title_tokens": 4}}, "title_tokens must be 0"),
         ({"cosine_scale": 0}, "greater than 0"),

@@ -16,8 +16,6 @@ KINDS: dict[str, dict[str, Any]] = {
     "parade": {"segmenter": WINDOW, "selector": {"name": "spread"}, "aggregator": {"name": "states", "passages": 5}},
     "parade of all": {"aggregator": {"name": "states"}},
     "binb": {"selector": {"name": "learned"}},
-    "escalating": {"escalation": {"below": 0.8, "blocks": 2, "tokens": 3000, "budget": 200}},
-    "adaptive": {"packing": {"budget": 192, "adaptive": {"name": "relative", "promise": 0.5, "ratio": 0.9}}},
     "cascade": {"selector": {"name": "learned", "keep": 2}},
     "cascade to max": {
         "selector": {"name": "learned", "keep": 3, "by": {"name": "tfidf"}},

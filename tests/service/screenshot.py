@@ -1,7 +1,6 @@
 """Pictures of the playground for the README and the docs, taken of a running service.
 
 python -m tests.service.screenshot http://127.0.0.1:8000/ docs/images/playground.png
-python -m tests.service.screenshot http://127.0.0.1:8000/ docs/images/multilingual.png examples/multilingual.json
 """
 
 import base64

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from keyblock.bundle import FORMAT_VERSION, load_bundle, write_bundle
+from keyblock.bundle import load_bundle, write_bundle
 from keyblock.cascade import Cascade, Promise
 from keyblock.order import Candidate
 from keyblock.ranker import Ranker
@@ -29,7 +29,7 @@ def with_cascade(path: Path, to: Path, cascade: Cascade) -> Path:
     """A copy of the bundle that has it."""
     bundle = load_bundle(path)
     pipeline = bundle.manifest.pipeline.model_copy(update={"cascade": cascade})
-    manifest = bundle.manifest.model_copy(update={"pipeline": pipeline, "format_version": FORMAT_VERSION})
+    manifest = bundle.manifest.model_copy(update={"pipeline": pipeline})
     return write_bundle(to, manifest, {name: path / name for name in manifest.files}).path
 
 

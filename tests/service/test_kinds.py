@@ -23,8 +23,8 @@ from keyblock.prepared import PreparedDocument
 from keyblock.results import Result
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
-from keyblock.scoring import questions, score_documents
-from keyblock.selection import Selection, Shortlist
+from keyblock.scoring import score_documents
+from keyblock.selection import Selection
 from service.app import create_app
 from service.engine.instance import Graphs
 from service.ranking.ranker import Ranker
@@ -104,20 +104,12 @@ class Reference:
         return list(selection.scores[selection.taken].tolist())
 
     @property
-    def questions(self) -> list[Shortlist | None]:
-        """What the model is asked of documents in doubt."""
-        doubtful = [one for one in self.prepared if self.pipeline.select(self.query, one, self.budget).doubtful]
-        return questions(self.pipeline, self.query, doubtful, budget=self.budget)
-
-    @property
     def n_tokens(self) -> int:
         """Of both rounds, over the documents that have blocks."""
         sequences = [packed for number in self.some for packed in self.scored.selections[number].sequences]
         if self.pipeline.asks_model:
             asked = (self.pipeline.shortlist(self.query, self.prepared[number], self.budget) for number in self.some)
             sequences += [packed for shortlist in asked for packed in shortlist.sequences]
-        elif self.pipeline.config.escalation:
-            sequences += [packed for one in self.questions if one is not None for packed in one.sequences]
         return sum(len(packed.ids) for packed in sequences)
 
 
@@ -165,7 +157,7 @@ def test_kinds_differ_in_what_they_report(served: tuple[TestClient, Ranker]) -> 
     scores = Reference(ranker.models.default.bundle.path, DOCUMENTS).scored.logits
     assert np.std(scores[np.isfinite(scores)]) > 300 * CLOSE
     pipeline = ranker.models.default.bundle.pipeline
-    rounds = {"select"} if pipeline.asks_model or pipeline.config.escalation else set()
+    rounds = {"select"} if pipeline.asks_model else set()
     answer = client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS}).json()
     assert set(answer["meta"]["timings_ms"]) == {"parse", "prepare", "queue", "model", "aggregate", "total"} | rounds
 
@@ -437,55 +429,14 @@ def test_rounds_of_many_requests_do_not_wait_for_each_other(
     assert scores == pytest.approx(dict(enumerate(reference.fused)), abs=CLOSE)
 
 
-def test_the_model_reads_documents_in_doubt_and_the_answer_says_what_that_took(
-    settings: Settings, bundle_of: Callable[[str], Path]
-) -> None:
-    path = bundle_of("escalating")
-    reference = Reference(path, DOCUMENTS)
-    asked = [one for one in reference.questions if one is not None]
-    assert 0 < len(asked) < len(reference.questions), "the tokens do for some of the documents in doubt"
-    with TestClient(create_app(settings.model_copy(update={"bundle": (path,)}))) as client:
-        wait_for(lambda: client.get("/health/ready").status_code == 200)
-        answer = client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS}).json()
-        off = client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS, "escalation_tokens": 0}).json()
-        metrics = client.get("/metrics").text
-    escalation = answer["meta"]["escalation"]
-    assert (escalation["documents"], escalation["left"]) == (len(asked), len(reference.questions) - len(asked))
-    assert sum(result.get("selected_by") == "model" for result in answer["results"]) == len(asked)
-    assert escalation["tokens"] == answer["usage"]["total_tokens"] - off["usage"]["total_tokens"]
-    assert 0 < escalation["tokens"] <= 3000
-    assert off["meta"]["escalation"] == {"documents": 0, "tokens": 0, "left": len(reference.questions)}
-    assert not any(result.get("selected_by") == "model" for result in off["results"])
-    assert f'keyblock_escalation_tokens_total{{model="escalating"}} {escalation["tokens"]}.0' in metrics
-    assert answer["meta"]["degraded"] is False
-
-
-def test_escalation_is_the_first_to_go_when_time_is_short(settings: Settings, bundle_of: Callable[[str], Path]) -> None:
-    """The model hangs while it is asked: the documents keep the selector's blocks, and the answer says so."""
-    bundle, machine = load_bundle(bundle_of("escalating")), Leaping()
-    graph = Faulty(GraphModel.open(bundle, Provider.CPU, 1).session)
-    ranker = serving(settings.model_copy(update={"bundle": (bundle.path,)}), Graphs(graph), machine=machine)
-    with TestClient(create_app(settings, ranker)) as client:
-        wait_for(lambda: ranker.engine.ready)
-        graph.stopped = machine.leap
-        graph.open.clear()
-        meta = client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS, "deadline_ms": 1000 * FAR}).json()["meta"]
-        graph.open.set()
-    assert (meta["degraded"], meta["escalation"]["documents"]) == (True, 0)
-    assert any("the model was not asked which blocks of" in warning for warning in meta["warnings"])
-    labels = {"how": "escalation", "model": "escalating"}
-    assert ranker.metrics.registry.get_sample_value("keyblock_degraded_total", labels) == 1
-
-
 @pytest.mark.parametrize(
     "options",
     [
         {},
         {"top_n": 3, "raw_scores": True, "max_tokens_per_doc": 64},
-        {"escalation_tokens": 700, "instruction": "Find a bridge."},
-        {"escalation_tokens": 0},
+        {"instruction": "Find a bridge."},
     ],
-    ids=["usual", "options", "told", "escalating to nothing"],
+    ids=["usual", "options", "told"],
 )
 def test_a_ranker_in_the_process_ranks_as_the_service(
     served: tuple[TestClient, Ranker], in_process: InProcess, options: dict[str, Any]
@@ -505,17 +456,3 @@ def test_a_ranker_in_the_process_ranks_as_the_service(
 def unscored(result: Result) -> Result:
     """All but the scores, which depend on the batch in their last digits."""
     return replace(result, relevance_score=0.0, blocks=tuple(replace(block, score=0.0) for block in result.blocks))
-
-
-def test_a_rule_of_when_to_stop_is_counted_truly(settings: Settings, bundle_of: Callable[[str], Path]) -> None:
-    """The cap is told as the cap, and the tokens are those that were fed: fewer than the cap gives without the rule."""
-    path = bundle_of("adaptive")
-    reference, pipeline = Reference(path, DOCUMENTS), opened(path)[0].pipeline
-    packing = pipeline.config.packing.model_copy(update={"adaptive": None})
-    full = Pipeline(pipeline.config.model_copy(update={"packing": packing}), pipeline.tokenizer, pipeline.frequencies)
-    unruled = sum(len(full.select(reference.query, reference.prepared[number]).packed.ids) for number in reference.some)
-    with TestClient(create_app(settings.model_copy(update={"bundle": (path,)}))) as client:
-        wait_for(lambda: client.get("/health/ready").status_code == 200)
-        answer = client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS}).json()
-    assert answer["meta"]["tokens_per_document"] == 192
-    assert answer["usage"]["total_tokens"] == reference.n_tokens < unruled

@@ -76,17 +76,23 @@ class Source:
         documents = documents if answered else documents[1:]
         pairs = [self.preparation.pair(query, document) for document in documents]
         prepared = examples.prepare(self.preparation.query(query), pairs, budget, rng)
-        labels = self._labels(query, documents, pairs, prepared) if recipe.marks else []
+        labels = self._labels(query, documents, pairs, prepared, recipe) if recipe.marks else []
         return Group(query, tuple(documents), prepared, budget * len(documents) * examples.sequences, labels, answered)
 
-    def _labels(self, query: str, documents: Sequence[str], pairs: Sequence[Pair], prepared: Prepared) -> list[Labels]:
-        """Labels of each sequence, in the order of the rows; all left out for a relevant document without a gold passage."""
+    def _labels(
+        self, query: str, documents: Sequence[str], pairs: Sequence[Pair], prepared: Prepared, recipe: Recipe
+    ) -> list[Labels]:
+        """Labels of each sequence, in the order of the rows.
+
+        All are left out for a relevant document whose gold passage is unknown, or is not marked by the recipe.
+        """
         if isinstance(prepared, Waiting):
             return []
         found: list[Labels] = []
+        marked = not recipe.marked or self.preparation.collection.name in recipe.marked
         for row in prepared:
             for name, pair, sequences in zip(documents, pairs, row, strict=True):
-                if not pair.gold and name in self.relevant[query]:
+                if name in self.relevant[query] and not (pair.gold and marked):
                     found += map(no_labels, sequences)
                     continue
                 text = self.preparation.collection.document(name).text if pair.gold else ""

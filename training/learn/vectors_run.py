@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from keyblock.bundle import FORMAT_VERSION, Bundle, write_bundle
+from keyblock.bundle import Bundle, write_bundle
 from keyblock.encoders import ENCODERS, TokenTable
 from keyblock.pipeline import Pipeline
 from keyblock.selectors import SELECTORS, Selector
@@ -216,7 +216,6 @@ def write_hybrid_bundle(bundle: Bundle, run: Path, path: Path, changes: Mapping[
     pipeline = changed(bundle.pipeline, described, bundle.path).config
     encoder = ENCODERS.create(described["encoder"])
     update = {
-        "format_version": FORMAT_VERSION,
         "pipeline": pipeline.model_copy(update={"encoder": encoder.carried().describe()}),
         "quality": {**bundle.manifest.quality, "selection": figures["dev"]},
     }

@@ -10,12 +10,13 @@ from starlette.requests import ClientDisconnect, Request
 
 from service.errors import RequestError
 from service.http.bodies import unpacking
+from service.http.bodies.options import check_options, most_values
 from service.http.bodies.piecewise import STEPS, STEPS_A_DOCUMENT, Pieces
 from service.settings import Limits
 
 DOCUMENTS = ("documents", "texts")
 PIECEWISE_FROM = 2 * 2**20  # bytes; orjson holds the interpreter lock for about 4 ms on a body of this size
-MOST_BRACKETS = 1 << 15  # lists and objects; orjson holds the lock for about 15 ms on this many
+MOST_VALUES = 1 << 15  # lists, objects and elements; orjson holds the lock for about 15 ms on this many
 DISCARDED_AT_MOST = 4  # times the limit: read from a refused body, so that the client gets to see the reason
 DISCARD_SECONDS = 10.0
 _CHARACTER_BYTES = 12  # the largest size of a character in JSON: an escaped surrogate pair
@@ -121,7 +122,7 @@ async def _discard(request: Request, limits: Limits) -> bool:
 def parse(body: bytearray, limits: Limits) -> dict[str, Any]:
     """The JSON object in `body`; lone surrogates in escapes become U+FFFD, as users of other parsers expect.
 
-    Raises RequestError: 400 with the place where it is not JSON, 422 if it is not an object.
+    Raises RequestError: 400 with the place where it is not JSON, 422 if it is not an object, or its options hold too much.
     """
     if not body:
         raise RequestError(400, "the body is not JSON: it is empty (byte 0); send an object with query and documents")
@@ -129,23 +130,30 @@ def parse(body: bytearray, limits: Limits) -> dict[str, Any]:
         del body[: len(_BOM)]
     if _read_piecewise(body):
         steps = max(STEPS, STEPS_A_DOCUMENT * limits.max_documents)
-        return Pieces(body, decode, limits.max_document_chars, steps).request(DOCUMENTS, limits.max_documents)
-    payload = decode(memoryview(body), 0)
+        pieces = Pieces(body, decode, limits.max_document_chars, steps, most_values(limits.max_documents))
+        payload: Any = pieces.request(DOCUMENTS, limits.max_documents)
+    else:
+        payload = decode(memoryview(body), 0)
     if not isinstance(payload, dict):
         raise RequestError(422, f"the body must be a JSON object with 'query' and 'documents', not {json_type(payload)}")
+    check_options(payload, ("query", *DOCUMENTS), limits.max_documents)
     return payload
 
 
 def parse_line(line: bytearray, limits: Limits) -> Any:
     """The JSON value in one line of a stream of documents; a large one must be an object. Raises RequestError as `parse` does."""
     if _read_piecewise(line):
-        return Pieces(line, decode, limits.max_document_chars).line()
-    return decode(memoryview(line), 0)
+        value: Any = Pieces(line, decode, limits.max_document_chars, STEPS, most_values(limits.max_documents)).line()
+    else:
+        value = decode(memoryview(line), 0)
+    if isinstance(value, dict):
+        check_options(value, ("text", "title"), limits.max_documents)
+    return value
 
 
 def _read_piecewise(body: bytearray) -> bool:
-    """Whether decoding a body at once would hold the interpreter lock for long. Brackets in texts count too, which does no harm."""
-    return len(body) >= PIECEWISE_FROM or body.count(b"[") + body.count(b"{") > MOST_BRACKETS
+    """Whether decoding a body at once would hold the interpreter lock for long. Marks in texts count too, which does no harm."""
+    return len(body) >= PIECEWISE_FROM or sum(map(body.count, (b"[", b"{", b","))) > MOST_VALUES
 
 
 def decode(piece: memoryview, start: int) -> Any:

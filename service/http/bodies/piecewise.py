@@ -15,7 +15,7 @@ from service.http.bodies.scanning import CLOSE, CLOSE_LIST, OPEN, OPEN_LIST, Sca
 STEPS = 1 << 18  # limit of members, brackets and strings in an object
 STEPS_A_DOCUMENT = 128  # the limit per document, if that gives more steps
 _UNREAD_BYTES = 1 << 20  # limit of a value other than a document, a text or a query; no option is that large
-_DOCUMENT_MEMBERS = 64
+DOCUMENT_MEMBERS = 256
 _LONGEST_NAME = 40  # characters of a member's name that are repeated in a message
 _TEXTS = ("text", "title")
 
@@ -33,14 +33,16 @@ class Pieces:
         decode: reads one piece.
         longest_text: characters a document's text may have; a much longer one is refused undecoded.
         steps: limit of members, brackets and strings.
+        option_values: limit of the values in all options together.
     """
 
-    def __init__(self, body: bytearray, decode: Decode, longest_text: int, steps: int = STEPS) -> None:
+    def __init__(self, body: bytearray, decode: Decode, longest_text: int, steps: int = STEPS, option_values: int = STEPS) -> None:
         self._body = body
         self._view = memoryview(body)
         self._decode = decode
         self._longest_text = longest_text
         self._scan = Scanner(body, steps)
+        self._scan_option = Scanner(body, 2 * option_values + len(body) // scanning.WINDOW, option_values)
 
     def request(self, documents: Collection[str], longest_array: int) -> dict[str, Any]:
         """Read the object as a request; its members `documents` hold lists of at most `longest_array` documents.
@@ -62,7 +64,9 @@ class Pieces:
 
     def line(self) -> dict[str, Any]:
         """Read the object as one document to store. Raises RequestError as `request` does."""
-        return self._read_object(self._field, "the line")
+        return self._read_object(
+            lambda at, path: self._text(at, path) if path[-1] in _TEXTS else self._option(at, path), "the line"
+        )
 
     def _read_object(self, member: Callable[[int, Path], Value], what: str) -> dict[str, Any]:
         """Read the whole object; nothing may follow it."""
@@ -80,8 +84,8 @@ class Pieces:
         at = scan.skip(at + 1)
         while scan.has_more(at, CLOSE, first=not members):
             scan.step(path)
-            if path and len(members) == _DOCUMENT_MEMBERS:
-                raise RequestError(422, f"has more than {_DOCUMENT_MEMBERS} members, the limit for a large one", path)
+            if path and len(members) == DOCUMENT_MEMBERS:
+                raise RequestError(422, f"has more than {DOCUMENT_MEMBERS} members, the limit", path)
             at = scan.skip(at + bool(members))
             end = scan.name_end(at)
             name = self._decode(self._view[at:end], at)
@@ -110,19 +114,24 @@ class Pieces:
 
     def _field(self, at: int, path: Path) -> Value:
         """A member of a document."""
-        return self._text(at, path) if path[-1] in _TEXTS else self._option(at, path)
+        return self._text(at, path) if path[-1] in _TEXTS else self._value(at, path, self._scan)
 
     def _text(self, at: int, path: Path) -> Value:
         """A value that should be a document's text."""
         if not self._scan.is_string(at):
-            return self._option(at, path)
+            return self._value(at, path, self._scan)
         end = self._scan.end(at, path)
         self._check_length(at, end, path)
         return self._decode(self._view[at:end], at), end
 
     def _option(self, at: int, path: Path) -> Value:
+        """A member of the whole object that is no text, document or query."""
+        self._scan_option.step(path, 1)
+        return self._value(at, path, self._scan_option)
+
+    def _value(self, at: int, path: Path, scan: Scanner) -> Value:
         """Any other value."""
-        end = self._scan.end(at, path)
+        end = scan.end(at, path)
         if end - at > _UNREAD_BYTES:
             raise RequestError(422, f"holds {(end - at) / 2**20:.1f} MiB; no option is that large", path)
         return self._decode(self._view[at:end], at), end

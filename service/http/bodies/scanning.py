@@ -16,6 +16,7 @@ _SCALAR = re.compile(rb"[^\s,\]}]+")
 _SPACES = re.compile(rb"[ \t\n\r]*")
 _TEXT = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
 _DEEPEST = 200
+MOST_ELEMENTS = 1 << 21  # such as the numbers of vectors: decoded they take 64 MB
 
 
 class Scanner:
@@ -24,13 +25,15 @@ class Scanner:
     Args:
         body: the text.
         steps: limit of members, brackets and strings; each is a step in Python.
+        elements: limit of the elements in nested lists and objects.
 
-    Every method raises RequestError: 400 if the text is not JSON, 422 if there are more steps.
+    Every method raises RequestError: 400 if the text is not JSON, 422 if there are more steps or elements.
     """
 
-    def __init__(self, body: bytearray, steps: int) -> None:
+    def __init__(self, body: bytearray, steps: int, elements: int = MOST_ELEMENTS) -> None:
         self._body = body
         self._steps = steps
+        self._elements = elements
 
     def byte(self, at: int) -> int:
         """The byte at a place."""
@@ -49,10 +52,11 @@ class Scanner:
             at = found.end() if (found := _SPACES.match(body, at, at + WINDOW)) else at + 1
         return at
 
-    def step(self, path: Path) -> None:
-        """Count one step; `path` is the place, for the message."""
+    def step(self, path: Path, elements: int = 0) -> None:
+        """Count one step, and the elements that it passes; `path` is the place, for the message."""
         self._steps -= 1
-        if self._steps < 0:
+        self._elements -= elements
+        if self._steps < 0 or self._elements < 0:
             raise RequestError(422, "there are too many members, lists and strings up to here", path)
 
     def has_more(self, at: int, close: int, *, first: bool) -> bool:
@@ -104,8 +108,7 @@ class Scanner:
 
     def _nested_end(self, at: int, path: Path) -> int:
         start, depth = at, 0
-        while (at := self._structure(at)) >= 0:
-            self.step(path)
+        while (at := self._structure(at, path)) >= 0:
             mark = self._body[at]
             if mark == _QUOTE:
                 at = self._string_end(at)
@@ -118,10 +121,14 @@ class Scanner:
                 raise not_json(f"nested more than {_DEEPEST} deep", at)
         raise not_json("a list or object is not closed", start)
 
-    def _structure(self, at: int) -> int:
+    def _structure(self, at: int, path: Path) -> int:
+        """The next quote or bracket, in as many steps as windows are searched; -1 for none."""
         for start in range(at, len(self._body), WINDOW):
-            if found := _STRUCTURE.search(self._body, start, start + WINDOW):
-                return found.start()
+            found = _STRUCTURE.search(self._body, start, start + WINDOW)
+            end = found.start() if found else start + WINDOW
+            self.step(path, self._body.count(b",", start, end))
+            if found:
+                return end
         return -1
 
 

@@ -9,7 +9,9 @@ import zstandard
 from service.errors import RequestError
 
 PIECE = 1 << 20  # bytes unpacked at once
-MOST_MEMBERS = 16  # of a gzip file; clients send one, and each member costs a copy of the data behind it
+MOST_MEMBERS = 16  # of a gzip file in memory; clients send one, and each member costs a copy of the data behind it
+MOST_SMALL_MEMBERS, MEMBER_BYTES = 1000, 256  # gzip members or zstd frames: the smallest takes as long as a kilobyte of text
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd", b"\x2a\x4d\x18"  # in the beginning of each frame, and of each frame to skip
 ZSTD_HEADER = 18  # largest size of a frame's header in bytes
 FEED_BYTES = 256  # bytes of a stream unpacked at once: at most 256 KB from gzip, or 8 MB from zstd
 LARGEST_WINDOW = 8 << 20  # bytes of a zstd frame's window, which stay in memory: RFC 9659 allows no more over HTTP
@@ -56,16 +58,21 @@ class Unpacking:
 
     def __init__(self, encoding: str) -> None:
         self._encoding = encoding
-        self._start = {"identity": None, "zstd": _zstd_frame}.get(encoding, _gzip_member)
+        self._start = {"identity": None, "zstd": _zstd().decompressobj}.get(encoding, _gzip_member)
         self._member: Any = None  # a member that is not complete yet
+        self._received = self._members = 0
 
     def feed(self, piece: bytes) -> Iterator[bytes]:
-        """Unpack the next bytes, in pieces of bounded size. Raises RequestError 400 if they do not fit the encoding."""
+        """Unpack the next bytes, in pieces of bounded size.
+
+        Raises RequestError 400 if they do not fit the encoding, or come in too many members or frames.
+        """
         if self._start is None:
             yield piece
             return
         try:
             for start in range(0, len(piece), FEED_BYTES):
+                self._received += FEED_BYTES
                 yield from self._unpacked(piece[start : start + FEED_BYTES])
         except (zlib.error, zstandard.ZstdError) as error:
             raise _encoding_error(self._encoding, error) from None
@@ -81,6 +88,8 @@ class Unpacking:
                 rest = rest.lstrip(b"\0")  # a file may be padded
                 if not rest or self._start is None:
                     return
+                self._members += 1
+                _check_members(self._members, self._received)
                 self._member = self._start()
             yield self._member.decompress(rest)
             rest = self._member.unused_data
@@ -99,8 +108,13 @@ def _gzip_member() -> Any:
     return zlib.decompressobj(wbits=31)
 
 
-def _zstd_frame() -> Any:
-    return zstandard.ZstdDecompressor(max_window_size=LARGEST_WINDOW).decompressobj()
+def _zstd() -> zstandard.ZstdDecompressor:
+    return zstandard.ZstdDecompressor(max_window_size=LARGEST_WINDOW)
+
+
+def _check_members(n_members: int, n_bytes: int) -> None:
+    if n_members > MOST_SMALL_MEMBERS + n_bytes // MEMBER_BYTES:
+        raise RequestError(400, f"{n_bytes} bytes of the body begin {n_members} gzip members or zstd frames: compress it as one")
 
 
 def _gunzip(body: bytearray, limit: int) -> bytearray:
@@ -119,15 +133,23 @@ def _gunzip(body: bytearray, limit: int) -> bytearray:
 
 
 def _unzstd(body: bytearray, limit: int) -> bytearray:
+    _check_frames(body)
     unpacked = bytearray()
-    decompressor = zstandard.ZstdDecompressor(max_window_size=LARGEST_WINDOW)
-    with decompressor.stream_reader(bytes(body), read_across_frames=True) as stream:
+    with _zstd().stream_reader(bytes(body), read_across_frames=True) as stream:
         while piece := stream.read(PIECE):
             unpacked += piece
             _check_size(unpacked, limit)
     if zstandard.frame_content_size(bytes(body[:ZSTD_HEADER])) > len(unpacked):
         raise zstandard.ZstdError("it ends too early")
     return unpacked
+
+
+def _check_frames(body: bytearray) -> None:
+    """Count the frames before they are unpacked, in windows, so that no step holds the interpreter lock for long."""
+    n_frames = 0
+    for start in range(0, len(body), PIECE):
+        n_frames += sum(body.count(magic, start, start + PIECE + len(magic) - 1) for magic in ZSTD_MAGIC)
+        _check_members(n_frames, min(start + PIECE, len(body)))
 
 
 def _check_size(unpacked: bytearray, limit: int) -> None:

@@ -1,17 +1,14 @@
 """Cohere v1's `rank_fields`: the fields of an object that make up a document's text."""
 
+from collections.abc import Sequence
 from typing import Any
 
 
-def with_text_of(candidates: object, fields: list[str]) -> Any:
-    """The candidates; those that are objects get a text made of the named fields. Anything but a list is returned as it is."""
-    return [_with_text_of(candidate, fields) for candidate in candidates] if isinstance(candidates, list) else candidates
+def with_text_of(candidate: dict[str, Any], fields: Sequence[str]) -> dict[str, Any]:
+    """The candidate with a text made of the named fields: their string values, one per line.
 
-
-def _with_text_of(candidate: object, fields: list[str]) -> object:
-    """Join the string values, one per line; a title stays the title beside other fields. Without values the object is unchanged."""
-    if not isinstance(candidate, dict):
-        return candidate
+    A title stays the title beside other fields. Without such values the candidate is unchanged.
+    """
     values = {name: candidate[name] for name in fields if isinstance(candidate.get(name), str)}
     if not values:
         return candidate

@@ -17,7 +17,6 @@ from keyblock.wire import (
     ContextMeta,
     DocumentAnswer,
     ErrorBody,
-    EscalationAnswer,
     Meta,
     Options,
     PartAnswer,
@@ -28,7 +27,6 @@ from keyblock.wire import (
 from service.call import Call
 from service.errors import RequestError
 from service.http.answers import About, PiecesResponse, json_list
-from service.http.dialects.fields import with_text_of
 from service.http.dialects.reading import Payload, read_documents, read_options, read_query, unknown_fields
 from service.http.dialects.tei import ERROR_TYPES
 from service.settings import Limits
@@ -43,9 +41,7 @@ def read(payload: Payload, limits: Limits) -> Call:
     warnings: list[str] = []
     query = read_query(payload, limits, warnings)
     options = read_options(Options, payload, {"query", "documents"})
-    if options.rank_fields:
-        payload = payload | {"documents": with_text_of(payload.get("documents"), options.rank_fields)}
-    documents = read_documents(payload, "documents", limits, warnings, by_id=True)
+    documents = read_documents(payload, "documents", limits, warnings, options.rank_fields, by_id=True)
     if idle := [name for name in Options.not_honoured() if getattr(options, name) is not None]:
         warnings += [f"{name} is not honoured by this version" for name in idle]
     if unknown := unknown_fields(options):
@@ -61,7 +57,6 @@ def read(payload: Payload, limits: Limits) -> Call:
         deadline=None if options.deadline_ms is None else options.deadline_ms / 1000,
         priority=options.priority or 0,
         strict=bool(options.strict),
-        escalation_tokens=options.escalation_tokens,
         instruction=options.instruction,
         asked=_answer_options(options),
         first_stage=_first_stage(options, len(documents)),
@@ -143,8 +138,6 @@ def _frame(call: Call, answered: Answered, about: About) -> RerankAnswer:
         "billed_units": {"search_units": units},
         "tokens": {"input_tokens": ranking.n_tokens, "output_tokens": 0},
     }
-    if (escalated := ranking.escalated) is not None:
-        meta["escalation"] = EscalationAnswer(documents=escalated.documents, tokens=escalated.tokens, left=escalated.left)
     if ranking.spared:
         meta["spared"] = ranking.spared
     if answered.below is not None:

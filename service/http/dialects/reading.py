@@ -12,6 +12,8 @@ from keyblock.wire import Document
 from service.call import Documents
 from service.errors import Path, RequestError
 from service.http.bodies.parsing import json_type
+from service.http.bodies.piecewise import DOCUMENT_MEMBERS
+from service.http.dialects.fields import with_text_of
 from service.settings import Limits
 
 M = TypeVar("M", bound=BaseModel)
@@ -33,8 +35,21 @@ def read_query(payload: Payload, limits: Limits, warnings: list[str]) -> str:
     return query[: limits.max_query_chars]
 
 
-def read_documents(payload: Payload, name: str, limits: Limits, warnings: list[str], *, by_id: bool = False) -> Documents:
-    """The candidates in the field `name`; with `by_id` an id may replace a text. Raises RequestError 422."""
+def read_documents(
+    payload: Payload, name: str, limits: Limits, warnings: list[str], fields: list[str] | None = None, *, by_id: bool = False
+) -> Documents:
+    """The candidates in the field `name`.
+
+    Args:
+        payload: the request.
+        name: of the field.
+        limits: of documents.
+        warnings: grows by a warning of fields that are not used.
+        fields: that make up the text of a candidate, if they are named; see `with_text_of`.
+        by_id: whether an id may replace a text.
+
+    Raises RequestError 422.
+    """
     value = payload.get(name)
     if value is None:
         raise RequestError(422, "is missing: send a list of texts", (name,))
@@ -47,7 +62,10 @@ def read_documents(payload: Payload, name: str, limits: Limits, warnings: list[s
         raise RequestError(422, f"has {len(candidates)} elements, limit {limits.max_documents}", (name,))
     documents = Documents([], [], [])
     unread: dict[str, None] = {}
-    for number, candidate in enumerate(candidates):
+    for number, one in enumerate(candidates):
+        if isinstance(one, dict) and len(one) > DOCUMENT_MEMBERS:
+            raise RequestError(422, f"has {len(one)} members, limit {DOCUMENT_MEMBERS}", (name, number))
+        candidate = with_text_of(one, fields) if fields and isinstance(one, dict) else one
         if by_id and (identity := _stored_id(candidate)) is not None:
             _add_stored(candidate, identity, (name, number), limits, documents, unread)
         else:

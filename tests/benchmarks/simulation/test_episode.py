@@ -24,7 +24,7 @@ from service.engine.engine import Engine
 from service.engine.errors import EngineDeadError
 from service.engine.jobs import Job
 from service.engine.runner import Runner
-from service.ranking.admission import Admission, Load, Place
+from service.ranking.admission import Admission, Place
 from service.ranking.reload import Reloaded, Reloader
 from service.ranking.slicing import Threads
 from service.store.base import AWAY, StoreError
@@ -116,9 +116,7 @@ def leaks_bytes(patch: Patch) -> None:
     """Who leaves gives its place back and not its bytes."""
 
     def leave(self: Place, *_: object) -> None:
-        self._admission.load.requests -= self._held.requests
-        self._admission.load.documents -= self._held.documents
-        self._held = Load()
+        self._add(-self._held.requests, -self._held.documents)
         self._admission.queued(self)
 
     patch.setattr(Place, "__exit__", leave)

@@ -66,11 +66,6 @@ def starts(at: str, values: str) -> Case:
     return Case(at, {f"process_start_time_seconds{{{POD}}}": values, f"{TABLE['build'].name}{{{MODEL}}}": "1x20"})
 
 
-def restarts(at: str, killed: str, silent: str = "0x20") -> Case:
-    labels, name = f'{POD}, process="front"', TABLE["restarts"].name
-    return Case(at, {f'{name}{{{labels}, why="killed"}}': killed, f'{name}{{{labels}, why="silent"}}': silent})
-
-
 def scraped(at: str, values: str) -> Case:
     return Case(at, {f'up{{{POD}, job="n/keyblock"}}': values})
 
@@ -85,7 +80,6 @@ FIRING = {
     "KeyBlockProviderFellBack": gauge("fell_back", "10m", "1x20", MODEL),
     "KeyBlockReadinessFlaps": gauge("ready", "12m", "1 0 1 0 1 0 1 1x20"),
     "KeyBlockRestarts": starts("12m", "100 100 200 200 300 300 _ 400 400x10"),
-    "KeyBlockProcessRestarts": restarts("15m", "0 0 1 2 2x20", "0x8 1x20"),
     "KeyBlockNotReady": gauge("ready", "15m", "0x30"),
     "KeyBlockSilent": scraped("15m", "1 1 0x30"),
     "KeyBlockGone": Case("10m", {"up": "1x20"}),
@@ -114,7 +108,6 @@ QUIET: dict[str, list[Case]] = {
         starts("12m", "100 100 100 _ 200 200 300x20"),
         Case("12m", {f"process_start_time_seconds{{{POD}}}": "100 200 300 400 500 600x20"}),  # of another service
     ],
-    "KeyBlockProcessRestarts": [restarts("15m", "0 0 1x20", "0x8 1x20")],  # two, whatever it was that ended each
     "KeyBlockNotReady": [gauge("ready", "15m", "0 0 0 0 0 1x30")],
     "KeyBlockSilent": [
         scraped("15m", "0 0 0 1x30"),

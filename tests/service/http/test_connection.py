@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPResponse
+from typing import Any
 
 import pytest
 import uvicorn
@@ -19,7 +20,7 @@ from starlette.routing import Route
 
 from service.http import connection
 from service.http.answers import PiecesResponse
-from service.http.connection import MOST_PIPELINED, Port
+from service.http.connection import MOST_PIPELINED, STEADY_BYTES, Port
 from service.http.received import HEAD_BYTES, MOST_HEADERS, MOST_SMALL_CHUNKS
 from service.settings import Settings
 from service.telemetry.metrics import TABLE, Metrics
@@ -30,6 +31,7 @@ ENDLESS = 3600  # seconds: longer than a test
 SECONDS = 0.4  # that a head or an answer may take
 LARGE = 24 * 2**20  # bytes of an answer: more than the kernel keeps for a client that does not read
 GET = b"GET /echo HTTP/1.1\r\nHost: here\r\n"
+LARGE_GET, SLOW_GET = b"GET /large HTTP/1.1\r\nHost: here\r\n\r\n", b"GET /slow HTTP/1.1\r\nHost: here\r\n\r\n"
 CHUNKED = b"POST /echo HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
@@ -237,7 +239,7 @@ def test_a_connection_on_which_nothing_is_sent_is_closed(hasty: Server) -> None:
 
 def test_the_rest_of_a_body_whose_request_is_answered_is_not_waited_for(hasty: Server) -> None:
     with hasty.connect() as client:
-        send(client, b"GET /none HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n")
+        send(client, b"GET /none HTTP/1.1\r\nHost: here\r\nContent-Length: 1000000\r\n\r\n")
         with pytest.raises(ConnectionError):
             trickle(client)
 
@@ -283,7 +285,7 @@ def test_a_body_of_nearly_nothing_but_framing_is_refused(server: Server, body: b
         (CHUNKED.replace(b"\r\n\r\n", b"\r\nContent-Length: 3\r\n\r\n") + b"0\r\n\r\n", "Transfer-Encoding"),
         (GET + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\nab", "Content-Length"),
         (GET + b"a: b\0c\r\n\r\n", "Invalid header value"),
-        (b"CONNECT here:80 HTTP/1.1\r\n\r\n", "invalid url"),
+        (b"CONNECT here:80 HTTP/1.1\r\nHost: here\r\n\r\n", "invalid url"),
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "PRI"),
     ],
 )
@@ -291,6 +293,36 @@ def test_what_is_no_request_is_refused_in_the_shape_of_all_errors(server: Server
     answer = server.ask(sent)
     assert status(answer) == 400
     assert problem.lower() in message(answer).lower()
+
+
+@pytest.mark.parametrize(
+    ("head", "expected", "problem"),
+    [
+        (b"GET /echo HTTP/1.1\r\n", 400, "0 Host headers"),
+        (GET + b"Host: there\r\n", 400, "2 Host headers"),
+        (b"GET /echo HTTP/1.0\r\nHost: here\r\nHost: here\r\n", 400, "2 Host headers"),
+        (b"GET /echo HTTP/2.0\r\nHost: here\r\n", 505, "HTTP/2.0"),
+        (b"GET /echo HTTP/0.9\r\nHost: here\r\n", 505, "HTTP/0.9"),
+        (b"POST /echo HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: gzip, chunked\r\n", 501, "'gzip, chunked' is not supported"),
+        (b"POST /echo HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n", 501, "gzip,chunked"),
+        (b"POST /echo HTTP/1.0\r\nTransfer-Encoding: chunked\r\n", 400, "HTTP/1.0 has no transfer-encoding"),
+    ],
+)
+def test_what_two_servers_could_understand_differently_is_refused(server: Server, head: bytes, expected: int, problem: str) -> None:
+    answer = server.ask(head + b"\r\n0\r\n\r\n")
+    assert (status(answer), problem in message(answer)) == (expected, True), answer
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"GET /echo HTTP/1.0\r\n\r\n",  # as old probes ask
+        GET.replace(b"Host", b"hOST") + b"Connection: close\r\n\r\n",
+        CHUNKED.replace(b"chunked", b" Chunked ").replace(b"Host", b"Connection: close\r\nHost") + b"0\r\n\r\n",
+    ],
+)
+def test_older_and_odd_spellings_are_read(server: Server, request_: bytes) -> None:
+    assert status(server.ask(request_)) == 200
 
 
 UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: %b\r\nHTTP2-Settings: AAMAAABkAAQ\r\n"
@@ -302,14 +334,14 @@ def test_no_other_protocol_is_spoken(server: Server, protocol: bytes) -> None:
     answers = server.ask(GET + upgrade + b"\r\n" + GET + b"Connection: close\r\n\r\n")
     assert answers.count(b"HTTP/1.1 200 OK") == 2
     assert answers.endswith(b"['connection', 'host']")
-    answer = server.ask(b"POST /echo HTTP/1.1\r\n" + upgrade + b"Content-Length: 4\r\n\r\nbody")
+    answer = server.ask(b"POST /echo HTTP/1.1\r\nHost: here\r\n" + upgrade + b"Content-Length: 4\r\n\r\nbody")
     assert (status(answer), "leave out the header Upgrade" in message(answer)) == (400, True)
 
 
 def test_a_few_requests_at_once_are_answered_in_their_order(server: Server) -> None:
-    requests = [b"POST /echo HTTP/1.1\r\nContent-Length: 1\r\n\r\n%d" % n for n in range(MOST_PIPELINED)]
+    requests = [b"POST /echo HTTP/1.1\r\nHost: here\r\nContent-Length: 1\r\n\r\n%d" % n for n in range(MOST_PIPELINED)]
     answers = server.ask(b"".join([*requests, GET, b"Connection: close\r\n\r\n"]))
-    assert re.findall(rb"(\d)\['content-length'\]", answers) == [b"%d" % n for n in range(MOST_PIPELINED)]
+    assert re.findall(rb"(\d)\['content-length', 'host'\]", answers) == [b"%d" % n for n in range(MOST_PIPELINED)]
 
 
 def test_many_requests_at_once_close_the_connection(server: Server) -> None:
@@ -321,7 +353,7 @@ def test_many_requests_at_once_close_the_connection(server: Server) -> None:
 def test_an_answer_that_nobody_reads_is_given_up(hasty: Server) -> None:
     before = hasty.closed("unread")
     with hasty.connect(receive_bytes=4096) as client:
-        client.sendall(b"GET /large HTTP/1.1\r\n\r\n")
+        client.sendall(LARGE_GET)
         wait_for(lambda: hasty.closed("unread") == before + 1)
         wait_for(lambda: not hasty.server.server_state.tasks)
         assert len(read(client)) < LARGE
@@ -330,7 +362,7 @@ def test_an_answer_that_nobody_reads_is_given_up(hasty: Server) -> None:
 def test_a_trickle_of_reading_is_not_enough(hasty: Server) -> None:
     before = hasty.closed("unread")
     with hasty.connect(receive_bytes=4096) as client:
-        client.sendall(b"GET /large HTTP/1.1\r\n\r\n")
+        client.sendall(LARGE_GET)
         until = time.monotonic() + PATIENCE
         while hasty.closed("unread") == before and time.monotonic() < until:
             client.recv(4096)
@@ -342,7 +374,7 @@ def test_a_slow_reader_gets_every_byte_and_the_next_answer_has_a_time_of_its_own
     with leaping.connect(receive_bytes=1 << 18) as client:
         answers = client.makefile("rb")
         for _ in range(2):
-            client.sendall(b"GET /large HTTP/1.1\r\n\r\n")
+            client.sendall(LARGE_GET)
             wait_for(lambda: any(one._answer_timer._handle for one in leaping.server.server_state.connections))
             leaping.leap()  # twice is more than an answer may take
             while answers.readline() != b"\r\n":
@@ -359,7 +391,7 @@ def crowded() -> Iterator[Server]:
 
 def test_one_connection_too_many_closes_the_one_idle_longest(crowded: Server) -> None:
     with crowded.connect() as busy, crowded.connect() as first, crowded.connect() as second:
-        busy.sendall(b"GET /slow HTTP/1.1\r\n\r\n")
+        busy.sendall(SLOW_GET)
         first.sendall(GET + b"\r\n")
         assert one_answer(first)[0] == 200  # so that the second is idle for longer
         assert status(crowded.ask(GET + b"Connection: close\r\n\r\n")) == 200
@@ -372,10 +404,29 @@ def test_one_connection_too_many_closes_the_one_idle_longest(crowded: Server) ->
     wait_for(lambda: crowded.open == 0)
 
 
+def test_clients_that_send_heads_without_bodies_make_room_for_others(crowded: Server) -> None:
+    """The one whose body stands still for longest goes, and a steady one stays."""
+    head = b"POST /echo HTTP/1.1\r\nHost: here\r\nContent-Length: %d\r\n\r\n"
+    tasks = crowded.server.server_state.tasks
+    with crowded.connect() as steady, crowded.connect() as slower, crowded.connect() as slow:
+        for number, (client, n_bytes) in enumerate(((steady, STEADY_BYTES + 1), (slower, 100), (slow, 100)), 1):
+            client.sendall(head % n_bytes)
+            wait_for(lambda n=number: len(tasks) == n)  # type: ignore[misc]
+        slower.sendall(b"x")
+        steady.sendall(b"x" * STEADY_BYTES)
+        port: Any = crowded.server.config
+        wait_for(lambda: next(iter(port.waiting)).client == slower.getsockname())
+        assert status(crowded.ask(GET + b"Connection: close\r\n\r\n")) == 200
+        assert read(slower) == b""
+        steady.sendall(b"x")
+        assert one_answer(steady)[0] == 200
+    assert crowded.closed("crowded") == 1
+
+
 def test_where_all_are_busy_a_new_connection_is_refused(crowded: Server) -> None:
     busy = [crowded.connect() for _ in range(3)]
     for one in busy:
-        one.sendall(b"GET /slow HTTP/1.1\r\n\r\n")
+        one.sendall(SLOW_GET)
     wait_for(lambda: len(crowded.server.server_state.tasks) == 3)
     answer = crowded.ask(b"")
     assert (status(answer), b"retry-after: 1" in answer) == (503, True)

@@ -488,26 +488,62 @@ def test_what_was_stored_before_a_client_went_stays(embedded: Service, monkeypat
     assert embedded.sample("store_requests", method="PUT", outcome="cancelled") == 1
 
 
-def test_an_upload_has_a_place_among_the_requests_in_flight(serve: Serve, tmp_path: Path) -> None:
+def test_uploads_keep_nobody_from_ranking_and_are_in_flight_once_they_have_sent_something(serve: Serve, tmp_path: Path) -> None:
     with serve(store=str(tmp_path / "store"), max_requests_in_flight=1) as service:
-        connection = Connection(jsonl(DOCUMENTS), "PUT", "/documents", more=True)
+        load = service.ranker.store_admission.load
+        head = Connection(b"{", "PUT", "/documents", more=True)
+        long = Connection(jsonl(DOCUMENTS).ljust(PIECE), "PUT", "/documents", more=True)
         app: Any = service.client.app
 
         async def work() -> None:
-            task = asyncio.create_task(app(connection.scope(), connection.receive, connection.send))
-            async for _ in until(lambda: service.ranker.admission.load.requests == 1):
+            tasks = [asyncio.create_task(app(one.scope(), one.receive, one.send)) for one in (head, long)]
+            async for _ in until(lambda: load.requests == 1 and load.bytes > 0):
                 pass
-            assert service.ranker.admission.load.bytes > 0
             other = Connection(jsonl(DOCUMENTS), "PUT", "/documents")
             await app(other.scope(), other.receive, other.send)
             assert other.sent[0]["status"] == 429
-            connection.gone.set()
-            await task
-            assert service.ranker.admission.load.bytes == 0
+            ranking = Connection({"query": "river", "documents": ["the river"]})
+            await app(ranking.scope(), ranking.receive, ranking.send)
+            assert ranking.sent[0]["status"] == 200
+            for one in (head, long):
+                one.gone.set()
+            await asyncio.gather(*tasks)
+            assert (load.requests, load.bytes) == (0, 0)
 
         assert service.client.portal is not None
         service.client.portal.call(work)
         assert service.put(DOCUMENTS)["stored"] == 20
+
+
+def test_an_upload_holds_what_has_arrived_and_not_yet_been_stored(serve: Serve, tmp_path: Path) -> None:
+    """A line without end grows, and goes when it ends; it is refused where there is no room for it beside others."""
+    with serve(store=str(tmp_path / "store"), max_bytes_in_flight=8 * 4 * PIECE) as service:
+        load = service.ranker.store_admission.load
+        pieces: asyncio.Queue[bytes] = asyncio.Queue()
+        connection = Connection(b"", "PUT", "/documents")
+        app: Any = service.client.app
+
+        async def receive() -> Message:
+            piece = await pieces.get()
+            return {"type": "http.request", "body": piece, "more_body": bool(piece)}
+
+        async def work() -> None:
+            task = asyncio.create_task(app(connection.scope(), receive, connection.send))
+            for number in range(1, 4):
+                await pieces.put(b'{"id": "a", "text": "'.ljust(PIECE, b"x") if number == 1 else b"x" * PIECE)
+                async for _ in until(lambda n=number: load.bytes == n * PIECE):  # type: ignore[misc]
+                    pass
+            other = Connection(b"x" * (2 * PIECE), "PUT", "/documents", more=True)
+            await app(other.scope(), other.receive, other.send)
+            assert (other.sent[0]["status"], load.bytes) == (429, 3 * PIECE)
+            await pieces.put(b'"}\n'.ljust(PIECE))
+            await pieces.put(b"")
+            await task
+            assert (load.requests, load.bytes) == (0, 0)
+
+        assert service.client.portal is not None
+        service.client.portal.call(work)
+        assert json.loads(connection.sent[1]["body"])["stored"] == 1
 
 
 def test_work_ends_with_a_client_that_has_sent_everything(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -565,7 +601,7 @@ def test_a_document_that_is_shown_has_a_place_among_the_requests_in_flight(embed
     embedded.put([{"id": "long", "text": "a river " * 100_000}])
     connection, read = Connection(b"", "GET", "/documents/long"), asyncio.Event()
     app: Any = embedded.client.app
-    load = embedded.ranker.admission.load
+    load = embedded.ranker.store_admission.load
 
     async def send(message: Message) -> None:
         connection.sent.append(message)

@@ -16,7 +16,6 @@ from keyblock.wire import ErrorBody
 from service import playground, reference
 from service.app import HEALTH, JOINED_PATHS, RERANK_PATHS, create_admin_app, create_app
 from service.http.guard import SCHEME
-from service.http.inference import MODEL_READY
 from service.keys.keys import KeysError
 from service.ranking.ranker import Ranker
 from service.settings import Settings
@@ -25,7 +24,7 @@ from tests.service.keyed import ALL, bearing, keyed
 
 GOOD: dict[str, Any] = {"query": "river bridge", "documents": ["the river flooded the bridge", "a city"]}
 PAGES = {*playground.assets(), *reference.assets(), "/openapi.json"}
-OPEN = {*HEALTH, MODEL_READY, *PAGES}  # for everybody: nothing of a document is there
+OPEN = {*HEALTH, *PAGES}  # for everybody: nothing of a document is there
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +63,15 @@ def test_every_route_needs_a_key_but_those_for_everybody(guarded: TestClient) ->
                 assert response.status_code == 401, (method, path)
                 assert isinstance(route, APIRoute)
     assert asked >= len(RERANK_PATHS) * 2 + len(JOINED_PATHS) + 5
+
+
+def test_which_models_are_served_is_told_to_keys_alone(guarded: TestClient) -> None:
+    name = guarded.get("/info", headers=bearing("reader")).json()["model"]
+    for asked in (name, "another"):
+        answers = [guarded.get(f"/v2/models/{asked}{rest}") for rest in ("", "/ready")]
+        assert [answer.status_code for answer in answers] == [401, 401]
+        assert all(name not in answer.text for answer in answers)
+    assert guarded.get(f"/v2/models/{name}/ready", headers=bearing("reader")).json() == {"name": name, "ready": True}
 
 
 @pytest.mark.parametrize("path", HEALTH)

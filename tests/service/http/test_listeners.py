@@ -11,14 +11,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from itertools import count
 from pathlib import Path
 
 import pytest
 import uvicorn
 from fastapi import FastAPI
 
-from service.http.listeners import CLAIM, CLAIMS, ListenError, Main, allow_files, bind, claimed_ports, overlap, spread
+from service.http.listeners import ListenError, Main, allow_files, bind, overlap
 from tests.service.faults import PATIENCE
 from tests.service.keyed import ALL, bearing
 from tests.support.ports import free_port, wait_ready
@@ -133,89 +132,11 @@ def test_every_address_of_a_host_is_bound_and_does_not_listen_yet(host: str) -> 
         one.close()
 
 
-def test_connections_are_spread_over_those_that_listen() -> None:
-    """Each of 3 sets gets some of 60 connections: that one of them gets none is as likely as 1 in 10^10."""
-    sets = spread(bind("127.0.0.1", 0), 3)
-    port = sets[0][0].getsockname()[1]
-    with ExitStack() as opened:
-        for (one,) in sets:
-            opened.enter_context(one).listen(100)
-        for _ in range(60):
-            opened.enter_context(socket.create_connection(("127.0.0.1", port)))
-        counts = [accepted(one, opened) for (one,) in sets]
-        assert sum(counts) == 60
-        assert min(counts) > 0
-        with pytest.raises(ListenError):
-            bind("127.0.0.1", port)
-
-
-def accepted(listening: socket.socket, opened: ExitStack) -> int:
-    listening.setblocking(False)
-    for number in count():
-        try:
-            opened.enter_context(listening.accept()[0])
-        except BlockingIOError:
-            return number
-    raise AssertionError
-
-
-def test_where_the_system_spreads_nothing_all_have_the_same_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.http.listeners.SPREADS", False)
-    bound = bind("127.0.0.1", 0)
-    assert spread(bound, 3) == [bound] * 3
-    bound[0].close()
-
-
-def test_ports_that_are_spread_are_claimed_before_anybody_listens() -> None:
-    """Else two services that start at once would both pass the look whether the port is free, and share it from then on."""
-    bound = bind("127.0.0.1", 0)
-    port = bound[0].getsockname()[1]
-    with claimed_ports(bound), ExitStack() as opened:
-        for (one,) in spread(bound, 2):
-            opened.enter_context(one)
-        (theirs,) = bind("127.0.0.1", port)
-        taken = pytest.raises(ListenError, match=rf"cannot listen on 127\.0\.0\.1, port {port} \(.*in use\): give another port")
-        with theirs, taken, claimed_ports([theirs]):
-            pass
-    bound = bind("127.0.0.1", port)
-    with bound[0], claimed_ports(bound):
-        pass
-
-
-@pytest.mark.skipif(not CLAIMS.exists(), reason="the system does not tell who has claimed a port")
-@pytest.mark.parametrize(("first", "second"), [("0.0.0.0", "127.0.0.1"), ("127.0.0.1", "0.0.0.0"), ("::", "::1")])
-def test_a_port_claimed_at_another_address_is_refused_where_one_of_them_is_every_address(first: str, second: str) -> None:
-    """Both could spread it, and connections to the narrower one would go there alone, without a word."""
-    with bound_at(first, 0) as ours:
-        port = ours[0].getsockname()[1]
-        problem = rf"on {second}, port {port} \(another keyblock-serve has {first}, port {port}, and both would"
-        taken = pytest.raises(ListenError, match=problem)
-        with bound_at(second, port) as theirs, claimed_ports(ours), taken, claimed_ports(theirs):
-            pass
-
-
-def test_ports_claimed_at_addresses_that_do_not_meet() -> None:
-    """Two services on one machine, each at an address of its own, and at a port of its own."""
-    with bound_at("127.0.0.1", 0) as ours, claimed_ports(ours):
-        port = ours[0].getsockname()[1]
-        for host, number in (("127.0.0.2", port), ("127.0.0.1", 0), ("::", port), ("0.0.0.0", 0)):
-            with bound_at(host, number) as theirs, claimed_ports(theirs):
-                assert overlap(ours, theirs) is False
-
-
-@pytest.mark.skipif(not CLAIMS.exists(), reason="the system does not tell who has claimed a port")
-def test_a_claim_that_names_no_address_claims_none() -> None:
-    with bound_at("127.0.0.1", 0) as ours, socket.socket(socket.AF_UNIX) as strange:
-        strange.bind(f"\0{CLAIM} somewhere {ours[0].getsockname()[1]}")
-        with claimed_ports(ours):
-            assert overlap(ours, ours)
-
-
 def test_an_address_that_is_found_twice_is_bound_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if two lines of /etc/hosts name localhost; the second socket would find the port taken by the first."""
     found = socket.getaddrinfo("127.0.0.1", 0, type=socket.SOCK_STREAM) * 2
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
-    with bound_at("localhost", 0) as ours, claimed_ports(ours):
+    with bound_at("localhost", 0) as ours:
         assert len(ours) == 1
 
 

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.errors import RequestError
-from service.ranking.admission import Admission, Load, Loads, Place
+from service.ranking.admission import Admission, Place
 from service.settings import Limits
 from service.telemetry.metrics import Metrics
 
@@ -17,16 +17,24 @@ def refused(work: Admission, why: str) -> float:
     return work._metrics.registry.get_sample_value("keyblock_refused_total", {"why": why}) or 0.0
 
 
+def begun(work: Admission, n_bytes: int, caller: str = "") -> Place:
+    """The place of a request whose body has arrived."""
+    place = work.enter(n_bytes, caller)
+    place.set_bytes(n_bytes)
+    place.begin()
+    return place
+
+
 def counts(work: Admission) -> tuple[int, int, int]:
     return work.load.requests, work.load.documents, work.load.bytes
 
 
 def test_what_is_in_flight_is_counted_until_it_is_left() -> None:
     work = admission()
-    with work.enter(100) as first:
+    with begun(work, 100) as first:
         first.set_bytes(250)
         first.set_documents(7, 9.0, has_deadline=False)
-        with work.enter(10) as second:
+        with begun(work, 10) as second:
             second.set_documents(1, 0.05, has_deadline=True)
             assert counts(work) == (2, 8, 260)
             assert work.wait_seconds() == pytest.approx(9.05)
@@ -41,7 +49,7 @@ def test_nothing_is_left_of_what_has_gone(requests: list[tuple[int, int, bool]],
     work = admission(max_wait_ms=10**9, max_backlog_ms=10**9)
     places: list[Place] = []
     for n_bytes, n_documents, queued in requests:
-        place = work.enter(n_bytes)
+        place = begun(work, n_bytes)
         place.set_documents(n_documents, 3.0 * n_documents, has_deadline=False)
         if queued:
             place.queued()
@@ -67,25 +75,25 @@ def test_a_request_beyond_the_limit_is_refused_and_admitted_later(
 ) -> None:
     """The first is of 100 bytes and 3 s; the next is half of it, and takes turns with it."""
     work = admission(**limits)
-    with work.enter(100) as place:
+    with begun(work, 100) as place:
         place.set_documents(10, 3.0, has_deadline=False)
         with pytest.raises(RequestError, match=problem) as caught:
-            work.enter(51 if why == "bytes" else 50)
+            begun(work, 51 if why == "bytes" else 50)
         assert (caught.value.status, caught.value.retry_after) == (429, seconds)
         assert refused(work, why) == 1
         assert work.load.requests == 1
-    with work.enter(51):
+    with begun(work, 51):
         assert work.load.requests == 1
 
 
 def test_a_small_request_is_let_in_beside_a_huge_one() -> None:
     work = admission(queued=1e3, max_wait_ms=10_000, max_backlog_ms=10**9)
-    with work.enter(400_000) as huge, pytest.raises(RequestError, match=r"it would wait 100\.0 s for others"):
+    with begun(work, 400_000) as huge, pytest.raises(RequestError, match=r"it would wait 100\.0 s for others"):
         huge.set_documents(1000, 100.0, has_deadline=False)
-    with work.enter(4_000) as small:
+    with begun(work, 4_000) as small:
         small.set_documents(10, 1.0, has_deadline=False)
         assert work.wait_seconds(1) == pytest.approx(1 + 1)  # of the model's, and of its own that is not there yet
-    with work.enter(0) as urgent:  # a length that was not declared
+    with begun(work, 0) as urgent:  # a length that was not declared
         urgent.set_documents(1000, 100.0, has_deadline=True)
         assert work.load.documents == 1000
 
@@ -93,48 +101,43 @@ def test_a_small_request_is_let_in_beside_a_huge_one() -> None:
 def test_the_requests_of_a_slow_model_do_not_refuse_those_of_a_fast_one() -> None:
     """All have 100 bytes and 50 tokens; the slow model takes 1 s for a token, the fast one 1 ms; much waits for the slow one."""
     work = Admission(Limits(max_backlog_ms=10**6), lambda own: min(40.0, own), Metrics(), lambda: 0.001)
-    with work.enter(100) as slow:
+    with begun(work, 100) as slow:
         slow.set_documents(10, 50.0, has_deadline=True, pace=1.0)
-        with work.enter(100) as fast:
+        with begun(work, 100) as fast:
             fast.set_documents(10, 0.05, has_deadline=False, pace=0.001)
-        with work.enter(100) as another, pytest.raises(RequestError, match="it would wait 90"):
+        with begun(work, 100) as another, pytest.raises(RequestError, match="it would wait 90"):
             another.set_documents(10, 50.0, has_deadline=False, pace=1.0)
 
 
 def test_documents_are_counted_once_they_are_known() -> None:
     work = admission(max_documents_in_flight=10)
-    with work.enter(1) as first:
+    with begun(work, 1) as first:
         first.set_documents(8, 0.0, has_deadline=False)
-        with pytest.raises(RequestError, match="hold 8 documents, and the limit is 10") as caught, work.enter(1) as second:
+        with pytest.raises(RequestError, match="hold 8 documents, and the limit is 10") as caught, begun(work, 1) as second:
             second.set_documents(3, 0.0, has_deadline=True)
         assert caught.value.retry_after == 1
         assert counts(work) == (1, 8, 1)
-        with work.enter(1) as third:
+        with begun(work, 1) as third:
             third.set_documents(2, 0.0, has_deadline=False)
             assert work.load.documents == 10
 
 
 def test_a_request_alone_may_be_larger_than_what_may_be_in_flight() -> None:
     work = admission(max_documents_in_flight=10, max_bytes_in_flight=10)
-    with work.enter(1000) as place:
+    with begun(work, 1000) as place:
         place.set_documents(1000, 1.0, has_deadline=False)
         assert counts(work) == (1, 1000, 1000)
 
 
-def test_what_other_processes_hold_counts_and_what_one_asks_for_is_bounded_by_the_service_alone() -> None:
-    """Of 200 bytes another process holds 60: there are 140 for a request here, 190 once that is given back, and 250 never."""
-    there = Load(1, 7, 60)
-    work = Admission(
-        Limits(max_bytes_in_flight=200, max_requests_in_flight=2), lambda _: 0.0, Metrics(), loads=Loads(Load(), [there])
-    )
-    with work.enter(10) as large:
-        with pytest.raises(RequestError, match="2 requests are in flight, which is the limit"):
-            work.enter(1)
-        with pytest.raises(RequestError, match="requests in flight hold 70 bytes, and the limit is 200") as busy:
-            large.add_bytes(131)
-        assert busy.value.status == 429
-        large.add_bytes(130)
-        there.requests, there.bytes = 0, 0
+def test_a_request_that_needs_more_than_all_may_hold_is_never_tried_again() -> None:
+    """Of 200 bytes another request holds 60: there are 140 for this one, 190 once that is given back, and 250 never."""
+    work = admission(max_bytes_in_flight=200)
+    with begun(work, 10) as large:
+        with begun(work, 60):
+            with pytest.raises(RequestError, match="requests in flight hold 70 bytes, and the limit is 200") as busy:
+                large.add_bytes(131)
+            assert busy.value.status == 429
+            large.add_bytes(130)
         large.add_bytes(50)
         assert counts(work) == (1, 0, 190)
         with pytest.raises(RequestError, match="take 250 bytes once read, and the limit is 200") as refused:
@@ -142,81 +145,84 @@ def test_what_other_processes_hold_counts_and_what_one_asks_for_is_bounded_by_th
         assert refused.value.status == 422
 
 
-@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 6), st.integers(1, 60), st.booleans()), max_size=40))
-def test_processes_that_count_together_let_in_what_one_would(events: list[tuple[int, int, int, bool]]) -> None:
-    """Requests that come to one of three processes, ask for documents and bytes, and leave; beside one process that has all."""
-    limits = Limits(max_requests_in_flight=5, max_documents_in_flight=15, max_bytes_in_flight=100)
-    loads = [Load() for _ in range(3)]
-    others = [[load for load in loads if load is not own] for own in loads]
-    several = [Admission(limits, lambda _: 0.0, Metrics(), loads=Loads(*both)) for both in zip(loads, others, strict=True)]
-    one, inside = Admission(limits, lambda _: 0.0, Metrics()), list[tuple[Place, Place]]()
-    for process, n_documents, n_bytes, leaves in events:
-        if leaves and inside:
-            for place in inside.pop(0):
-                place.__exit__(None, None, None)
-        together, alone = (entered(work, n_documents, n_bytes) for work in (several[process], one))
-        assert (together is None) == (alone is None)
-        if together is not None and alone is not None:
-            inside.append((together, alone))
-        assert tuple(map(sum, zip(*map(counts, several), strict=True))) == counts(one)
-
-
-def entered(work: Admission, n_documents: int, n_bytes: int) -> Place | None:
-    """The place of a request of this size; None if it is refused."""
-    try:
-        place = work.enter(n_bytes)
-    except RequestError:
-        return None
-    try:
-        place.set_documents(n_documents, 0.0, has_deadline=False)
-    except RequestError:
-        place.__exit__(None, None, None)
-        return None
-    return place
-
-
 def test_a_body_that_grows_beyond_the_room_is_refused() -> None:
     work = admission(max_bytes_in_flight=100)
-    with work.enter(40) as first, work.enter(0) as second:
+    with begun(work, 40) as first, begun(work, 0) as second:
         second.set_bytes(60)
         with pytest.raises(RequestError, match="requests in flight hold 100 bytes, and the limit is 100"):
             second.set_bytes(61)
-        second.set_bytes(10)  # what it held, it holds
-        assert work.load.bytes == 100
+        second.set_bytes(10)
+        assert work.load.bytes == 50
+        second.set_bytes(60)
         first.set_bytes(40)
-    with work.enter(500) as alone:
+    with begun(work, 500) as alone:
         alone.set_bytes(5000)
         assert work.load.bytes == 5000
 
 
 def test_declared_bytes_need_room_and_those_that_arrive_take_it() -> None:
     work = admission(max_bytes_in_flight=100)
-    with work.enter(90, held=0) as slow, work.enter(90, held=0) as quick:
-        assert counts(work) == (2, 0, 0)
+    with work.enter(90) as slow, work.enter(90) as quick:
+        assert counts(work) == (0, 0, 0)
         quick.set_bytes(90)
         assert work.load.bytes == 90
         with pytest.raises(RequestError, match="requests in flight hold 90 bytes, and the limit is 100"):
             slow.set_bytes(11)
         with pytest.raises(RequestError, match="requests in flight hold 90 bytes, and the limit is 100"):
-            work.enter(11, held=0)
+            work.enter(11)
         slow.set_bytes(10)
+    assert counts(work) == (0, 0, 0)
+
+
+def test_a_request_is_in_flight_once_its_body_is_there() -> None:
+    """Heads without bodies, however many, leave the room to those who send theirs."""
+    work = admission(max_requests_in_flight=2, max_bytes_in_flight=100)
+    heads = [work.enter(90) for _ in range(1000)]
+    with begun(work, 90), begun(work, 10) as second:
+        second.begin()
+        assert counts(work) == (2, 0, 100)
+        with pytest.raises(RequestError, match="2 requests are in flight"):
+            heads[0].begin()
+        with pytest.raises(RequestError, match="2 requests are in flight"):
+            work.enter(0)
+    heads[0].begin()
+    for head in heads:
+        head.__exit__(None, None, None)
+    assert counts(work) == (0, 0, 0)
+
+
+def test_a_caller_has_a_share_and_leaves_the_rest_to_others() -> None:
+    limits = Limits(max_requests_in_flight=4, max_bytes_in_flight=100)
+    work = Admission(limits, lambda _: 0.0, Metrics(), shares=2)
+    with begun(work, 30, "alice") as first, begun(work, 20, "alice"):
+        with pytest.raises(RequestError, match="2 requests are in flight, which is the limit"):
+            work.enter(0, "alice")
+        with pytest.raises(RequestError, match="hold 50 bytes, and the limit is 50"):
+            first.grow(1)
+        with begun(work, 50, "bob") as other:
+            other.set_bytes(10)
+            with begun(work, 40, "bob"), pytest.raises(RequestError, match="4 requests are in flight"):
+                work.enter(0, "carol")
+    with begun(work, 1000, "alice") as alone:
+        assert counts(work) == (1, 0, 1000)
+        alone.set_bytes(2000)
     assert counts(work) == (0, 0, 0)
 
 
 def test_requests_by_id_do_not_say_how_long_a_text_takes() -> None:
     work = admission(queued=1e7, max_wait_ms=1000, max_backlog_ms=10**12)
-    with work.enter(1_000_000) as by_text:
+    with begun(work, 1_000_000) as by_text:
         by_text.set_documents(10, 0.5, has_deadline=True)
     for _ in range(50):
-        with work.enter(100) as by_id:
+        with begun(work, 100) as by_id:
             by_id.set_documents(1000, 1000.0, has_deadline=True, by_text=False)
-    with work.enter(1_000_000):
+    with begun(work, 1_000_000):
         assert refused(work, "wait") == 0
 
 
 def test_large_ones_wait_for_what_others_have_to_prepare_at_the_pace_of_the_moment() -> None:
     work, pace = admission(max_wait_ms=1000), 0.1
-    with work.enter(0) as first, work.enter(0) as second, work.enter(0) as third:
+    with begun(work, 0) as first, begun(work, 0) as second, begun(work, 0) as third:
         first.set_preparation(lambda: 4 * pace, has_deadline=False)
         second.set_preparation(lambda: 4 * pace, has_deadline=False)
         pace = 0.2  # the first is slower than was known
@@ -228,5 +234,5 @@ def test_large_ones_wait_for_what_others_have_to_prepare_at_the_pace_of_the_mome
         third.queued()
         second.queued()  # prepared
         third.set_preparation(lambda: 4 * pace, has_deadline=False)
-    with work.enter(0) as fourth:
+    with begun(work, 0) as fourth:
         fourth.set_preparation(lambda: 99.0, has_deadline=False)

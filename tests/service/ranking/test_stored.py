@@ -114,12 +114,10 @@ def test_a_request_that_never_fits_is_an_error_and_one_that_does_not_fit_now_may
         entered(library, documents_by_id("new"), place(metrics, 1000))
     assert raised.value.status == 422
     admission = Admission(Limits(max_bytes_in_flight=50_000), lambda _: 0.0, metrics)
-    with (
-        admission.enter(40_000),
-        admission.enter(0) as second,
-        pytest.raises(RequestError, match="requests in flight hold") as raised,
-    ):
-        entered(library, documents_by_id("new"), second)
+    with admission.enter(40_000) as first, admission.enter(0) as second:
+        first.set_bytes(40_000)
+        with pytest.raises(RequestError, match="requests in flight hold") as raised:
+            entered(library, documents_by_id("new"), second)
     assert (raised.value.status, admission.load.bytes) == (429, 0)
 
 

@@ -2,8 +2,7 @@
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -98,25 +97,6 @@ def test_a_cancelled_call_does_not_stop_the_opening_of_a_bundle(holder: Holder, 
     assert name in holder.report().paces
 
 
-def test_the_opening_of_a_bundle_is_reported_as_loading(settings: Settings, own: Named, bundle_path: Path, tmp_path: Path) -> None:
-    """A call for a bundle that is already open reports no loading."""
-    opening: list[bool] = []
-
-    @asynccontextmanager
-    async def loading() -> AsyncIterator[None]:
-        opening.append(True)
-        yield
-        opening.append(False)
-
-    name, holder = other(bundle_path, tmp_path / "other"), Holder(settings, loading=loading)
-    holder.warm()
-    asyncio.run(holder.describe(own))
-    assert opening == []
-    asyncio.run(holder.describe(name))
-    assert opening == [True, False]
-    holder.close()
-
-
 def test_another_bundle_in_the_same_place_is_not_taken_for_it(holder: Holder, own: Named) -> None:
     reply = asyncio.run(holder.score(own._replace(digest="0" * 64), ASKED))
     assert (reply.scored, reply.elsewhere) == (None, True)
@@ -134,25 +114,3 @@ def test_a_replica_that_is_ending_says_that_another_may_do_better(holder: Holder
     reply = asyncio.run(holder.score(own, ASKED))
     assert reply.elsewhere
     assert reply.scored is None
-
-
-def test_the_holders_own_bundles_are_those_served_after_a_reload(
-    holder: Holder, own: Named, bundle_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What was its own still answers who began with it, and is given up when none is left; the others are given up at once."""
-    served, other_one = other(bundle_path, tmp_path / "next"), other(bundle_path, tmp_path / "other")
-    monkeypatch.setattr("service.remote.holder.LEAVE_SECONDS", 0.05)
-
-    async def run() -> None:
-        first = await holder.describe(own)
-        await holder.describe(other_one)
-        await holder.serve([served])
-        assert set(holder.own) == {served}
-        assert set(holder.report().paces) == {served}
-        scorer = await holder._open(own)
-        assert scorer.labels() == first.labels
-        while holder._leaving:
-            await asyncio.sleep(0.01)
-
-    asyncio.run(run())
-    assert asyncio.run(holder.score(served, ASKED)).scored is not None

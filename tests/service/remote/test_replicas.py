@@ -184,7 +184,7 @@ def test_replicas_listen_for_reports_until_closed() -> None:
     asyncio.run(run())
 
 
-@pytest.fixture(params=["maxp", "escalating", "cascade to max", "parade by binb2"])
+@pytest.fixture(params=["maxp", "binb", "cascade to max", "parade by binb2"])
 def both(
     request: pytest.FixtureRequest, settings: Settings, bundle_of: Callable[[str], Path]
 ) -> Iterator[tuple[TestClient, TestClient]]:
@@ -207,7 +207,7 @@ def both(
 
 
 def test_every_answer_is_the_service_s(both: tuple[TestClient, TestClient]) -> None:
-    """With a selector that asks the model, learned aggregators, escalation, priorities and deadlines that are long enough."""
+    """With a selector that asks the model, learned aggregators, priorities and deadlines that are long enough."""
     for more in ({}, {"deadline_ms": 60_000, "priority": 3}, {"max_tokens_per_doc": 64, "return_blocks": True}):
         body = {"query": QUERY, "documents": DOCUMENTS, **more}
         expected, answer = (client.post("/rerank", json=body).json() for client in both)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from keyblock.bundle import FORMAT_VERSION, TOKENIZER_FILE, Bundle, BundleError, load_bundle, write_bundle
+from keyblock.bundle import TOKENIZER_FILE, Bundle, BundleError, load_bundle, write_bundle
 from keyblock.evidence import FEATURES, Fusion
 from keyblock.pipeline import Pipeline
 from keyblock.runtime.model import GraphModel
@@ -60,16 +60,6 @@ def test_what_is_written_loads_and_the_bundle_stays(passages_bundle: Bundle, tmp
     written = load_bundle(tmp_path / "out").manifest
     assert (written.pipeline.fusion, written.quality) == (fusion, {"dev": {"toy": {}}})
     assert (passages_bundle.path / "bundle.json").read_bytes() == before
-
-
-def test_a_bundle_of_an_older_format_gets_the_new_ones_number(toy_bundle: Bundle, tmp_path: Path) -> None:
-    """The written bundle has keys that the old format lacks: old software must say so, not call the bundle damaged."""
-    older = toy_bundle.manifest.model_copy(update={"format_version": 3})
-    files = {name: toy_bundle.path / name for name in toy_bundle.manifest.files}
-    system = CalibratedBundle(write_bundle(tmp_path / "older", older, files).path, tmp_path / "out")
-    assert system.bundle.manifest.format_version == 3
-    system.write(system.pipeline.config, {})
-    assert load_bundle(tmp_path / "out").manifest.format_version == FORMAT_VERSION
 
 
 @pytest.mark.parametrize("inside", [".", "calibrated", "further/in"])

@@ -12,7 +12,6 @@ from tests.training.commands.running import strings
 from training.commands.calibrate import main as calibrate_main
 from training.data.collection import Collection
 from training.data.files import open_text
-from training.evaluate.calibration import calibrate as calibrating
 from training.evaluate.calibration.calibrate import DevSplit, Plan, Setting, cheapest_of_the_best
 
 CHEAP, DEAR = Setting(128, 1), Setting(128, 3)
@@ -85,17 +84,6 @@ def test_the_score_is_the_probability_that_was_fitted(toy_bundle: Bundle, toy_pa
     out = tmp_path / "out"
     assert calibrate_main(strings("--bundle", own, "--out", out, "--collection", toy_path, "--depth", 4, "--least", 2)) == 0
     assert load_bundle(out).pipeline.config.activation == Activation()
-
-
-def test_budgets_that_leave_escalations_outside_are_refused_before_the_work(
-    toy_bundle: Bundle, toy_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    low, high = toy_bundle.pipeline.config.packing.budget_range
-    own = bundle_with(toy_bundle, tmp_path / "own", {"escalation": {"budget": high}})
-    monkeypatch.delattr(calibrating, "score_dev")
-    asked = strings("--bundle", own, "--out", tmp_path / "out", "--collection", toy_path, "--budgets", low)
-    assert calibrate_main(asked) == 2
-    assert f"--budgets: Value error, escalation.budget {high} lies outside budget_range {low} to {low}\n" in capsys.readouterr().err
 
 
 def test_a_prompt_keeps_its_room(run_copy: Path, toy_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -285,3 +285,15 @@ def test_each_sequence_of_a_group_has_labels_where_tokens_are_learned(one_query:
     assert [bool((labels == 1).any()) for labels in group.labels] == [True, False, False]
     assert all((labels == 0).any() for labels in group.labels)
     assert not one_query.group("river?", np.random.default_rng(0), Recipe(name="toy"), examples, 96).labels
+
+
+def test_gold_passages_of_collections_that_are_not_marked_teach_no_token(one_query: Source) -> None:
+    """Their relevant documents are left out; documents that do not answer still teach that no token does."""
+    named = {True: one_query.preparation.collection.name, False: "another"}
+    for marked, name in named.items():
+        recipe = Recipe(
+            name="toy", model={"name": "cross_encoder", "marks": 8}, marks=1.0, marked=(name,), negatives=Negatives(per_query=2)
+        )
+        group = one_query.group("river?", np.random.default_rng(0), recipe, Selected(one_query.preparation.pipeline), 96)
+        assert [bool((labels == 1).any()) for labels in group.labels] == [marked, False, False]
+        assert [bool((labels == 0).any()) for labels in group.labels] == [marked, True, True]

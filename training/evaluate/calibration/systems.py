@@ -10,7 +10,6 @@ from typing import Any
 
 from keyblock import __version__
 from keyblock.bundle import (
-    FORMAT_VERSION,
     MANIFEST_FILE,
     TOKENIZER_FILE,
     Bundle,
@@ -161,9 +160,8 @@ class CalibratedBundle(Calibrated):
 
     def write(self, config: PipelineConfig, quality: Mapping[str, Any]) -> None:
         """See Calibrated: the quality that the export or import measured stays beside the new one."""
-        manifest = self.bundle.manifest  # may be of an older format that lacks some of the fields written now
-        changes = {"format_version": FORMAT_VERSION, "pipeline": config, "quality": manifest.quality | dict(quality)}
-        updated = manifest.model_copy(update=changes)
+        manifest = self.bundle.manifest
+        updated = manifest.model_copy(update={"pipeline": config, "quality": manifest.quality | dict(quality)})
         write_bundle(self.out, updated, {name: self.path / name for name in manifest.files})
 
 

@@ -159,19 +159,23 @@ def test_what_holds_no_documents_is_not_limited(given: Any) -> None:
 
 MIB = 1 << 20
 HOSTILE = {
-    "a long list": (b'{"query": "q", "x": [' + b"1," * MIB + b"1]}", "x: holds"),
+    "a long list": (b'{"query": "q", "x": [' + b"1," * MIB + b"1]}", "x: there are too many"),
     "a long string": (b'{"x": "' + b"y" * 2 * MIB + b'"}', "x: holds 2.0 MiB"),
     "many lists": (b'{"x": [' + b"[]," * MIB + b"1]}", "x: there are too many"),
     "many strings": (b'{"x": [' + b'"",' * MIB + b"1]}", "x: there are too many"),
     "many members": (b"{" + b'"x":1,' * MIB + b'"y":1}', "there are too many"),
-    "a long list as a query": (b'{"query": [' + b"1," * MIB + b"1]}", "query: holds"),
+    "numbers in many options": (
+        b"{" + b",".join(b'"%d": [%b1]' % (n, b"1," * (MIB // 4)) for n in range(9)) + b"}",
+        "1: there are too many",
+    ),
+    "a long list as a query": (b'{"query": [' + b"1," * MIB + b"1]}", "query: there are too many"),
     "a long list as a text": (b'{"documents": [{"text": [' + b"1," * MIB + b"1]}]}", r"documents\[0\].text: holds"),
     "a long list in a document": (b'{"documents": [{"x": [' + b"1," * MIB + b"1]}]}", r"documents\[0\].x: holds"),
     "a list as a document": (b'{"documents": ["a", [' + b"1," * MIB + b"1]]}", r"documents\[1\]: holds"),
     "documents as an object": (b'{"documents": {"x": [' + b"1," * MIB + b"1]}}", "documents: holds"),
     "members of a document": (
-        b'{"documents": [{' + b",".join(b'"%d": 1' % n for n in range(65)) + b', "text": "' + b"y" * 2 * MIB + b'"}]}',
-        r"documents\[0\]: has more than 64 members",
+        b'{"documents": [{' + b",".join(b'"%d": 1' % n for n in range(257)) + b', "text": "' + b"y" * 2 * MIB + b'"}]}',
+        r"documents\[0\]: has more than 256 members",
     ),
 }
 

@@ -1,4 +1,6 @@
 import gzip
+import random
+import time
 import zlib
 
 import pytest
@@ -7,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.errors import RequestError
-from service.http.bodies.unpacking import LARGEST_WINDOW, MOST_MEMBERS, Unpacking, is_supported, unpack, unpack_small
+from service.http.bodies.unpacking import (
+    LARGEST_WINDOW,
+    MEMBER_BYTES,
+    MOST_MEMBERS,
+    MOST_SMALL_MEMBERS,
+    Unpacking,
+    is_supported,
+    unpack,
+    unpack_small,
+)
 
 LIMIT = 1000
 ENCODINGS = ["gzip", "x-gzip", "zstd"]
@@ -55,6 +66,29 @@ def test_a_gzip_that_ends_too_early_or_has_countless_members() -> None:
     with pytest.raises(RequestError, match=f"more than {MOST_MEMBERS} members"):
         unpack(packed(b"", "gzip") * (MOST_MEMBERS + 1), "gzip", LIMIT)
     assert zlib.decompress(packed(b"", "gzip"), wbits=31) == b""
+
+
+@pytest.mark.parametrize("member", [packed(b"", "gzip"), packed(b"", "zstd"), bytearray(b"\x5f\x2a\x4d\x18\1\0\0\0x")])
+def test_countless_members_are_refused_before_they_cost_time(member: bytearray) -> None:
+    """A frame of nine bytes takes as long as a kilobyte of text, and most of that in steps of Python."""
+    encoding = "gzip" if member.startswith(b"\x1f") else "zstd"
+    body = bytes(member * (2 * MOST_SMALL_MEMBERS))
+    began = time.process_time()
+    with pytest.raises(RequestError, match=r"begin 1\d\d\d gzip members or zstd frames") as caught:
+        in_pieces(body * 100, encoding, 1 << 16)
+    assert caught.value.status == 400
+    if encoding == "zstd":
+        with pytest.raises(RequestError, match="compress it as one"):
+            unpack(bytearray(body * 100), encoding, LIMIT)
+    assert time.process_time() - began < 1
+    assert in_pieces(bytes(member * MOST_SMALL_MEMBERS), encoding, 100) == b""
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_a_member_a_line_is_read(encoding: str) -> None:
+    """As clients send that compress each document by itself."""
+    line = bytes(packed(random.Random(1).randbytes(2 * MEMBER_BYTES), encoding))
+    assert len(in_pieces(line * 5000, encoding, 1 << 16)) == 5000 * 2 * MEMBER_BYTES
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)

@@ -54,6 +54,7 @@ def test_accepts_what_the_model_declares(documents: Any) -> None:
         ([{"text": "a", "id": 1.5}], "documents[0].id", "not a number"),
         (["a"] * 6, "documents", "has 6 elements, limit 5"),
         (["a", "b" * 11], "documents[1]", "has 11 characters, limit 10"),
+        (["a", {"text": "b", **{str(n): 0 for n in range(256)}}], "documents[1]", "has 257 members, limit 256"),
         ([{"text": "b" * 11}], "documents[0].text", "has 11 characters, limit 10"),
         ([{"text": "b", "title": "c" * 11}], "documents[0].title", "has 11 characters, limit 10"),
     ],

@@ -1,0 +1,173 @@
+"""Lessons derived from a collection: what answers is marked where it stands, and what does not answer holds no answer."""
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from training.commands.derive import main
+from training.data.collection import Collection
+from training.derive.answers import (
+    Replacement,
+    answering_sentence,
+    exchanged,
+    in_other_words,
+    near_by_words,
+    negated,
+)
+from training.derive.collection import derive
+from training.derive.echoes import ECHOES, Surroundings
+from training.derive.queries import FORMS, keywords, typing_error
+
+ANIMALS = "otter badger heron salmon beaver falcon lynx marten toad viper stork weasel".split()
+WORDS = [replacement.capitalize() for replacement in ANIMALS]
+PLACES = "river forest meadow harbour valley orchard".split()
+
+
+def article(animal: str, days: int) -> str:
+    return "\n\n".join(
+        [
+            f"Nothing much is known about how people in the old {place} saw the {animal}, but the {place} is quiet and wide in May."
+            for place in PLACES[:3]
+        ]
+        + [f"The {animal} raises its young for {days} days. After that they leave the nest. They come back only rarely."]
+        + [
+            f"Whoever walks through the {place} at night should carry a lamp, since the path along the {place} is steep."
+            for place in PLACES
+        ]
+    )
+
+
+@pytest.fixture
+def collection(tmp_path: Path) -> Path:
+    """Twelve articles about animals, half of them for train, half for dev, with the paragraph that answers as the gold passage."""
+    path = tmp_path / "animals"
+    (path / "splits").mkdir(parents=True)
+    corpus, queries, qrels, spans = [], [], [], []
+    for number, animal in enumerate(ANIMALS):
+        text = article(animal, 20 + number)
+        start = text.index(f"The {animal} raises")
+        corpus.append({"_id": animal, "title": animal.capitalize(), "text": text})
+        queries.append({"_id": f"q{number}", "text": f"How many days does the {animal} raise its young?"})
+        qrels.append(f"q{number}\t0\t{animal}\t1")
+        spans.append({"qid": f"q{number}", "docid": animal, "start": start, "end": text.index("\n\n", start)})
+    for name, rows in (("corpus", corpus), ("queries", queries), ("spans", spans)):
+        (path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (path / "qrels.tsv").write_text("\n".join(qrels) + "\n")
+    (path / "splits" / "train.txt").write_text("".join(f"q{n}\n" for n in range(6)))
+    (path / "splits" / "dev.txt").write_text("".join(f"q{n}\n" for n in range(6, 12)))
+    return path
+
+
+def test_what_answers_is_marked_and_what_does_not_holds_no_answer(collection: Path, tmp_path: Path) -> None:
+    counts = derive(Collection(collection), {"train": 60, "dev": 12}, tmp_path / "lessons", near_by_words)
+    made = Collection(tmp_path / "lessons")
+    assert counts == {"train": len(made.split("train")), "dev": len(made.split("dev"))}
+    assert counts["train"] >= 20
+    for query in made.split("train"):
+        candidates = made.run("train")[query]
+        answers = [name for name, grade in made.qrels[query].items() if grade > 0]
+        assert set(answers) < set(candidates)
+        for span in made.spans[query]:
+            gold = made.document(span.doc_id).text[span.start : span.end]
+            assert gold == gold.strip()
+            assert len(gold) > 20
+            assert span.doc_id in answers
+        assert {span.doc_id for span in made.spans[query]} == set(answers)
+        golds = {made.document(s.doc_id).text[s.start : s.end] for s in made.spans[query]}
+        for other in set(candidates) - set(answers):
+            assert not any(gold in made.document(other).text for gold in golds)
+
+
+def test_the_sentence_of_a_passage_that_answers_is_marked(collection: Path, tmp_path: Path) -> None:
+    derive(Collection(collection), {"train": 60}, tmp_path / "lessons", near_by_words)
+    made = Collection(tmp_path / "lessons")
+    golds = [made.document(s.doc_id).text[s.start : s.end] for spans in made.spans.values() for s in spans]
+    assert sum("raises its young for" in gold for gold in golds) > len(golds) / 2
+    assert not [gold for gold in golds if "raises its young for" in gold and "They come back only rarely." in gold]
+
+
+def test_no_text_of_dev_is_in_train(collection: Path, tmp_path: Path) -> None:
+    derive(Collection(collection), {"train": 40, "dev": 12}, tmp_path / "lessons", near_by_words)
+    made = Collection(tmp_path / "lessons")
+    trained = " ".join(d.text for name, d in made.documents.items() if name.startswith("train-"))
+    assert all(f"the {animal}" in trained.lower() for animal in ANIMALS[:6])
+    assert not [animal for animal in ANIMALS[6:] if animal in trained.lower()]
+
+
+def test_the_same_seed_makes_the_same_lessons(collection: Path, tmp_path: Path) -> None:
+    def corpus(name: str, seed: int) -> bytes:
+        derive(Collection(collection), {"train": 20}, tmp_path / name, near_by_words, seed=seed)
+        return gzip.decompress((tmp_path / name / "corpus.jsonl.gz").read_bytes())
+
+    assert corpus("one", 1) == corpus("two", 1) != corpus("three", 2)
+
+
+def test_the_command_says_what_it_made_and_what_is_missing(
+    collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--collection", str(collection), "--out", str(tmp_path / "out"), "--train", "5", "--dev", "3", "--near", "words"]
+    assert main(arguments) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'out'}: 5 lessons of train, 3 lessons of dev\n"
+    (collection / "spans.jsonl").unlink()
+    assert main([*arguments[:3], str(tmp_path / "other"), *arguments[4:]]) == 2
+    assert "no query of split train has a gold passage" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ECHOES)
+def test_every_echo_repeats_the_question(kind: str) -> None:
+    query = "How long is the notice period for the flat?"
+    others = ["Who pays for repairs?", "House rules", "When is the rent due?"]
+    for seed in range(20):
+        text = ECHOES[kind](Surroundings(query, others), np.random.default_rng(seed)).lower()
+        assert all(word in text for word in keywords(query).split())
+
+
+def test_forms_of_a_query_keep_its_words() -> None:
+    query = "How do I descale the machine with vinegar?"
+    made = {name: [form(query, np.random.default_rng(seed)) for seed in range(20)] for name, (_, form) in FORMS.items()}
+    assert set(made["keywords"]) == {"descale machine vinegar"}
+    assert set(made["lower case"]) == {"how do i descale the machine with vinegar"}
+    assert set(made["no mark"]) == {"How do I descale the machine with vinegar"}
+    assert all("descale the machine with vinegar" in text and len(text.split()) > 20 for text in made["wordy"])
+    assert all(text != query and len(text.split()) == len(query.split()) for text in made["typing errors"])
+
+
+def test_a_typing_error_changes_at_most_one_letter() -> None:
+    for seed in range(100):
+        assert len(set("machine") ^ set(typing_error("machine", np.random.default_rng(seed)))) <= 2
+        assert abs(len(typing_error("machine", np.random.default_rng(seed))) - len("machine")) <= 1
+
+
+def test_the_sentence_that_answers_is_found() -> None:
+    passage = "Rents rise each year. The notice period for the flat is three months. Pets are allowed."
+    assert (
+        answering_sentence("How long is the notice period?", passage, near_by_words)
+        == "The notice period for the flat is three months."
+    )
+    assert answering_sentence("Who was Newton?", passage, near_by_words) == passage, "no sentence stands out"
+
+
+def test_an_exchanged_answer_is_about_something_else() -> None:
+    others = Replacement(["Paris"], ["garage"])
+    changed = {exchanged("hotel limit in London", "In London it is 230.", others, np.random.default_rng(n)) for n in range(30)}
+    assert "In Paris it is 230." in changed
+    assert "In London it is 230." not in changed
+    assert exchanged("hotel limit", "In London it is 230.", others, np.random.default_rng(0)) is None
+
+
+def test_a_denied_answer_says_the_opposite() -> None:
+    assert negated("Alcohol is paid back by us.") == "Alcohol is not paid back by us."
+    assert negated("Alcohol is not paid back by us.") == "Alcohol is paid back by us."
+    assert negated("We pay nothing.") is None
+
+
+def test_an_answer_in_other_words_keeps_names_and_numbers() -> None:
+    query, text = "When does the heating in Building 7 start?", "The heating of Building 7 starts in October."
+    for seed in range(20):
+        other = in_other_words(query, text, None, np.random.default_rng(seed))
+        assert "Building 7" in other
+        assert "October" in other
+    assert "heating" not in in_other_words(query, text, None, np.random.default_rng(1))
