@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from keyblock.description import PackingConfig, PipelineConfig
 from keyblock.evidence import Activation, Fusion
 from keyblock.pipeline import Pipeline
+from keyblock.prepared import content_digest
 from keyblock.span_scores import SpanScores
 from training.collections.collection import Collection, distinct_names
 from training.collections.first_stage import first_stage_run
@@ -34,7 +35,6 @@ from training.evaluation.first_stage_fusion import HeldOut, fuse_runs, learn
 from training.evaluation.measures import means, per_query
 from training.evaluation.span_fit import ReadDocument, fit_spans, read_documents, span_probabilities
 from training.evaluation.tables import markdown
-from training.examples.prepared_cache import content_digest
 from training.recipe import problems
 
 SENTENCE_DEPTH = 10  # first candidates of a query whose sentences are judged, beside the relevant ones
@@ -112,7 +112,8 @@ class DevSplit(NamedTuple):
         for query, scores in drawn.items():
             digest.update(repr((query, collection.query(query), list(scores))).encode())
         for document in sorted({document for scores in drawn.values() for document in scores}):
-            digest.update(content_digest(collection.document(document)))
+            one = collection.document(document)
+            digest.update(content_digest(one.title, one.text))
         return cls(collection, drawn, f"{collection.name}-{digest.hexdigest()[:16]}")
 
 
