@@ -4,7 +4,6 @@ Title and text identify a document: two names with the same title and text are o
 holds a digest of 16 bytes for each distinct document, and the names of the documents that a collection provides.
 """
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from bulk.options import Options
 from bulk.schemas import DOCUMENTS, STORED_LISTS
 from bulk.tables import write_table
 from bulk.work import Intake, Layout
+from keyblock.prepared import content_digest
 
 DOCUMENTS_PER_SHARD = 1000
 CHARS_PER_SHARD = 1 << 24  # 16 million: a shard of very long documents holds fewer of them
@@ -37,7 +37,7 @@ class DocumentShards:
 
     def number(self, title: str, text: str) -> int:
         """The document's number. A new document is written, too."""
-        key = hashlib.blake2b(f"{len(title)} {title}{text}".encode(), digest_size=16).digest()
+        key = content_digest(title, text)
         known = self._numbers.get(key)
         if known is None:
             known = self._numbers[key] = len(self._numbers)

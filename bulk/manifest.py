@@ -14,7 +14,7 @@ from bulk.errors import BulkError
 from bulk.files import write_whole
 from bulk.options import Options
 from keyblock import __version__
-from keyblock.bundle import Bundle
+from keyblock.bundle import Bundle, digest_of
 
 FORMAT, NAME = 1, "manifest.json"
 
@@ -85,7 +85,7 @@ def _inputs(options: Options) -> Iterator[tuple[str, Path]]:
 def _digest_of_file(path: Path) -> str:
     try:
         with path.open("rb") as content:
-            return hashlib.file_digest(content, "sha256").hexdigest()
+            return digest_of(content)
     except OSError as error:
         raise BulkError(f"{path}: cannot be read: {error.strerror}") from None
 

@@ -331,15 +331,15 @@ def _verify(file: Path, entry: FileEntry) -> None:
             size = os.fstat(stream.fileno()).st_size
             if size != entry.bytes:
                 raise BundleError(f"{file}: has {size} bytes where bundle.json says {entry.bytes}; {_REMEDY}")
-            found = _sha256(stream)
+            found = digest_of(stream)
     except OSError as error:
         raise _unreadable(file, error) from None
     if found != entry.sha256:
         raise BundleError(f"{file}: was altered: its sha256 is {found[:12]}..., bundle.json says {entry.sha256[:12]}...; {_REMEDY}")
 
 
-def _sha256(stream: BinaryIO) -> str:
-    """The digest of the rest of a stream, read in chunks so large that the thread seldom waits for the interpreter lock."""
+def digest_of(stream: BinaryIO) -> str:
+    """The SHA-256 of the rest of a stream, read in chunks so large that the thread seldom waits for the interpreter lock."""
     digest = hashlib.sha256()
     while chunk := stream.read(_CHUNK):
         digest.update(chunk)
@@ -443,7 +443,7 @@ def _write_manifest(file: Path, manifest: Manifest) -> None:
 
 def _entry(file: Path) -> FileEntry:
     with file.open("rb") as stream:
-        return FileEntry(sha256=hashlib.file_digest(stream, "sha256").hexdigest(), bytes=file.stat().st_size)
+        return FileEntry(sha256=digest_of(stream), bytes=file.stat().st_size)
 
 
 def _unreadable(file: Path, error: OSError) -> BundleError:

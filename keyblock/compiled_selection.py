@@ -110,7 +110,7 @@ def _near(query: PreparedQuery, *, needed: bool) -> Any:
 
 def _described(hybrid: Hybrid) -> Any:
     weights = {name: getattr(hybrid, name) for name in ("terms", "vectors", "doubt", "soft", "exact", "exact_blocks")}
-    return native.core.Hybrid(near=hybrid.least_near, mass=hybrid.scale == "mass", **weights)
+    return native.core.Hybrid(near=hybrid.near, mass=hybrid.scale == "mass", **weights)
 
 
 def _shared_rules(frequencies: DocumentFrequencies, alphabets: Alphabets) -> Any:

@@ -1,6 +1,7 @@
 """The description of a pipeline: its components, how many tokens of each kind a sequence holds, and how a score is made."""
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -195,3 +196,8 @@ class PipelineConfig(BaseModel):
     def asks_model(self) -> bool:
         """Whether the model scores single blocks before the selection."""
         return Need.LOGITS in SELECTORS.create(self.selector).needs
+
+    @cached_property
+    def near_tokens(self) -> float:
+        """How near a block's tokens must be to the query's to be evidence: see `Selector.near_tokens`."""
+        return SELECTORS.create(self.selector).near_tokens

@@ -14,7 +14,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 FEATURES = ("logit", "best_block", "top_blocks", "coverage", "nearness", "mass")
 LEXICAL, NEARNESS = slice(0, 3), 3  # among the features that need no model: those of shared terms, and the nearness of tokens
-NEAR_TOKENS = 0.38  # nearness of the best block that counts as evidence: the best threshold on dev for documents with the answer
 
 
 class Fusion(BaseModel):
@@ -102,13 +101,14 @@ def evidence_of(
     return np.asarray([top[-1], top.sum() / 3, coverage, 0.0 if near is None else near.max(), mass])
 
 
-def has_evidence(evidence: NDArray[np.float64]) -> NDArray[np.bool_]:
+def has_evidence(evidence: NDArray[np.float64], near: float) -> NDArray[np.bool_]:
     """Whether a document's blocks share a term with the query, or have tokens that are near enough; shape (n_documents,).
 
     Args:
         evidence: shape (n_documents, 5), see `evidence_of`.
+        near: the nearness from which on it counts, see `keyblock.selectors.Selector.near_tokens`.
     """
-    return np.asarray(evidence[:, LEXICAL].any(axis=1) | (evidence[:, NEARNESS] >= NEAR_TOKENS))
+    return np.asarray(evidence[:, LEXICAL].any(axis=1) | (evidence[:, NEARNESS] >= near))
 
 
 def sigmoid(values: NDArray[np.float64]) -> NDArray[np.float64]:

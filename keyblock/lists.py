@@ -104,5 +104,14 @@ def _in_order(
 ) -> Ranking:
     """All documents of a list in the model's order, fused with the first stage's if the call or the bundle asks for that."""
     config, decided = pipeline.config, None if pipeline.aggregator.joint else passages
-    order = rank(one.candidates, logits, config.fusion, budget, raw=raw, passages=decided, activation=config.activation)
+    order = rank(
+        one.candidates,
+        logits,
+        config.fusion,
+        budget,
+        raw=raw,
+        near=config.near_tokens,
+        passages=decided,
+        activation=config.activation,
+    )
     return with_first_stage(order, one.first_stage, config.first_stage)

@@ -1,5 +1,6 @@
 """From logits and lexical evidence to an order: fusion, the relevance score, and documents that the model cannot score."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -249,6 +250,7 @@ def rank(
     budget: int,
     *,
     raw: bool,
+    near: float = math.inf,
     passages: NDArray[np.float32] | None = None,
     activation: Activation = SIGMOID,
 ) -> Ranking:
@@ -263,6 +265,7 @@ def rank(
         fusion: maps logit and evidence to the fused logit.
         budget: tokens a sequence could have.
         raw: whether scores stay logits.
+        near: how near tokens must be to be evidence, see `PipelineConfig.near_tokens`.
         passages: shape (n_sequences,), the model's score of each block; none if it reads a document's blocks as one sequence.
         activation: maps the fused logit to the score, unless `raw`.
     """
@@ -275,7 +278,7 @@ def rank(
         group, worth = _without_model(candidates, has_blocks, fusion)
     else:
         evidence = _evidence(candidates, rarity_from_request=2 * unknown > has_blocks.sum())
-        group = np.where(scored, 0, np.where(has_blocks & has_evidence(evidence), 1, 2))
+        group = np.where(scored, 0, np.where(has_blocks & has_evidence(evidence, near), 1, 2))
         worth = fusion.promise(evidence)  # documents that the model has scored get the fused logit next
         worth[scored] = fusion.fuse(logits[scored], evidence[scored])
         worth[group == 2] = 0.0

@@ -1,6 +1,7 @@
 """Prepared queries and documents, before a pair is matched: token ids, block bounds, terms."""
 
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,6 +22,14 @@ class Similar(Protocol):
     @property
     def compiled(self) -> Any:
         """The same for `keyblock_native`, if that is installed."""
+
+
+def content_digest(title: str, text: str, prepared_by: bytes = b"") -> bytes:
+    """16 bytes for a document's title and text, which cannot run together, and for the fingerprint of who prepares it, if given."""
+    digest = blake2b(len(title).to_bytes(8, "little"), digest_size=16, salt=prepared_by)
+    for part in (title, text):
+        digest.update(part.encode("utf-8", "surrogatepass"))
+    return digest.digest()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,21 +6,22 @@ the constant (k1 + 1); avg_len is the mean block length of that document. N and 
 so, since no frequency table covers every language.
 """
 
+import math
 import zlib
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
-from keyblock.evidence import NEAR_TOKENS
 from keyblock.meeting import Meeting, WeighedQuery, weighted_sum
 from keyblock.prepared import PreparedDocument, PreparedQuery
 from keyblock.registry import Component, Registry
 from keyblock.text.frequencies import DocumentFrequencies
 
-NEAR_COSINE = 0.25  # see `Hybrid.near`: on dev it best separates documents with the answer from the others
+NEAR_COSINE, NEAR_TOKENS = 0.25, 0.38  # what a new description takes for `near`: on dev they best tell documents with the answer
 
 
 class Need(StrEnum):
@@ -86,6 +87,11 @@ class Selector(Component):
     def compares_tokens(self) -> bool:
         """Whether it also compares vectors of single tokens, or the cheap selector before the model does."""
         return self.cheap is not self and self.cheap.compares_tokens
+
+    @property
+    def near_tokens(self) -> float:
+        """How near a block's tokens must be to the query's to be evidence, see `Hybrid.near`; infinite if none are compared."""
+        return math.inf if self.cheap is self else self.cheap.near_tokens
 
     def shortlist(self, cheap_scores: NDArray[np.float64]) -> NDArray[np.intp]:
         """The blocks that the model scores, in document order, from the cheap selector's scores of shape (n_blocks,)."""
@@ -241,13 +247,20 @@ class Hybrid(Selector):
         description="a rare term in more places of the document than this is ignored; adjacent blocks are one place; 0: none is "
         "ignored",
     )
-    near: float | None = Field(
-        None,
+    near: float = Field(
+        NEAR_COSINE,
         ge=0,
         le=1,
         description="how near the best block must be to the query to be evidence if no term tells blocks apart: by the nearest "
-        f"tokens if these are compared (none: {NEAR_TOKENS}), else by the cosine (none: {NEAR_COSINE})",
+        f"tokens if these are compared (by default {NEAR_TOKENS}), else by the cosine (by default {NEAR_COSINE})",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _near(cls, parameters: Any) -> Any:
+        if isinstance(parameters, Mapping) and parameters.get("soft") and "near" not in parameters:
+            return {**parameters, "near": NEAR_TOKENS}
+        return parameters
 
     @field_validator("by")
     @classmethod
@@ -272,12 +285,12 @@ class Hybrid(Selector):
         if differ(lexical) or not differ(scores):
             return differ(lexical)
         nearness = meeting.near if self.soft else meeting.cosines
-        return differ(nearness) and float(nearness.max()) >= self.least_near
+        return differ(nearness) and float(nearness.max()) >= self.near
 
     @property
-    def least_near(self) -> float:
-        """See `near`."""
-        return self.near if self.near is not None else NEAR_TOKENS if self.soft else NEAR_COSINE
+    def near_tokens(self) -> float:
+        """See Selector."""
+        return self.near if self.soft else math.inf
 
     def rare_weights(self, weighed: WeighedQuery) -> NDArray[np.float64]:
         """The idf of the rare terms, shape (n_query_terms,); 0 for all other terms."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 log = logging.getLogger(__name__)
+LONGEST_SHOWN = 40  # characters of a client's own text that a message repeats
 Path = tuple[str | int, ...]
 
 KINDS = {
@@ -62,6 +63,13 @@ class RequestError(Exception):
     def message(self) -> str:
         """The problem, after the field's name."""
         return f"{dotted(self.path)}: {self.problem}" if self.path else self.problem
+
+    @property
+    def outcome(self) -> str:
+        """How metrics and traces count the request: refused if it may be sent again as it is, else invalid or failed."""
+        if self.retry_after or self.status == 507:
+            return "refused"
+        return "invalid" if self.status < 500 else "failed"
 
     def detail(self) -> str | list[dict[str, Any]]:
         """FastAPI's `detail`: a list of objects for 422 (clients iterate over it), otherwise the message."""

@@ -16,7 +16,7 @@ class Flight(Generic[T]):
         work: the call; it is made once.
 
     Attributes:
-        over: whether the call has returned or raised.
+        finished: whether the call has returned or raised.
         fatal: whether it raised something that is not an Exception, so that the thread ends.
     """
 

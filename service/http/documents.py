@@ -14,7 +14,7 @@ from starlette.responses import Response
 from keyblock.caveats import first_few
 from keyblock.prepared import PreparedDocument
 from keyblock.wire import NOTHING_STORED, Deletion, StoredAnswer, StoredText, WrongLine
-from service.errors import RequestError, ending, unexpected
+from service.errors import LONGEST_SHOWN, RequestError, ending, unexpected
 from service.http.answers import PiecesResponse
 from service.http.bodies.lines import LineReader, NewDocument, Report
 from service.http.bodies.parsing import check_encoding, discard
@@ -63,7 +63,7 @@ async def get_document(request: Request) -> Response:
         place.begin()
         found = await _library(ranker).find(namespace_of(request), identity, place.grow)
         if found is None:
-            raise RequestError(404, f"no document is stored under the id {identity[:40]!r}")
+            raise RequestError(404, f"no document is stored under the id {identity[:LONGEST_SHOWN]!r}")
         response = await ranker.off_loop(partial(_stored_answer, found), large=True)
         place.set_answer(response.n_bytes)
         return response
@@ -127,7 +127,7 @@ async def _respond(request: Request, work: Callable[[], Awaitable[Response]]) ->
     except (Exception, asyncio.CancelledError) as error:
         problem = _problem(error)
         response = error_response(problem)
-        outcome = "refused" if problem.retry_after or problem.status == 507 else "invalid" if problem.status < 500 else "failed"
+        outcome = problem.outcome
     ranker_of(request).metrics.add("store_requests", method=request.method, outcome=outcome)
     trace.end(response.status_code, outcome=outcome)
     return response

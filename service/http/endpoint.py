@@ -30,7 +30,7 @@ from service.keys.namespaces import namespace_of
 from service.ranking.admission import Place
 from service.ranking.model import Model
 from service.ranking.outcome import Outcome
-from service.ranking.ranker import UNREADY, Ranker, dead_error
+from service.ranking.ranker import Ranker, dead_error
 from service.ranking.slicing import LARGE_CHARS
 from service.telemetry.account import account_of
 from service.telemetry.stages import Stages
@@ -70,8 +70,7 @@ class Exchange:
         except (Exception, asyncio.CancelledError) as error:
             problem = self._problem(error)
             response = error_response(problem, self._dialect, close=expects_continue(self._request))
-            refused = problem.status == 429 or problem.kind == UNREADY
-            outcome = "refused" if refused else "invalid" if problem.status < 500 else "failed"
+            outcome = problem.outcome
         self._ranker.metrics.add("requests", dialect=self._dialect.NAME, outcome=outcome)
         self._account.dialect, self._account.stages = self._dialect.NAME, self._stages
         response.headers["server-timing"] = self._stages.server_timing()

@@ -12,12 +12,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from keyblock import __version__
-from service.errors import RequestError
+from service.errors import LONGEST_SHOWN, RequestError
 from service.http.guard import DENIALS, requires
 from service.http.info import ranker_of
 from service.http.responses import JSON
 from service.ranking.model import Model
-from service.ranking.models import LONGEST_SHOWN
 
 SERVER = "/v2"
 MODEL = "/v2/models/{name:path}"

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from service.errors import RequestError
+from service.errors import LONGEST_SHOWN, RequestError
 
 HEAD_BYTES = 32 * 2**10  # of a request line with its headers; also of the overhead of a body: sizes of chunks, trailers
 MOST_HEADERS = 128
@@ -78,7 +78,7 @@ def check_framing(version: str, headers: Sequence[tuple[bytes, bytes]]) -> None:
     if codings and version == "1.0":
         raise malformed("HTTP/1.0 has no transfer-encoding: send HTTP/1.1")
     if codings not in (b"", b"chunked"):
-        shown = codings[:40].decode("latin-1")
+        shown = codings[:LONGEST_SHOWN].decode("latin-1")
         raise malformed(f"transfer-encoding {shown!r} is not supported: send chunked, or a content-length", 501)
 
 

@@ -1,19 +1,9 @@
 """A cache of prepared documents."""
 
-from hashlib import blake2b
-
 from keyblock.prepared import PreparedDocument
 from service.lru import Lru
 
 ENTRY_BYTES = 1400  # of an entry without its arrays' data: seven array headers, the key, the table
-
-
-def content_key(text: str, title: str, prepared_by: bytes = b"") -> bytes:
-    """A key of the document's content and of the preparer's fingerprint (at most 16 bytes); title and text cannot run together."""
-    digest = blake2b(len(title).to_bytes(8, "little"), digest_size=16, salt=prepared_by)
-    for part in (title, text):
-        digest.update(part.encode("utf-8", "surrogatepass"))
-    return digest.digest()
 
 
 class DocumentCache(Lru[PreparedDocument]):

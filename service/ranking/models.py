@@ -4,10 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from keyblock.caveats import first_few
 from service.call import Call
-from service.errors import RequestError
+from service.errors import LONGEST_SHOWN, RequestError
 from service.ranking.model import Model
-
-LONGEST_SHOWN = 40  # characters of a name that a message repeats
 
 
 class Models:

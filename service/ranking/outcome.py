@@ -11,10 +11,9 @@ from keyblock.order import Candidate, Ranking, ScoredBy, rank, with_first_stage
 from keyblock.prepared import PreparedQuery
 from service.call import Call
 from service.engine.jobs import Scored
+from service.errors import LONGEST_SHOWN
 from service.ranking.plan import Plan
 from service.telemetry.metrics import Metrics
-
-LONGEST_SHOWN = 40  # characters of an id that a message repeats
 
 
 class Chosen(NamedTuple):
@@ -57,6 +56,7 @@ def ranked(call: Call, outcome: Outcome, config: PipelineConfig, metrics: Metric
         config.fusion,
         plan.budget if config.cosine_scale is None else 0,
         raw=call.raw_scores,
+        near=config.near_tokens,
         passages=passages,
         activation=config.activation,
     )

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from keyblock.order import UNREAD, Candidate, candidate
 from keyblock.pipeline import Pipeline
-from keyblock.prepared import PreparedDocument, PreparedQuery
+from keyblock.prepared import PreparedDocument, PreparedQuery, content_digest
 from keyblock.selection import Shortlist
 from service.call import ASSUMED_CHARS, Documents
 from service.pace import Pace
-from service.ranking.cache import DocumentCache, content_key
+from service.ranking.cache import DocumentCache
 from service.ranking.slicing import Threads, Watch
 from service.telemetry.metrics import Metrics
 
@@ -152,7 +152,7 @@ class Preparer:
     def _from_texts(self, texts: list[str], titles: list[str], watch: Watch) -> list[PreparedDocument]:
         if not self._cache.capacity:
             return self._pipeline.prepare_documents(texts, titles, watch)
-        keys = [content_key(text, title, self._fingerprint) for text, title in zip(texts, titles, strict=True)]
+        keys = [content_digest(title, text, self._fingerprint) for text, title in zip(texts, titles, strict=True)]
         known = {key: document for key in dict.fromkeys(keys) if (document := self._cache.get(key)) is not None}
         new = {key: number for number, key in enumerate(keys) if key not in known}
         if new:

@@ -27,7 +27,6 @@ from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 DEAD_SECONDS = 10  # until a supervisor has restarted a dead service
-UNREADY = "unready"
 STORE_SHARE = 4  # requests for stored documents have, beside ranking, a quarter of its limits
 CALLERS = 2  # one key may have half of that
 EDGE_THREADS = 2  # for reading and writing JSON, apart from preparation: small requests do not wait behind large ones
@@ -197,7 +196,7 @@ class Ranker:
             raise dead_error()
         if not self.health.ready:
             self.metrics.add("refused", why="unready")
-            raise RequestError(503, "the model is warming up: try again, or another replica", kind=UNREADY, retry_after=1)
+            raise RequestError(503, "the model is warming up: try again, or another replica", kind="unready", retry_after=1)
         return self.admission.enter(n_bytes)
 
 

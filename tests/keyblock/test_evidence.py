@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from pydantic import ValidationError
 
-from keyblock.evidence import FEATURES, NEAR_TOKENS, Activation, Fusion, evidence_of, has_evidence, sigmoid
+from keyblock.evidence import FEATURES, Activation, Fusion, evidence_of, has_evidence, sigmoid
 
 ALL_FOUND, NO_IDF = np.ones(2, dtype=np.bool_), np.zeros(0)
 
@@ -57,8 +57,8 @@ def test_evidence_by_hand() -> None:
 
 
 def test_blocks_speak_by_a_shared_term_or_by_tokens_that_are_near() -> None:
-    rows = np.asarray([[0.5, 0.2, 0.1, 0.0, 9], [0.0, 0.0, 0.0, NEAR_TOKENS, 9], [0.0, 0.0, 0.0, NEAR_TOKENS - 0.01, 9], [0.0] * 5])
-    assert has_evidence(rows).tolist() == [True, True, False, False]
+    rows = np.asarray([[0.5, 0.2, 0.1, 0.0, 9], [0.0, 0.0, 0.0, 0.4, 9], [0.0, 0.0, 0.0, 0.39, 9], [0.0] * 5])
+    assert has_evidence(rows, 0.4).tolist() == [True, True, False, False]
 
 
 def test_evidence_of_few_blocks_none_and_no_terms() -> None:

@@ -263,10 +263,11 @@ def test_a_block_must_be_near_where_no_term_tells_apart(
     document = with_given_vectors(document_of([["river"], ["stone"], ["citi"]]), *([one, (1 - one**2) ** 0.5] for one in cosines))
     query = replace(query_of("year"), vector=np.asarray([1, 0], np.float32), similar=GivenSimilar([[0], [0.3], [0.2]]))
     table = DocumentFrequencies(999, {})
-    hybrid, meeting = Hybrid(soft=soft, near=near), Meeting(WeighedQuery(query, table), document)
+    given = {} if near is None else {"near": near}
+    hybrid, meeting = Hybrid(soft=soft, **given), Meeting(WeighedQuery(query, table), document)
     assert hybrid.tells_apart(hybrid.scores(query, document, table), np.zeros(3), meeting) == evident
     assert hybrid.tells_apart(hybrid.scores(query, document, table), np.asarray([0.0, 0.1, 0.0]), meeting)
-    alone = Vectors() if near is None else Vectors(near=near)
+    alone = Vectors(**given)
     scores = alone.scores(query, document, table)
     assert alone.tells_apart(scores, np.zeros(3), meeting) == (max(cosines) >= (near or 0.25) and len(set(cosines)) > 1)
 

@@ -23,7 +23,7 @@ from tqdm import tqdm
 
 from keyblock.fingerprint import preparation_fingerprint
 from keyblock.pipeline import Pipeline
-from keyblock.prepared import PreparedDocument
+from keyblock.prepared import PreparedDocument, content_digest
 from training.data.types import Document
 
 AT_ONCE = 32  # documents that are tokenized together
@@ -35,12 +35,6 @@ FIELDS = [field.name for field in fields(PreparedDocument)]
 def default_directory() -> Path:
     """The cache directory: KEYBLOCK_CACHE, else ~/.cache/keyblock."""
     return Path(os.environ.get("KEYBLOCK_CACHE") or Path.home() / ".cache" / "keyblock")
-
-
-def content_digest(document: Document) -> bytes:
-    """A digest of a document's title and text, 16 bytes; the id does not count."""
-    title, body = (part.encode("utf-8", "surrogatepass") for part in (document.title, document.text))
-    return hashlib.blake2b(len(title).to_bytes(8, "little") + title + body, digest_size=DIGEST).digest()
 
 
 class Shard:
@@ -95,13 +89,13 @@ class PreparedCache:
 
     def prepare(self, document: Document) -> PreparedDocument:
         """The prepared document: from the store, or made now and kept. Raises OSError when the store cannot be written."""
-        return self._find(content_digest(document), document)
+        return self._find(content_digest(document.title, document.text), document)
 
     def fill(self, documents: Sequence[Document]) -> None:
         """Prepare and keep the documents that the store lacks, in batches, with a progress bar. Raises OSError like `prepare`."""
         self._open_shards()  # another process may have filled it meanwhile
         known = self._places.keys() | self._fresh.keys()
-        missing = {digest: d for d in documents if (digest := content_digest(d)) not in known}
+        missing = {digest: d for d in documents if (digest := content_digest(d.title, d.text)) not in known}
         with tqdm(total=len(missing), desc="prepare", unit="doc", dynamic_ncols=True, disable=not missing) as bar:
             for part in _parts(list(missing.items()), AT_ONCE):
                 prepared = self.pipeline.prepare_documents([d.text for _, d in part], [d.title for _, d in part])

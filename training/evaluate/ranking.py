@@ -102,11 +102,12 @@ class LocalRanker(Ranker):
         logits, selections, _ = self.score(query_id, candidates, results=RESULTS)
         if not selections:
             return Reranked({}, {})
-        fusion, evidence = self.preparation.pipeline.config.fusion, _evidence(selections)
+        config, evidence = self.preparation.pipeline.config, _evidence(selections)
+        fusion = config.fusion
         scores = fusion.fuse(logits, evidence) if self.fused else logits.astype(np.float64)
         spared = np.asarray([not s.sequences and len(s.scores) > 0 for s in selections])
         if spared.any():
-            promise = np.where(has_evidence(evidence), fusion.promise(evidence), -np.inf)[spared]
+            promise = np.where(has_evidence(evidence, config.near_tokens), fusion.promise(evidence), -np.inf)[spared]
             scores[spared] = scores[np.isfinite(scores)].min(initial=0.0) - 1 - np.argsort(np.argsort(-promise, kind="stable"))
         blocks = {name: self._blocks(name, s) for name, s in zip(candidates, selections, strict=True)}
         return Reranked(ranked(dict(zip(candidates, scores.tolist(), strict=True))), blocks)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from keyblock.wire import LONGEST_ID, MOST_EXPIRES_IN, DocumentLine
-from service.errors import RequestError
+from service.errors import LONGEST_SHOWN, RequestError
 from service.http.bodies.parsing import json_type, parse_line
 from service.http.bodies.unpacking import Unpacking
 from service.http.dialects.reading import read_text
@@ -18,7 +18,6 @@ MOST_USELESS_BYTES = 256 << 20  # of all such lines together; lines that are too
 STEP = 1 << 20  # unpacked bytes after which a reader pauses, so that other requests have their turn
 MOST_UNPACKED = 250  # average unpacked bytes per received byte, beyond `max_body_bytes`; text seldom reaches a tenth of it
 MOST_ERRORS = 20  # that an answer lists
-_LONGEST_NAME = 40  # characters of a client's own names that a message repeats
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -167,7 +166,7 @@ class LineReader:
             return
         unread = value.keys() - DocumentLine.model_fields.keys()
         if len(self._report.unread) < MOST_ERRORS:
-            self._report.unread |= dict.fromkeys(name[:_LONGEST_NAME] for name in unread)
+            self._report.unread |= dict.fromkeys(name[:LONGEST_SHOWN] for name in unread)
         self._batch.append(given)
         self._chars += len(given.text) + len(given.title)
 

@@ -2,11 +2,10 @@
 
 from collections.abc import Collection, Mapping
 
-from service.errors import RequestError
+from service.errors import LONGEST_SHOWN, RequestError
 
 MOST_VALUES = 1 << 14  # of all options together, beside a score for each document
 MOST_CHARACTERS = 1 << 20  # of their strings and names
-_LONGEST_NAME = 40  # characters of a member's name that are repeated in a message
 
 
 def most_values(max_documents: int) -> int:
@@ -29,6 +28,6 @@ def check_options(members: Mapping[str, object], texts: Collection[str], max_doc
             inside: Collection[object] = value if isinstance(value, list | dict) else ()
             if values + len(waiting) + len(inside) > most or characters > MOST_CHARACTERS:
                 limit = f"{most} values, or {MOST_CHARACTERS} characters"
-                raise RequestError(422, f"the options hold more than {limit}, up to here", (name[:_LONGEST_NAME],))
+                raise RequestError(422, f"the options hold more than {limit}, up to here", (name[:LONGEST_SHOWN],))
             waiting.extend(inside)
             waiting.extend(value.values() if isinstance(value, dict) else ())

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 from starlette.requests import ClientDisconnect, Request
 
-from service.errors import RequestError
+from service.errors import LONGEST_SHOWN, RequestError
 from service.http.bodies import unpacking
 from service.http.bodies.options import check_options, most_values
 from service.http.bodies.piecewise import STEPS, STEPS_A_DOCUMENT, Pieces
@@ -77,7 +77,7 @@ def expects_continue(request: Request) -> bool:
 def check_encoding(request: Request, plain: str = "JSON") -> str:
     """The content-encoding. Raises RequestError 415 if it is not supported."""
     if not unpacking.is_supported(encoding := encoding_of(request)):
-        raise RequestError(415, f"content-encoding {encoding[:40]!r} is not supported: send gzip, zstd or plain {plain}")
+        raise RequestError(415, f"content-encoding {encoding[:LONGEST_SHOWN]!r} is not supported: send gzip, zstd or plain {plain}")
     return encoding
 
 

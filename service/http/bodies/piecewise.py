@@ -8,7 +8,7 @@ decoding at once. A large value that no option has is refused undecoded: 63 MiB 
 from collections.abc import Callable, Collection
 from typing import Any
 
-from service.errors import Path, RequestError
+from service.errors import LONGEST_SHOWN, Path, RequestError
 from service.http.bodies import scanning
 from service.http.bodies.scanning import CLOSE, CLOSE_LIST, OPEN, OPEN_LIST, Scanner, not_json
 
@@ -16,7 +16,6 @@ STEPS = 1 << 18  # limit of members, brackets and strings in an object
 STEPS_A_DOCUMENT = 128  # the limit per document, if that gives more steps
 _UNREAD_BYTES = 1 << 20  # limit of a value other than a document, a text or a query; no option is that large
 DOCUMENT_MEMBERS = 256
-_LONGEST_NAME = 40  # characters of a member's name that are repeated in a message
 _TEXTS = ("text", "title")
 
 Decode = Callable[[memoryview, int], Any]
@@ -89,7 +88,7 @@ class Pieces:
             at = scan.skip(at + bool(members))
             end = scan.name_end(at)
             name = self._decode(self._view[at:end], at)
-            members[name], at = member(scan.value_after(end), (*path, name[:_LONGEST_NAME]))
+            members[name], at = member(scan.value_after(end), (*path, name[:LONGEST_SHOWN]))
             at = scan.skip(at)
         return members, at + 1
 

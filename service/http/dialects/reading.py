@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from keyblock.caveats import first_few
 from keyblock.wire import Document
 from service.call import Documents
-from service.errors import Path, RequestError
+from service.errors import LONGEST_SHOWN, Path, RequestError
 from service.http.bodies.parsing import json_type
 from service.http.bodies.piecewise import DOCUMENT_MEMBERS
 from service.http.dialects.fields import with_text_of
@@ -18,7 +18,6 @@ from service.settings import Limits
 
 M = TypeVar("M", bound=BaseModel)
 Payload = dict[str, Any]
-_LONGEST_NAME = 40  # characters of a client's own field name that are repeated in a message
 
 
 def read_query(payload: Payload, limits: Limits, warnings: list[str]) -> str:
@@ -92,7 +91,7 @@ def _add_stored(
     documents.texts.append("")
     documents.titles.append("")
     documents.ids.append(identity)
-    unread |= dict.fromkeys(name[:_LONGEST_NAME] for name in candidate.keys() - {"id", "text"} if candidate[name] is not None)
+    unread |= dict.fromkeys(name[:LONGEST_SHOWN] for name in candidate.keys() - {"id", "text"} if candidate[name] is not None)
 
 
 def _read_document(candidate: object, path: Path, limits: Limits, documents: Documents, unread: dict[str, None]) -> None:
@@ -101,7 +100,7 @@ def _read_document(candidate: object, path: Path, limits: Limits, documents: Doc
         text_path = path
     elif isinstance(candidate, dict):
         text_path = (*path, "text")
-        unread |= dict.fromkeys(name[:_LONGEST_NAME] for name in candidate.keys() - Document.model_fields.keys())
+        unread |= dict.fromkeys(name[:LONGEST_SHOWN] for name in candidate.keys() - Document.model_fields.keys())
     else:
         raise RequestError(422, f"must be a string or an object with 'text', not {json_type(candidate)}", path)
     identity = candidate.get("id")
@@ -135,9 +134,9 @@ def read_options(model: type[M], payload: Payload, taken: set[str]) -> M:
 
 
 def _described(value: object) -> str:
-    return repr(value) if isinstance(value, int | float) and len(repr(value)) <= _LONGEST_NAME else json_type(value)
+    return repr(value) if isinstance(value, int | float) and len(repr(value)) <= LONGEST_SHOWN else json_type(value)
 
 
 def unknown_fields(options: BaseModel) -> list[str]:
     """The names of fields that have a value, but that the options' model does not know."""
-    return [name[:_LONGEST_NAME] for name, value in (options.model_extra or {}).items() if value is not None]
+    return [name[:LONGEST_SHOWN] for name, value in (options.model_extra or {}).items() if value is not None]

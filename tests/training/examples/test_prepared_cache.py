@@ -17,7 +17,7 @@ from tests.support.prepared import assert_equal
 from tests.support.vectors import concept_table
 from training.data import prepared_cache
 from training.data.collection import Collection
-from training.data.prepared_cache import PreparedCache, content_digest, default_directory
+from training.data.prepared_cache import PreparedCache, default_directory
 from training.data.types import Document
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -110,13 +110,6 @@ def test_any_text_comes_back(
     cache.fill(given_documents)
     for document in given_documents:
         assert_equal(cache.prepare(document), prepare(pipeline, document))
-
-
-def test_a_document_is_its_title_and_text() -> None:
-    given_digest = content_digest(Document("a", "Old bridges", "Stone."))
-    assert content_digest(Document("b", "Old bridges", "Stone.")) == given_digest
-    others = [Document("a", "Old", " bridgesStone."), Document("a", "", "Old bridgesStone."), Document("a", "Old bridges", "Stone")]
-    assert given_digest not in {content_digest(document) for document in others}
 
 
 @pytest.mark.parametrize("victim", ["digests.npy", "token_ids.npy", "terms.bounds.npy"])

@@ -12,10 +12,10 @@ from pydantic import ValidationError
 from keyblock.description import PackingConfig, PipelineConfig
 from keyblock.evidence import Activation, Fusion
 from keyblock.pipeline import Pipeline
+from keyblock.prepared import content_digest
 from keyblock.span_scores import SpanScores
 from training.data.collection import Collection, distinct_names
 from training.data.first_stage import first_stage_run
-from training.data.prepared_cache import content_digest
 from training.data.types import Run
 from training.evaluate.calibration.first_stage import HeldOut, fuse_runs, learn
 from training.evaluate.calibration.fit import (
@@ -115,7 +115,8 @@ class DevSplit(NamedTuple):
         for query, scores in drawn.items():
             digest.update(repr((query, collection.query(query), list(scores))).encode())
         for document in sorted({document for scores in drawn.values() for document in scores}):
-            digest.update(content_digest(collection.document(document)))
+            one = collection.document(document)
+            digest.update(content_digest(one.title, one.text))
         return cls(collection, drawn, f"{collection.name}-{digest.hexdigest()[:16]}")
 
 
