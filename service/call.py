@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from keyblock.answering import AnswerOptions
 from keyblock.first_stage import NOT_SENT, FirstStage
 from keyblock.prepared import PreparedDocument
+from keyblock.ranking.request import AnswerOptions
 
 NOTHING = AnswerOptions()
 DEFAULT_NAMESPACE = "default"

@@ -11,8 +11,8 @@ from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from keyblock.caveats import first_few
 from keyblock.prepared import PreparedDocument
+from keyblock.ranking.warnings import first_few
 from keyblock.wire import NOTHING_STORED, Deletion, StoredAnswer, StoredText, WrongLine
 from service.errors import RequestError, ending, unexpected
 from service.http.answers import PiecesResponse

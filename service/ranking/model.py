@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from keyblock.answering import Answered, Documents
-from keyblock.answering import answered as complete
 from keyblock.bundle import TOKENIZER_FILE, Bundle
-from keyblock.caveats import about_budget, about_instruction, about_query
 from keyblock.fingerprint import preparation_fingerprint
-from keyblock.order import Ranking, first_to_read, without_spared
 from keyblock.prepared import PreparedQuery
+from keyblock.ranking.answer import Answered, Documents
+from keyblock.ranking.answer import answered as complete
+from keyblock.ranking.order import Ranking, first_to_read, without_spared
+from keyblock.ranking.warnings import about_budget, about_instruction, about_query
 from service.call import Call
 from service.engine.instance import Turn
 from service.errors import RequestError

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from keyblock.caveats import first_few
+from keyblock.ranking.warnings import first_few
 from service.call import Call
 from service.errors import RequestError
 from service.ranking.model import Model

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
-from keyblock.caveats import about_empty, about_first_stage, about_languages, about_position, about_scripts, first_few
 from keyblock.description import PipelineConfig
-from keyblock.order import Candidate, Ranking, ScoredBy, rank, with_first_stage
 from keyblock.prepared import PreparedQuery
+from keyblock.ranking.order import Candidate, Ranking, ScoredBy, rank, with_first_stage
+from keyblock.ranking.warnings import about_empty, about_first_stage, about_languages, about_position, about_scripts, first_few
 from service.call import Call
 from service.engine.jobs import Scored
 from service.ranking.plan import Plan

@@ -9,9 +9,9 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from keyblock.order import UNREAD, Candidate, candidate
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument, PreparedQuery
+from keyblock.ranking.order import UNREAD, Candidate, candidate
 from keyblock.selection import Shortlist
 from service.call import ASSUMED_CHARS, Documents
 from service.pace import Pace

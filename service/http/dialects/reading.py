@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from keyblock.caveats import first_few
+from keyblock.ranking.warnings import first_few
 from keyblock.wire import Document
 from service.call import Documents
 from service.errors import Path, RequestError
