@@ -11,7 +11,7 @@ from keyblock.packing import Packed, weights_of
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument, PreparedQuery
 from keyblock.ranking.answer import Scores
-from keyblock.ranking.flow import Choose, Flow, Pack, Prepare, Read, Score, Step, choosing
+from keyblock.ranking.flow import Answer, Choose, Flow, Pack, Prepare, Read, Score, Step, choosing
 from keyblock.selection import Selection
 
 T = TypeVar("T")
@@ -107,7 +107,7 @@ def _until_model(flow: Flow[Any], outcome: Any, documents: Sequence[PreparedDocu
 
 def _performed(step: Step, documents: Sequence[PreparedDocument]) -> Any:
     match step:
-        case Prepare():
+        case Prepare() | Answer():
             return step.do()
         case Read():
             return step.choose(documents)

@@ -169,7 +169,7 @@ def _about_order(request: RankRequest, config: PipelineConfig, outcome: Outcome,
     n = len(outcome.candidates)
     return [
         *about_first_stage(request.first_stage, config, fused=bool(ranking.fused)),
-        *about_unknown(outcome.missing.unknown, request.stored),
+        *about_unknown(outcome.missing.unknown, request.documents.stored_ids),
         *about_empty(empty_documents(outcome)),
         *about_position(ranking.selected_by, config),
         *about_scripts(ranking.foreign, n, config, without_model=ranking.without_model),
@@ -205,7 +205,9 @@ def _losses(request: RankRequest, config: PipelineConfig, outcome: Outcome, rank
         not_scored = _placed_by(outcome, ranking, ScoredBy.SELECTOR, ScoredBy.ORDER)
         lost["upstream"] = f"upstream: {problem}; {not_scored} of {n} documents are ordered by their blocks alone"
     if away := outcome.missing.away:
-        lost["store"] = f"store: a part of it does not answer; these ids are ranked last: {named(away, request.stored)}"
+        lost["store"] = (
+            f"store: a part of it does not answer; these ids are ranked last: {named(away, request.documents.stored_ids)}"
+        )
     return lost
 
 

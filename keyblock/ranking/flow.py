@@ -4,7 +4,7 @@ It is a generator without thread and clock. It yields what it needs, and whoever
 drives one or many in this process, the service one for each request, with its deadline, its turn at the model and its store.
 """
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -26,13 +26,7 @@ Keep = Callable[[PreparedDocument, Selection], T]
 
 
 class Fetch(NamedTuple):
-    """Read documents from the store. The outcome is what is `Missing`.
-
-    Attributes:
-        ids: of the documents that are sent as an id alone, by number.
-    """
-
-    ids: Mapping[int, str]
+    """Read the documents that are sent as an id alone from the store. The outcome is what is `Missing`."""
 
 
 class Prepare(NamedTuple):
@@ -93,7 +87,19 @@ class Score(NamedTuple):
     marks: bool
 
 
-Step = Fetch | Prepare | Read | Choose | Pack | Score
+class Answer(NamedTuple):
+    """Make the answer, which reads the documents' texts if spans are asked for. The outcome is `Answered`; nothing follows.
+
+    Attributes:
+        do: makes it.
+        outcome: what it is made of.
+    """
+
+    do: Callable[[], Answered]
+    outcome: Outcome
+
+
+Step = Fetch | Prepare | Read | Choose | Pack | Score | Answer
 Flow = Generator[Step, Any, T]
 
 
@@ -111,7 +117,7 @@ def ranking(
     config = pipeline.config
     full = config.packing.kept_inside(request.max_tokens)
     budget = full if budget is None else budget
-    missing: Missing = (yield Fetch(request.stored)) if request.stored else NOTHING_MISSING
+    missing: Missing = (yield Fetch()) if request.documents.stored_ids else NOTHING_MISSING
     query = yield from _query(request, pipeline)
     chosen = yield from choosing(pipeline, query, budget, candidate)
     candidates = [UNREAD if one is None else one for one in chosen.documents]
@@ -119,7 +125,8 @@ def ranking(
     order = partial(first_to_read, candidates, config)
     scores: Scores = yield Score(candidates, order, request.asked.reads_texts)
     outcome = Outcome(query, candidates, scores, budget, missing, chosen.unscored_blocks, scored_by_texts)
-    return answer(request, pipeline, outcome)
+    answered: Answered = yield Answer(partial(answer, request, pipeline, outcome), outcome)
+    return answered
 
 
 def _query(request: RankRequest, pipeline: Pipeline) -> Flow[PreparedQuery]:

@@ -52,12 +52,16 @@ class AnswerOptions(NamedTuple):
 ORDER_ALONE = AnswerOptions()
 
 
-class HasTexts(Protocol):
+class Documents(Protocol):
     """A request's documents, in the order given."""
 
     @property
     def texts(self) -> Sequence[str]:
         """The text of each document; "" if it is not at hand."""
+
+    @property
+    def stored_ids(self) -> Mapping[int, str]:
+        """The ids of the documents that are sent as an id alone, by number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,7 @@ class Texts:
     """Documents of which the flow needs the texts alone; each may be "" if the request asks for no spans or contexts."""
 
     texts: Sequence[str]
+    stored_ids: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +84,12 @@ class RankRequest:
         instruction: the task for a model with a prompt; None for the bundle's own.
         asked: the requested parts of the answer beside the order.
         first_stage: the first stage's scores, and how to fuse them.
-        stored: the ids of the documents that are sent as an id alone, by number.
     """
 
     query: str | PreparedQuery
-    documents: HasTexts
+    documents: Documents
     max_tokens: float | None = None
     raw_scores: bool = False
     instruction: str | None = None
     asked: AnswerOptions = ORDER_ALONE
     first_stage: FirstStage = NOT_SENT
-    stored: Mapping[int, str] = field(default_factory=dict)

@@ -17,7 +17,7 @@ from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument
 from keyblock.ranking.answer import Answered, Scores
-from keyblock.ranking.flow import Choose, Fetch, Flow, Pack, Prepare, Read, Score, Step, ranking
+from keyblock.ranking.flow import Answer, Choose, Fetch, Flow, Pack, Prepare, Read, Score, Step, ranking
 from keyblock.ranking.request import AnswerOptions, RankRequest, Texts
 from keyblock.ranking.warnings import Missing
 from keyblock.scoring import drive, drive_all
@@ -68,7 +68,7 @@ def test_a_learned_selector_is_asked_before_the_scores(tokenizer: Tokenizer, fre
     learned = Pipeline(PipelineConfig(selector={"name": "learned", "keep": 2}), tokenizer, frequencies)
     documents = learned.prepare_documents(TEXTS)
     steps, answered = performed(flow(learned, "river", TEXTS), learned, documents)
-    assert [type(step) for step in steps] == [Prepare, Read, Choose, Pack, Score]
+    assert [type(step) for step in steps] == [Prepare, Read, Choose, Pack, Score, Answer]
     together = drive_all([flow(learned, "river", TEXTS)] * 1, [documents], learned.aggregator, Model())
     assert answered.ranking.order == together[0].ranking.order
 
@@ -87,9 +87,9 @@ def test_what_is_late_is_told_and_ranked_behind(ranked: Pipeline) -> None:
     logits = np.full(len(TEXTS), -np.inf, np.float32)
     logits[1] = 2.0  # the only one that is scored in time
     n_sequences = sum(len(one.sequences) for one in score.candidates)
-    with pytest.raises(StopIteration) as ended:
-        steps.send(Scores(logits, np.full(n_sequences, -np.inf, np.float32)))
-    answered: Answered = ended.value.value
+    last = steps.send(Scores(logits, np.full(n_sequences, -np.inf, np.float32)))
+    assert isinstance(last, Answer)
+    answered = last.do()
     assert answered.ranking.order[0] == 1
     assert answered.ranking.degraded
     assert set(answered.losses) >= {"order"}
@@ -97,11 +97,11 @@ def test_what_is_late_is_told_and_ranked_behind(ranked: Pipeline) -> None:
 
 
 def test_what_the_store_lacks_is_named(ranked: Pipeline) -> None:
-    steps = ranking(RankRequest("river", Texts(["", TEXTS[0]]), stored={0: "nowhere"}), ranked)
-    assert next(steps) == Fetch({0: "nowhere"})
+    steps = ranking(RankRequest("river", Texts(["", TEXTS[0]], {0: "nowhere"})), ranked)
+    assert next(steps) == Fetch()
     assert isinstance(steps.send(Missing(unknown={0})), Prepare)
     with pytest.raises(ValueError, match="need a store"):
-        drive(ranking(RankRequest("river", Texts([""]), stored={0: "x"}), ranked), [], ranked.aggregator, Model())
+        drive(ranking(RankRequest("river", Texts([""], {0: "x"})), ranked), [], ranked.aggregator, Model())
 
 
 def performed(steps: Flow[Answered], pipeline: Pipeline, documents: list[PreparedDocument]) -> tuple[list[Step], Answered]:
