@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from bulk.errors import BulkError
 from bulk.rows import Row, read_lines, read_rows
-from keyblock.lists import without_surrogates
+from keyblock.text.tokenizer import without_surrogates
 
 
 class Given(NamedTuple):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from bulk.errors import BulkError
 from bulk.rows import Row, read_rows
-from keyblock.lists import without_surrogates
+from keyblock.text.tokenizer import without_surrogates
 
 KINDS = (".jsonl.gz", ".jsonl", ".parquet")
 

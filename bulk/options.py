@@ -11,8 +11,8 @@ from pydantic.fields import FieldInfo
 
 from bulk.errors import BulkError
 from keyblock import __version__
+from keyblock.ranking.spans import THRESHOLD
 from keyblock.runtime.providers import Precision, Provider
-from keyblock.spans import THRESHOLD
 
 PROGRAM = "keyblock-bulk"
 ABOUT = "Re-rank candidate lists with a bundle. To continue a stopped job, run the same command again. See docs/bulk.md."

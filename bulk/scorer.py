@@ -8,11 +8,13 @@ import pyarrow as pa
 from bulk.options import Asking
 from bulk.schemas import rankings_schema
 from bulk.sources import Source, TextSource
-from keyblock.answering import Answered, AnswerOptions
 from keyblock.bundle import Bundle
 from keyblock.first_stage import FirstStage
-from keyblock.lists import CandidateList, meet, rank_lists
-from keyblock.scoring import Model
+from keyblock.prepared import PreparedDocument
+from keyblock.ranking.answer import Answered
+from keyblock.ranking.flow import ranking
+from keyblock.ranking.request import AnswerOptions, RankRequest, Texts
+from keyblock.scoring import Model, drive_all
 
 T = TypeVar("T")
 
@@ -36,9 +38,7 @@ class BundleScorer:
         self._source = source or TextSource(bundle.pipeline)
         self._answer_options = AnswerOptions(asking.spans, asking.span_threshold, top_n=asking.top_n)
         self._fusion = asking.fusion
-        packing = self._pipeline.config.packing
-        self._budget = packing.kept_inside(asking.max_tokens_per_doc)
-        self._max_tokens = None if asking.max_tokens_per_doc is None else self._budget
+        self._max_tokens = asking.max_tokens_per_doc
 
     def __call__(self, lists: pa.RecordBatch) -> pa.RecordBatch:
         """Rank the lists of a record batch.
@@ -53,20 +53,24 @@ class BundleScorer:
         """
         qids, documents = lists.column("qid").to_pylist(), lists.column("documents")
         names = _split_by_list(documents.flatten().field("docid").to_pylist(), documents)
-        candidate_lists = list(self._candidate_lists(lists.column("query").to_pylist(), documents))
-        answers = rank_lists(self._pipeline, self._model, candidate_lists, self._answer_options, self._budget)
+        requests, prepared = self._requests(lists.column("query").to_pylist(), documents)
+        flows = [ranking(request, self._pipeline) for request in requests]
+        answers = drive_all(flows, prepared, self._pipeline.aggregator, self._model)
         rows = [row for one in zip(qids, names, answers, strict=True) for row in self._rows(*one)]
         return pa.RecordBatch.from_pylist(rows, schema=self.schema)
 
-    def _candidate_lists(self, queries: Sequence[str], lists: pa.ListArray) -> Iterator[CandidateList]:
+    def _requests(self, queries: Sequence[str], lists: pa.ListArray) -> tuple[list[RankRequest], list[Sequence[PreparedDocument]]]:
+        """A request for each list, and its prepared documents."""
         column = lists.flatten()
         found = self._source.read(column, texts=self._answer_options.reads_texts)
         parts = (_split_by_list(values, lists) for values in (found.prepared, found.texts, column.field("score").to_pylist()))
+        requests, documents = [], []
         for text, prepared, texts, scores in zip(queries, *parts, strict=True):
             first_stage = FirstStage.read(None if None in scores else scores, self._fusion, len(scores))
-            query = self._pipeline.prepare_query(text)
-            candidates = meet(self._pipeline, self._model, query, prepared, self._max_tokens)
-            yield CandidateList(query, candidates, texts, first_stage)
+            given = RankRequest(text, Texts(texts), self._max_tokens, asked=self._answer_options, first_stage=first_stage)
+            requests.append(given)
+            documents.append(prepared)
+        return requests, documents
 
     def _rows(self, qid: str, names: Sequence[str], answer: Answered) -> Iterator[dict[str, Any]]:
         """A list's ranking as rows of `schema`."""

@@ -13,8 +13,10 @@ from export import ExportError
 from keyblock.aggregation import aggregate
 from keyblock.packing import Packed, weights_of
 from keyblock.pipeline import Pipeline
+from keyblock.ranking.answer import Answered
+from keyblock.ranking.request import ORDER_ALONE, AnswerOptions
 from keyblock.runtime.model import GraphModel
-from keyblock.scoring import Marking, Model, Scored, select_documents
+from keyblock.scoring import Marking, Model, select_documents
 from keyblock.selection import Selection
 from training.data.collection import Collection
 from training.data.examples import Preparation
@@ -71,11 +73,12 @@ class RecordingRanker(LocalRanker):
 
     logits: list[NDArray[np.float32]] = field(default_factory=list)
 
-    def score(self, query_id: str, candidates: Sequence[str], budget: int | None = None, results: int | None = None) -> Scored:
-        """See LocalRanker; without a cascade, since each logit is compared."""
-        scored = super().score(query_id, candidates, budget)
-        self.logits.append(scored.logits)
-        return scored
+    def answered(self, query_id: str, candidates: Sequence[str], asked: AnswerOptions = ORDER_ALONE) -> Answered:
+        """See LocalRanker; the model scores every document, since each logit is compared."""
+        found = super().answered(query_id, candidates, asked._replace(top_n=len(candidates)))
+        if found.outcome is not None:
+            self.logits.append(found.outcome.scores.logits)
+        return found
 
 
 def check_parity(reference: Model, graphs: Model, dev: Dev) -> dict[str, float]:

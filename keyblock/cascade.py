@@ -43,7 +43,7 @@ class Promise(BaseModel):
         return np.asarray([getattr(self, name) for name in PROMISING], dtype=np.float64)
 
     def of(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Shape (n_documents,), of features of shape (n_documents, 5): see `keyblock.order.promising`."""
+        """Shape (n_documents,), of features of shape (n_documents, 5): see `keyblock.ranking.order.promising`."""
         return np.asarray(features @ self.weights)
 
 

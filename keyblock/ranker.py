@@ -12,29 +12,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Protocol, Self, TypedDict, Unpack
+from typing import Any, Literal, NamedTuple, Protocol, Self, TypedDict, Unpack, cast
 
-from keyblock.answering import AUTO, Answered, AnswerOptions
 from keyblock.bundle import Bundle, load_bundle
-from keyblock.caveats import (
-    about_budget,
-    about_empty,
-    about_first_stage,
-    about_instruction,
-    about_languages,
-    about_position,
-    about_query,
-    about_scripts,
-)
 from keyblock.first_stage import FirstStage
-from keyblock.lists import CandidateList, meet, rank_lists, without_surrogates
-from keyblock.order import Candidate
-from keyblock.order import Ranking as Order
-from keyblock.pipeline import Pipeline
-from keyblock.prepared import PreparedQuery
+from keyblock.ranking.answer import AUTO, Answered
+from keyblock.ranking.flow import Flow, Score, ranking
+from keyblock.ranking.request import AnswerOptions, RankRequest, Texts
+from keyblock.ranking.spans import THRESHOLD
 from keyblock.results import Block, Context, ContextSize, Ranking, Result, Span
-from keyblock.scoring import Model
-from keyblock.spans import THRESHOLD
+from keyblock.scoring import Model, drive
+from keyblock.text.tokenizer import without_surrogates
 
 
 class Beside(TypedDict, total=False):
@@ -159,66 +147,50 @@ class Ranker:
         model = self._model
         if model is None:
             raise ValueError("the ranker is closed: open the bundle again")
-        _check(query, instruction, top_n=top_n)
-        options = _answer_options(beside)._replace(top_n=top_n or 0)
+        _check(query, instruction, top_n)
         read = [_read(one, f"documents[{number}]") for number, one in enumerate(_as_documents(documents))]
-        first_stage = FirstStage.read(beside.get("first_stage_scores"), beside.get("fusion"), len(read))
-        pipeline, packing = self.bundle.pipeline, self.bundle.pipeline.config.packing
-        task = None if instruction is None else without_surrogates(instruction)
-        prepared = pipeline.prepare_query(without_surrogates(query), task)
-        budget = packing.kept_inside(max_tokens_per_doc)
-        candidates = self._candidates(prepared, read, model, None if max_tokens_per_doc is None else budget)
-        selected = time.perf_counter()
-        met = CandidateList(prepared, candidates, [one.text for one in read], first_stage)
-        (whole,) = rank_lists(pipeline, model, [met], options, budget, raw=raw_scores)
+        request = RankRequest(
+            without_surrogates(query),
+            Texts([one.text for one in read]),
+            max_tokens_per_doc,
+            raw_scores,
+            None if instruction is None else without_surrogates(instruction),
+            _answer_options(beside)._replace(top_n=top_n or 0),
+            FirstStage.read(beside.get("first_stage_scores"), beside.get("fusion"), len(read)),
+        )
+        whole, selected = self._answered(request, read, model)
         ended = time.perf_counter()
         seconds = {"prepare": selected - began, "model": ended - selected, "total": ended - began}
-        warnings = (
-            *_about_request(pipeline, max_tokens_per_doc, task),
-            *about_query(prepared),
-            *about_empty([number for number, one in enumerate(candidates) if not one.has_blocks]),
-            *_about_order(whole.ranking, pipeline, first_stage),
-            *whole.warnings,
-        )
         results = tuple(_result(read[number], whole, number, return_blocks=return_blocks) for number in whole.ranking.order)
-        return self._ranking(results, whole, warnings, seconds)
-
-    def _ranking(
-        self, results: tuple[Result, ...], whole: Answered, warnings: tuple[str, ...], seconds: Mapping[str, float]
-    ) -> Ranking:
         return Ranking(
             results,
             model=self.bundle.manifest.name,
-            warnings=warnings,
+            warnings=tuple(whole.warnings),
             total_tokens=whole.ranking.n_tokens,
             timings_ms={stage: 1000 * taken for stage, taken in seconds.items()},
             below_min_score=whole.below,
             context=_context_size(whole),
         )
 
-    def _candidates(
-        self, query: PreparedQuery, documents: Sequence[_Document], model: Model, budget: int | None
-    ) -> list[Candidate]:
-        """The documents with their chosen blocks."""
+    def _answered(self, request: RankRequest, documents: Sequence[_Document], model: Model) -> tuple[Answered, float]:
+        """The answer, and when the model began to score."""
+        pipeline, began = self.bundle.pipeline, [time.perf_counter()]
+
         texts, titles = ([without_surrogates(text) for text in all_of] for all_of in _columns(documents))
-        prepared = self.bundle.pipeline.prepare_documents(texts, titles)
-        return meet(self.bundle.pipeline, model, query, prepared, budget)
+        prepared = pipeline.prepare_documents(texts, titles)
 
+        def scoring_noted() -> Flow[Answered]:
+            flow, outcome = ranking(request, pipeline), None
+            while True:
+                try:
+                    step = flow.send(outcome)
+                except StopIteration as ended:
+                    return cast(Answered, ended.value)
+                if isinstance(step, Score):
+                    began.append(time.perf_counter())
+                outcome = yield step
 
-def _about_order(order: Order, pipeline: Pipeline, first_stage: FirstStage) -> list[str]:
-    """Warnings from the documents: why the order may not be reliable."""
-    by, config = order.selected_by, pipeline.config
-    scripts = about_scripts(order.foreign, len(by), config, without_model=order.without_model)
-    fused = about_first_stage(first_stage, config, fused=bool(order.fused))
-    return [*fused, *about_position(by, config), *scripts, *about_languages(order.unknown, len(by), config)]
-
-
-def _about_request(pipeline: Pipeline, budget: float | None, instruction: str | None) -> list[str]:
-    """Warnings about fields of a call that the bundle does not honour."""
-    return [
-        *about_budget(budget, pipeline.config.packing),
-        *about_instruction(instruction, pipeline.tokenizer),
-    ]
+        return drive(scoring_noted(), prepared, pipeline.aggregator, model), began[-1]
 
 
 def _columns(documents: Sequence[_Document]) -> tuple[list[str], list[str]]:
@@ -254,20 +226,19 @@ def _read(given: object, name: str) -> _Document:
     return _Document(text, title, identity)
 
 
-def _check(query: str, instruction: str | None, **counts: int | None) -> None:
+def _check(query: str, instruction: str | None, top_n: int | None) -> None:
     if not isinstance(instruction, str | None):
         raise TypeError(f"instruction must be a string, or none, not {type(instruction).__name__}")
     if not isinstance(query, str):
         raise TypeError(f"query must be a string, not {type(query).__name__}")
     if not query.strip():
         raise ValueError("query is empty: say what to rank the documents for")
-    for name, count in counts.items():
-        if count is None:
-            continue
-        if isinstance(count, bool) or not hasattr(count, "__index__"):  # numpy's integers are accepted too
-            raise TypeError(f"{name} must be a whole number, or none, not {type(count).__name__}")
-        if count < 0:
-            raise ValueError(f"{name} must be at least 0, not {count}")
+    if top_n is None:
+        return
+    if isinstance(top_n, bool) or not hasattr(top_n, "__index__"):  # numpy's integers are accepted too
+        raise TypeError(f"top_n must be a whole number, or none, not {type(top_n).__name__}")
+    if top_n < 0:
+        raise ValueError(f"top_n must be at least 0, not {top_n}")
 
 
 def _answer_options(beside: Beside) -> AnswerOptions:

@@ -1,18 +1,21 @@
-"""From a query's documents to their logits: selection (in two rounds if the model selects), scoring and aggregation."""
+"""A model in this process, and the drivers of the ranking flow that need nothing else: one flow at once, or many in lockstep."""
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from keyblock.aggregation import Aggregated, aggregate
+from keyblock.aggregation import Aggregated, Aggregator, aggregate
 from keyblock.packing import Packed, weights_of
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument, PreparedQuery
+from keyblock.ranking.answer import Scores
+from keyblock.ranking.flow import Answer, Choose, Flow, Pack, Prepare, Read, Score, Step, choosing
 from keyblock.selection import Selection
 
-Score = Callable[[Sequence[Packed]], NDArray[np.float32]]
+T = TypeVar("T")
+ScoreSequences = Callable[[Sequence[Packed]], NDArray[np.float32]]
 """Logits of shape (sequences,), or outputs of shape (sequences, 1 + hidden), the logit first."""
 
 
@@ -63,11 +66,85 @@ class Scored(NamedTuple):
     marks: list[list[NDArray[np.float32]]] | None = None
 
 
+def drive(flow: Flow[T], documents: Sequence[PreparedDocument], aggregator: Aggregator, model: Model) -> T:
+    """The result of one flow, performed at once; see `drive_all`."""
+    return drive_all([flow], [documents], aggregator, model)[0]
+
+
+def drive_all(
+    flows: Sequence[Flow[T]],
+    documents: Sequence[Sequence[PreparedDocument]],
+    aggregator: Aggregator,
+    model: Model,
+) -> list[T]:
+    """The results of many flows, in their order. What they need of the model at the same time it computes together.
+
+    Args:
+        flows: of one pipeline; none has documents in a store.
+        documents: of each flow, prepared.
+        aggregator: the pipeline's.
+        model: scores.
+    """
+    results: dict[int, T] = {}
+    outcomes: Mapping[int, Any] = dict.fromkeys(range(len(flows)))
+    while outcomes:
+        steps: dict[int, Choose | Score] = {}
+        for number, outcome in outcomes.items():
+            try:
+                steps[number] = _until_model(flows[number], outcome, documents[number])
+            except StopIteration as ended:
+                results[number] = ended.value
+        outcomes = _chosen(steps, model) | _scored(steps, aggregator, model)
+    return [results[number] for number in range(len(flows))]
+
+
+def _until_model(flow: Flow[Any], outcome: Any, documents: Sequence[PreparedDocument]) -> Choose | Score:
+    """Perform the steps of a flow up to the next for which it needs the model. Raises StopIteration at its end."""
+    while not isinstance(step := flow.send(outcome), Choose | Score):
+        outcome = _performed(step, documents)
+    return step
+
+
+def _performed(step: Step, documents: Sequence[PreparedDocument]) -> Any:
+    match step:
+        case Prepare() | Answer():
+            return step.do()
+        case Read():
+            return step.choose(documents)
+        case Pack():
+            return step.choose(range(len(step.tokens)))
+    raise ValueError("documents by id need a store: prepare them, or ask a service")
+
+
+def _chosen(steps: Mapping[int, Step], model: Model) -> dict[int, NDArray[np.float32]]:
+    """The logits that each of the `Choose` steps asks for."""
+    sequences = {number: step.sequences for number, step in steps.items() if isinstance(step, Choose)}
+    packed = [one for of_flow in sequences.values() for one in of_flow]
+    logits = model.choose(packed) if packed else np.zeros(0, np.float32)
+    ends = np.cumsum([len(of_flow) for of_flow in sequences.values()])
+    return dict(zip(sequences, np.split(logits, ends[:-1]), strict=False))
+
+
+def _scored(steps: Mapping[int, Step], aggregator: Aggregator, model: Model) -> dict[int, Scores]:
+    """The scores that each of the `Score` steps asks for."""
+    scoring = {number: step for number, step in steps.items() if isinstance(step, Score)}
+    sequences = [one.sequences for step in scoring.values() for one in step.candidates]
+    marks = any(step.marks for step in scoring.values())
+    (logits, passages), of_tokens = score_sequences(aggregator, sequences, model, marks=marks)
+    scores: dict[int, Scores] = {}
+    n_documents, n_sequences = 0, 0
+    for number, step in scoring.items():
+        documents = slice(n_documents, n_documents := n_documents + len(step.candidates))
+        own = slice(n_sequences, n_sequences := n_sequences + sum(len(one.sequences) for one in step.candidates))
+        scores[number] = Scores(logits[documents], passages[own], None if of_tokens is None else of_tokens[own])
+    return scores
+
+
 def select_documents(
     pipeline: Pipeline,
     query: PreparedQuery,
     documents: Sequence[PreparedDocument],
-    choose: Score,
+    choose: ScoreSequences,
     budget: int | None = None,
 ) -> list[Selection]:
     """Each document's selection; if the model selects, it scores all their shortlists together.
@@ -79,17 +156,20 @@ def select_documents(
         choose: scores single blocks with the model.
         budget: tokens a sequence may have, as for `Pipeline.select`.
     """
-    if not pipeline.asks_model:
-        return pipeline.select_each(query, documents, budget)
-    shortlists = [pipeline.shortlist(query, one, budget) for one in documents]
-    sequences = [packed for shortlist in shortlists for packed in shortlist.sequences]
-    logits = choose(sequences) if sequences else np.zeros(0, np.float32)
-    ends = np.cumsum([len(shortlist.blocks) for shortlist in shortlists], dtype=np.intp)
-    of_documents = np.split(logits, ends)[:-1]
-    return [
-        pipeline.select(query, document, budget, (shortlist, scores))
-        for document, shortlist, scores in zip(documents, shortlists, of_documents, strict=True)
-    ]
+    if not documents:
+        return []
+    flow = choosing(pipeline, query, budget, lambda _, selection: selection)
+    outcome: Any = None
+    while True:
+        try:
+            step = flow.send(outcome)
+        except StopIteration as ended:
+            selections: list[Selection] = ended.value.documents
+            return selections
+        if isinstance(step, Choose):
+            outcome = choose(step.sequences) if step.sequences else np.zeros(0, np.float32)
+        else:
+            outcome = _performed(step, documents)
 
 
 def score_documents(
@@ -102,7 +182,7 @@ def score_documents(
 
 def score_selections(pipeline: Pipeline, selections: Sequence[Selection], model: Model) -> Scored:
     """Score and aggregate the selected blocks."""
-    (logits, passages), marks = score_sequences(pipeline, [selection.sequences for selection in selections], model)
+    (logits, passages), marks = score_sequences(pipeline.aggregator, [selection.sequences for selection in selections], model)
     counts = [len(selection.sequences) for selection in selections]
     ends = np.cumsum(counts)
     of_tokens = None if marks is None else [marks[end - count : end] for end, count in zip(ends, counts, strict=True)]
@@ -113,14 +193,14 @@ def score_selections(pipeline: Pipeline, selections: Sequence[Selection], model:
 
 
 def score_sequences(
-    pipeline: Pipeline, documents: Sequence[Sequence[Packed]], model: Model
+    aggregator: Aggregator, documents: Sequence[Sequence[Packed]], model: Model, *, marks: bool = True
 ) -> tuple[Aggregated, list[NDArray[np.float32]] | None]:
-    """Score documents, each given by its sequences, and mark their tokens if the model can."""
+    """Score documents, each given by its sequences, and mark their tokens if that is wanted and the model can."""
     counts = np.asarray([len(sequences) for sequences in documents], dtype=np.intp)
     if not counts.sum():
         return Aggregated(np.full(len(counts), -np.inf, dtype=np.float32), np.zeros(0, np.float32)), None
     packed = [one for sequences in documents for one in sequences]
-    found = model.mark(packed) if isinstance(model, Marking) else None
+    found = model.mark(packed) if marks and isinstance(model, Marking) else None
     outputs = model.outputs(packed) if found is None else found.outputs
-    aggregated = aggregate(pipeline.aggregator, outputs, counts, model.combine, weights_of(packed))
+    aggregated = aggregate(aggregator, outputs, counts, model.combine, weights_of(packed))
     return aggregated, None if found is None else found.marks

@@ -1,13 +1,11 @@
 """The internal form of a request, into which every dialect is read."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from keyblock.answering import AnswerOptions
-from keyblock.first_stage import NOT_SENT, FirstStage
 from keyblock.prepared import PreparedDocument
+from keyblock.ranking.request import RankRequest
 
-NOTHING = AnswerOptions()
 DEFAULT_NAMESPACE = "default"
 ASSUMED_CHARS = 1000  # of a stored document until it is looked up: enough for any budget's tokens
 
@@ -74,36 +72,32 @@ class Documents:
     def __len__(self) -> int:
         return len(self.texts)
 
+    @property
+    def stored_ids(self) -> Mapping[int, str]:
+        """The ids of the documents that were sent as an id alone, by number."""
+        return self.by_id.ids
+
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """A request for a ranking.
+class Call(RankRequest):
+    """A request for a ranking, see RankRequest.
 
     Attributes:
         query: not blank.
         documents: at least one.
         model: the requested name, whatever it is; None for none.
-        max_tokens: tokens a sequence may have; None for the pipeline's own budget.
         deadline: seconds from the call's last byte to its answer; None for no deadline.
         priority: calls of a smaller one go first.
         strict: whether an unknown id or model is an error.
-        asked: the requested parts of the answer beside the order.
-        first_stage: the first stage's scores, and how to fuse them.
-        instruction: for a model with a prompt; None for the bundle's own.
         warnings: requested things that are not done; grows on the way.
     """
 
     query: str
     documents: Documents
     model: str | None = None
-    max_tokens: float | None = None
     return_documents: bool = False
     return_blocks: bool = False
-    raw_scores: bool = False
     deadline: float | None = None
     priority: int = 0
     strict: bool = False
-    instruction: str | None = None
-    asked: AnswerOptions = NOTHING
-    first_stage: FirstStage = NOT_SENT
     warnings: list[str] = field(default_factory=list)

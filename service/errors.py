@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 log = logging.getLogger(__name__)
-LONGEST_SHOWN = 40  # characters of a client's own text that a message repeats
 Path = tuple[str | int, ...]
 
 KINDS = {

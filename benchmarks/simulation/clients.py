@@ -221,4 +221,4 @@ def _call(ask: Ask) -> Call:
     else:
         texts: list[str] = [Text(key, chars) for key, chars in zip(ask.keys, ask.chars, strict=True)]
         documents = Documents(texts, [""] * n, [None] * n)
-    return Call(str(ask.query), documents, ask.model, deadline=ask.deadline, priority=ask.priority)
+    return Call(str(ask.query), documents, model=ask.model, deadline=ask.deadline, priority=ask.priority)

@@ -98,10 +98,11 @@ class Tokenizer:
 
         No tokenizer accepts lone surrogates, so each is read as U+FFFD: also one code point, so offsets still hold.
         """
-        return self._tokenizer.encode_batch([_without_surrogates(text) for text in texts], add_special_tokens=False)
+        return self._tokenizer.encode_batch([without_surrogates(text) for text in texts], add_special_tokens=False)
 
 
-def _without_surrogates(text: str) -> str:
+def without_surrogates(text: str) -> str:
+    """The text with U+FFFD for each lone surrogate, which no encoding can represent; all of KeyBlock reads texts this way."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:

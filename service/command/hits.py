@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from keyblock.order import ScoredBy
+from keyblock.ranking.order import ScoredBy
 from service.command.inputs import Input
 from service.command.rankers import Found, Ranker
 from service.command.text import Highlighter, Span

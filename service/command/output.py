@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from keyblock.client.bodies import as_json
-from keyblock.order import ScoredBy
+from keyblock.ranking.order import ScoredBy
 from service.command.hits import Hit, Passage, place_of
 from service.command.text import in_a_line, pieces, right_to_left
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from keyblock.client import AccessError, Client, InvalidRequestError, Ranking
 from keyblock.evidence import Activation
-from keyblock.order import GROUPS, Block, ScoredBy
+from keyblock.ranking.order import GROUPS, Block, ScoredBy
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig
 from service.command.inputs import Input
 from service.command.report import Report

@@ -1,6 +1,6 @@
 """The cost of an answer, in the headers of text-embeddings-inference; the answers of every dialect have them."""
 
-from keyblock.order import Ranking
+from keyblock.ranking.order import Ranking
 from service.call import Call
 
 # the stages that each of its names covers: our "select" is inference too, and "compute" and "total" are both the total

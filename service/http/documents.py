@@ -11,10 +11,10 @@ from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from keyblock.caveats import first_few
 from keyblock.prepared import PreparedDocument
+from keyblock.ranking.warnings import LONGEST_SHOWN, first_few
 from keyblock.wire import NOTHING_STORED, Deletion, StoredAnswer, StoredText, WrongLine
-from service.errors import LONGEST_SHOWN, RequestError, ending, unexpected
+from service.errors import RequestError, ending, unexpected
 from service.http.answers import PiecesResponse
 from service.http.bodies.lines import LineReader, NewDocument, Report
 from service.http.bodies.parsing import check_encoding, discard

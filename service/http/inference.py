@@ -12,7 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from keyblock import __version__
-from service.errors import LONGEST_SHOWN, RequestError
+from keyblock.ranking.warnings import LONGEST_SHOWN
+from service.errors import RequestError
 from service.http.guard import DENIALS, requires
 from service.http.info import ranker_of
 from service.http.responses import JSON

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from service.errors import LONGEST_SHOWN, RequestError
+from keyblock.ranking.warnings import LONGEST_SHOWN
+from service.errors import RequestError
 
 HEAD_BYTES = 32 * 2**10  # of a request line with its headers; also of the overhead of a body: sizes of chunks, trailers
 MOST_HEADERS = 128

@@ -4,29 +4,22 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-import numpy as np
-
-from keyblock.answering import Answered, Documents
-from keyblock.answering import answered as complete
 from keyblock.bundle import TOKENIZER_FILE, Bundle
-from keyblock.caveats import about_budget, about_instruction, about_query
 from keyblock.fingerprint import preparation_fingerprint
-from keyblock.order import Ranking, first_to_read, without_spared
-from keyblock.prepared import PreparedQuery
+from keyblock.ranking.answer import Answered
 from service.call import Call
-from service.engine.instance import Turn
 from service.errors import RequestError
 from service.pace import Pace
 from service.ranking.admission import Place
 from service.ranking.cache import DocumentCache
-from service.ranking.outcome import Chosen, Outcome, ids_of, ranked
+from service.ranking.drive import Drive
+from service.ranking.outcome import Outcome, count
 from service.ranking.plan import Plan, Work, make_plan
 from service.ranking.preparation import Preparer, sizes
 from service.ranking.scorers import Scorer
 from service.ranking.slicing import LARGE_CHARS, Threads
-from service.ranking.stored import look_up, renew
 from service.settings import Settings
-from service.store.library import AWAY_SECONDS, OFF, Library
+from service.store.library import OFF, Library
 from service.telemetry.metrics import Metrics
 from service.telemetry.stages import Stages
 
@@ -90,7 +83,6 @@ class Model:
         """
         library = self._library_for(call)
         packing = self.bundle.manifest.pipeline.packing
-        call.warnings.extend(about_budget(call.max_tokens, packing))
         budget = packing.kept_inside(call.max_tokens)
         work = self._work(call)
         time_limit = self._time_limit(call)
@@ -106,34 +98,12 @@ class Model:
         if (chars := sum(work.chars)) > LARGE_CHARS:
             pace, threads = self.preparer.pace, self._shared.threads.number
             place.set_preparation(lambda: pace.estimate(chars) / threads, has_deadline=has_deadline)
-        plan = Plan(budget) if time_limit is None else make_plan(budget, packing, stages.began, time_limit, work, self._now())
-        query = await self._query(call)
-        if library is not None:
-            stale = await look_up(
-                library,
-                call.documents,
-                self.fingerprint,
-                place,
-                texts=call.return_documents or call.asked.reads_texts or self.scorer.reads_texts,
-                check=self.bundle.pipeline.check,
-                until=plan.prepared_by,
-            )
-            _check_strict(call)
-        chosen = await self._candidates(query, call, plan, stages, place)
-        config = self.bundle.manifest.pipeline
-        candidates = without_spared(chosen.candidates, config, call.asked.results(call.first_stage, config))
-        chosen = chosen._replace(candidates=candidates)
-        if library is not None:
-            renew(library, call.documents, stale, self.fingerprint)
-        order = first_to_read(candidates, config) if plan.scored_by else None
-        turn = Turn(plan.scored_by, order, call.priority)
-        place.queued()
-        scored = await self.scorer.score(call, candidates, turn)
-        stages.add("queue", scored.queue_seconds)
-        stages.add(self.scorer.stage, scored.model_seconds)
-        return Outcome(plan, chosen, scored, query, work.tokens(plan.budget) / work.fed)
+        plan = Plan(budget) if time_limit is None else make_plan(budget, packing, stages.began, time_limit, work, self.now())
+        step = await Drive(self, call, plan, stages, place, library).run()
+        return Outcome(step, work.tokens(plan.budget) / work.fed)
 
-    def _now(self) -> float:
+    def now(self) -> float:
+        """Seconds, on the clock that deadlines use."""
         return self._shared.threads.machine.now()
 
     def _time_limit(self, call: Call) -> float | None:
@@ -164,61 +134,11 @@ class Model:
         fed = self._fed.seconds or 1.0
         return Work(sizes(call.documents), packing.longest_query + SPECIALS, *paces, self.scorer.backlog, fed)
 
-    async def _candidates(self, query: PreparedQuery, call: Call, plan: Plan, stages: Stages, place: Place) -> Chosen:
-        """The documents with their chosen blocks; a learned selector gives the model all shortlists at once."""
-        if not self.bundle.pipeline.asks_model:
-            candidates = await self.preparer.candidates(query, call.documents, plan.budget, plan.prepared_by)
-            stages.end("prepare")
-            return Chosen(candidates)
-        shortlisted = await self.preparer.shortlists(query, call.documents, plan.budget, plan.prepared_by)
-        stages.end("prepare")
-        sequences = [packed for one in shortlisted if one is not None for packed in one.shortlist.sequences]
-        until = plan.chosen_by(sum(len(packed.ids) for packed in sequences), plan.budget * len(shortlisted), self._now())
-        place.queued()
-        chosen = await self.scorer.choose(sequences, Turn(until, priority=call.priority))
-        candidates = await self.preparer.selected(query, shortlisted, chosen.logits, plan.budget, plan.scored_by)
-        stages.end("select")
-        n_unscored = int(np.isneginf(chosen.logits).sum())
-        self.metrics.add("blocks", len(sequences) - n_unscored, step="asked")
-        return Chosen(candidates, n_unscored)
-
-    def rank(self, call: Call, outcome: Outcome) -> Ranking:
-        """Order the documents, and warn of everything that was not done in full."""
-        ranking = ranked(call, outcome, self.bundle.manifest.pipeline, self.metrics)
-        if not ranking.degraded:
-            self._fed.measured(outcome.estimated_tokens, ranking.n_tokens)
-        return ranking
-
     def answer(self, call: Call, outcome: Outcome) -> Answered:
-        """The ranking of a call, with the spans and contexts that it requests."""
-        ranking, asked = self.rank(call, outcome), call.asked
-        documents = Documents(outcome.chosen.candidates, call.documents.texts, outcome.scored.marks)
-        answered = complete(self.bundle.pipeline, outcome.query, documents, ranking, asked)
+        """The answer to a call, with the spans and contexts that it requests; it is counted."""
+        answered = outcome.step.do()
         call.warnings.extend(answered.warnings)
-        self.metrics.add("spans", sum(map(len, answered.spans.values())))
-        self.metrics.add("below", answered.below or 0)
-        if answered.saved is not None:
-            self.metrics.add("context_tokens", answered.saved.tokens, of="contexts")
-            self.metrics.add("context_tokens", answered.saved.of_documents, of="documents")
+        count(answered, outcome.step.outcome, self.metrics)
+        if not answered.ranking.degraded:
+            self._fed.measured(outcome.estimated_tokens, answered.ranking.n_tokens)
         return answered
-
-    async def _query(self, call: Call) -> PreparedQuery:
-        query = await self.preparer.query(call.query, call.instruction)
-        call.warnings.extend(about_instruction(call.instruction, self.bundle.pipeline.tokenizer))
-        if not self.scorer.reads_texts:  # a scorer that reads texts gets the whole query
-            call.warnings.extend(about_query(query))
-        return query
-
-
-def _check_strict(call: Call) -> None:
-    if not call.strict:
-        return
-    if away := call.documents.by_id.away:
-        problem = (
-            f"a part of the store does not answer, and has these ids: {ids_of(call, away)}; try again, or ask without `strict`"
-        )
-        raise RequestError(503, problem, retry_after=AWAY_SECONDS)
-    if unknown := call.documents.by_id.unknown:
-        path = ("documents", min(unknown), "id")
-        problem = f"the store has no document of these ids: {ids_of(call, unknown)}; store them, or ask without `strict`"
-        raise RequestError(422, problem, path)

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from keyblock.caveats import first_few
+from keyblock.ranking.warnings import LONGEST_SHOWN, first_few
 from service.call import Call
-from service.errors import LONGEST_SHOWN, RequestError
+from service.errors import RequestError
 from service.ranking.model import Model
 
 

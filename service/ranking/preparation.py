@@ -1,18 +1,10 @@
-"""Turns texts into model inputs, in threads beside the event loop, a slice of documents at a time.
-
-A learned selector needs two rounds: `shortlists` gives the blocks that the model must score; `selected` continues with the logits.
-"""
+"""Prepares documents and chooses blocks of them, in threads beside the event loop, a slice of documents at a time."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
-from keyblock.order import UNREAD, Candidate, candidate
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument, PreparedQuery, content_digest
-from keyblock.selection import Shortlist
 from service.call import ASSUMED_CHARS, Documents
 from service.pace import Pace
 from service.ranking.cache import DocumentCache
@@ -20,13 +12,6 @@ from service.ranking.slicing import Threads, Watch
 from service.telemetry.metrics import Metrics
 
 T = TypeVar("T")
-
-
-class Shortlisted(NamedTuple):
-    """A document between the two rounds of a learned selector."""
-
-    document: PreparedDocument
-    shortlist: Shortlist
 
 
 class Preparer:
@@ -54,74 +39,25 @@ class Preparer:
         self._metrics = metrics
         self._empty = pipeline.prepare_document("")
 
-    async def query(self, text: str, instruction: str | None = None) -> PreparedQuery:
-        """Prepare the query, and the instruction for a model with a prompt."""
-        return await self._threads.run_short(self._pipeline.prepare_query, text, instruction)
+    async def query(self, do: Callable[[], PreparedQuery]) -> PreparedQuery:
+        """Prepare a query."""
+        return await self._threads.run_short(do)
 
-    async def candidates(
-        self, query: PreparedQuery, documents: Documents, budget: int, until: float | None = None
-    ) -> list[Candidate]:
-        """Prepare the documents and select blocks for the query, in the order given; UNREAD where time ran out."""
+    async def read(
+        self, documents: Documents, choose: Callable[[Sequence[PreparedDocument]], list[T]], until: float | None = None
+    ) -> list[T | None]:
+        """Prepare the documents and apply `choose` to them; in the order given, None where time ran out."""
 
-        def work(numbers: range, watch: Watch) -> list[Candidate]:
-            prepared = self._prepared(documents, numbers, watch)
-            selections = self._pipeline.select_each(query, prepared, budget)
-            return [candidate(*pair) for pair in zip(prepared, selections, strict=True)]
-
-        found = await self._threads.in_slices(sizes(documents), work, until, self.pace)
-        return [UNREAD if one is None else one for one in found]
-
-    async def shortlists(
-        self, query: PreparedQuery, documents: Documents, budget: int, until: float | None = None
-    ) -> list[Shortlisted | None]:
-        """Prepare each document and its shortlist for a learned selector, in the order given; None where time ran out."""
-
-        def work(numbers: range, watch: Watch) -> list[Shortlisted]:
-            prepared = self._prepared(documents, numbers, watch)
-            return [Shortlisted(document, self._pipeline.shortlist(query, document, budget)) for document in prepared]
+        def work(numbers: range, watch: Watch) -> list[T]:
+            return choose(self._prepared(documents, numbers, watch))
 
         return await self._threads.in_slices(sizes(documents), work, until, self.pace)
 
-    async def selected(
-        self,
-        query: PreparedQuery,
-        shortlisted: Sequence[Shortlisted | None],
-        logits: NDArray[np.float32],
-        budget: int | None,
-        until: float | None = None,
-    ) -> list[Candidate]:
-        """The documents with the blocks that a learned selector chose, in the order given.
-
-        Args:
-            query: the query.
-            shortlisted: from `shortlists`.
-            logits: shape (n_sequences,), of all their sequences; -inf for a sequence that was not scored in time.
-            budget: tokens a sequence may have, see `Pipeline.select`.
-            until: deadline; documents whose blocks are not chosen by then are UNREAD.
-        """
-        read = [one for one in shortlisted if one is not None]
-        ends = np.cumsum([len(shortlist.sequences) for _, shortlist in read])
-
-        def work(numbers: range, _watch: Watch) -> list[Candidate]:
-            return [self._chosen(query, *read[n], logits[: ends[n]], budget) for n in numbers]
-
-        # this step is quick, and its time depends on the document's tokens
-        tokens = [len(document.token_ids) for document, _ in read]
-        made: list[Candidate | None] = await self._threads.in_slices(tokens, work, until, self._choosing_pace)
-        chosen = iter(made)
-        return [UNREAD if one is None else (next(chosen) or UNREAD) for one in shortlisted]
-
-    def _chosen(
-        self,
-        query: PreparedQuery,
-        document: PreparedDocument,
-        shortlist: Shortlist,
-        logits: NDArray[np.float32],
-        budget: int | None,
-    ) -> Candidate:
-        """A candidate; the logits of its shortlist are the last ones of `logits`."""
-        of_document = logits[len(logits) - len(shortlist.sequences) :]
-        return candidate(document, self._pipeline.select(query, document, budget, (shortlist, of_document)))
+    async def pack(
+        self, tokens: Sequence[int], choose: Callable[[Sequence[int]], list[T]], until: float | None = None
+    ) -> list[T | None]:
+        """Apply `choose` to the numbers of documents of these tokens; it is quick, and its time depends on the tokens."""
+        return await self._threads.in_slices(tokens, lambda numbers, _: choose(numbers), until, self._choosing_pace)
 
     async def stored(self, texts: Sequence[str], titles: Sequence[str], keep: Callable[[int, PreparedDocument], T]) -> list[T]:
         """Prepare documents for the store, in threads, without the cache. Returns the results of `keep`, in the order given.

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from keyblock.bundle import Bundle, Manifest
-from keyblock.order import Candidate
 from keyblock.packing import Packed
+from keyblock.ranking.order import Candidate
 from keyblock.runtime.providers import Choice
 from keyblock.scoring import score_sequences
 from keyblock.vector_scores import VectorModel
@@ -164,7 +164,7 @@ class VectorScorer:
     async def score(self, call: Call, candidates: Sequence[Candidate], turn: Turn = ANY_TURN) -> Scored:
         """See Scorer."""
         started = self._clock()
-        (logits, passages), _ = score_sequences(self._pipeline, [one.sequences for one in candidates], self._model)
+        (logits, passages), _ = score_sequences(self._pipeline.aggregator, [one.sequences for one in candidates], self._model)
         return Scored(logits, 0.0, self._clock() - started, passages)
 
     async def choose(self, packed: Sequence[Packed], turn: Turn = ANY_TURN) -> Scored:

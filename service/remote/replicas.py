@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from keyblock.bundle import Bundle
-from keyblock.order import Candidate
 from keyblock.packing import Packed
+from keyblock.ranking.order import Candidate
 from service.call import Call
 from service.engine.errors import EngineDeadError, EngineError
 from service.engine.instance import ANY_TURN, Turn

@@ -8,11 +8,11 @@ import pytest
 
 from keyblock.bundle import FREQUENCIES_FILE, TOKENIZER_FILE, Manifest, write_bundle
 from keyblock.description import PipelineConfig
-from keyblock.order import ScoredBy
 from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import QUANTUM
 from keyblock.ranker import Ranker
+from keyblock.ranking.order import ScoredBy
 from keyblock.runtime.model import open_model
 from keyblock.scoring import score_documents
 from keyblock.text.frequencies import DocumentFrequencies

@@ -9,8 +9,8 @@ from starlette.testclient import TestClient
 
 from keyblock.bundle import load_bundle, write_bundle
 from keyblock.cascade import Cascade, Promise
-from keyblock.order import Candidate
 from keyblock.ranker import Ranker
+from keyblock.ranking.order import Candidate
 from service.call import Call
 from service.engine.instance import Turn
 from service.engine.jobs import Scored

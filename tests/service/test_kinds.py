@@ -17,9 +17,9 @@ from keyblock import Ranker as InProcess
 from keyblock.bundle import Bundle, load_bundle
 from keyblock.client.results import read_ranking
 from keyblock.evidence import sigmoid
-from keyblock.order import LOWEST
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument
+from keyblock.ranking.order import LOWEST
 from keyblock.results import Result
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider

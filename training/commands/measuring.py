@@ -3,7 +3,6 @@
 import argparse
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -96,11 +95,11 @@ def _rankers(options: argparse.Namespace, collection: Collection) -> Iterator[Ra
     if options.run:
         for run in (run for path in options.run for run in seed_runs(path)):
             ranker = run_ranker(run, collection, options.budget, selector=options.selector)
-            yield replace(ranker, fused=not options.unfused)
+            yield ranker.unfused() if options.unfused else ranker
     elif options.bundle:
         bundle = load_bundle(options.bundle)
         ranker = bundle_ranker(bundle, open_model(bundle, options.provider), collection, options.budget, options.pipeline)
-        yield replace(ranker, fused=not options.unfused)
+        yield ranker.unfused() if options.unfused else ranker
     else:
         deadline = {} if options.deadline_ms is None else {"deadline_ms": options.deadline_ms}
         yield HttpRanker("http", collection, httpx.Client(base_url=options.url, timeout=600), deadline)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from keyblock.packing import Packed, pack, pieces
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument, PreparedQuery
-from keyblock.scoring import Score, select_documents
+from keyblock.scoring import ScoreSequences, select_documents
 from keyblock.selectors import Selector
 from training.data.collection import Collection
 from training.data.types import Document, Span
@@ -58,7 +58,7 @@ class Examples(Protocol):
     def prepare(self, query: PreparedQuery, pairs: Sequence[Pair], budget: int, rng: np.random.Generator) -> Prepared:
         """Prepare the rows as far as possible without the model."""
 
-    def rows(self, prepared: Prepared, choose: Score) -> list[Row]:
+    def rows(self, prepared: Prepared, choose: ScoreSequences) -> list[Row]:
         """The rows; `choose` scores single blocks."""
 
 
@@ -82,7 +82,7 @@ class Selected:
         selections = self.pipeline.select_each(query, documents, budget)
         return [[_nonempty(s.sequences, query, d, self.pipeline, budget) for s, d in zip(selections, documents, strict=True)]]
 
-    def rows(self, prepared: Prepared, choose: Score) -> list[Row]:
+    def rows(self, prepared: Prepared, choose: ScoreSequences) -> list[Row]:
         """See Examples."""
         if not isinstance(prepared, Waiting):
             return prepared
@@ -115,7 +115,7 @@ class Gold:
             row.append([_block(query, document, best, self.pipeline, budget)])
         return [row]
 
-    def rows(self, prepared: Prepared, choose: Score) -> list[Row]:
+    def rows(self, prepared: Prepared, choose: ScoreSequences) -> list[Row]:
         """See Examples."""
         return prepared if not isinstance(prepared, Waiting) else []
 
@@ -141,7 +141,7 @@ class Segments:
         """See Examples."""
         return Waiting(query, [pair.document for pair in pairs], budget, int(rng.integers(SEEDS)))
 
-    def rows(self, prepared: Prepared, choose: Score) -> list[Row]:
+    def rows(self, prepared: Prepared, choose: ScoreSequences) -> list[Row]:
         """See Examples."""
         if not isinstance(prepared, Waiting):
             return prepared

@@ -5,29 +5,26 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import httpx
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from keyblock.bundle import Bundle
-from keyblock.cascade import RESULTS
 from keyblock.description import PipelineConfig
 from keyblock.encoders import open_encoder
-from keyblock.evidence import Fusion, has_evidence
-from keyblock.order import spared_documents
+from keyblock.evidence import Fusion
 from keyblock.pipeline import Pipeline
-from keyblock.scoring import Model, Scored, score_selections, select_documents
-from keyblock.selection import Selection
+from keyblock.ranking.answer import Answered
+from keyblock.ranking.flow import ranking
+from keyblock.ranking.request import ORDER_ALONE, AnswerOptions, RankRequest, Texts
+from keyblock.scoring import Model, Scored, drive, score_selections, select_documents
 from keyblock.selectors import SELECTORS
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 from keyblock.vector_scores import VectorModel
 from training.data.collection import Collection
 from training.data.examples import Preparation
-from training.data.files import ranked
 from training.evaluate.scoring import TorchModel, empty_last
 from training.model import devices
 from training.model.checkpoints import chosen
@@ -72,63 +69,40 @@ class LocalRanker(Ranker):
         preparation: the pipeline and the collection.
         model: computes the logits.
         budget: tokens of a sequence; None for the pipeline's own.
-        fused: whether the selector's evidence is added to the model's logit.
     """
 
     name: str
     preparation: Preparation
     model: Model
     budget: int | None = None
-    fused: bool = True
 
-    def score(self, query_id: str, candidates: Sequence[str], budget: int | None = None, results: int | None = None) -> Scored:
-        """Selections and logits of a query's candidates. A document without a block has -inf, since the service ranks it last.
+    def unfused(self) -> Self:
+        """The same without the selector's evidence beside the model's logit."""
+        collection, pipeline = self.preparation.collection, self.preparation.pipeline
+        config = pipeline.config.model_copy(update={"fusion": Fusion()})
+        parts = pipeline.tokenizer, pipeline.frequencies, pipeline.encoder
+        return replace(self, preparation=Preparation(collection, Pipeline(config, *parts)))
 
-        If the number of `results` that the query is about is given, the pipeline's cascade applies: documents that it spares have
-        -inf, too, and no sequences.
-        """
+    def score(self, query_id: str, candidates: Sequence[str], budget: int | None = None) -> Scored:
+        """Selections and logits of all of a query's candidates; -inf for a document without a block."""
         documents = [self.preparation.document(d) for d in candidates]
         query, pipeline = self.preparation.query(query_id), self.preparation.pipeline
         selections = select_documents(pipeline, query, documents, self.model.choose, budget or self.budget)
-        spared = np.zeros(len(selections), np.bool_)
-        if results and selections:
-            spared = spared_documents(_evidence(selections), [one.shared for one in selections], pipeline.config, results)
-        scored = score_selections(pipeline, [one for one, skip in zip(selections, spared, strict=True) if not skip], self.model)
-        scored = _with_spared(scored, selections, spared) if spared.any() else scored
+        scored = score_selections(pipeline, selections, self.model)
         return scored._replace(logits=empty_last(scored.logits, scored.selections))
 
     def rerank(self, query_id: str, candidates: Sequence[str]) -> Reranked:
-        """See Ranker. Documents that the pipeline's cascade spares rank below the others, as in the service."""
-        logits, selections, _ = self.score(query_id, candidates, results=RESULTS)
-        if not selections:
-            return Reranked({}, {})
-        config, evidence = self.preparation.pipeline.config, _evidence(selections)
-        fusion = config.fusion
-        scores = fusion.fuse(logits, evidence) if self.fused else logits.astype(np.float64)
-        spared = np.asarray([not s.sequences and len(s.scores) > 0 for s in selections])
-        if spared.any():
-            promise = np.where(has_evidence(evidence, config.near_tokens), fusion.promise(evidence), -np.inf)[spared]
-            scores[spared] = scores[np.isfinite(scores)].min(initial=0.0) - 1 - np.argsort(np.argsort(-promise, kind="stable"))
-        blocks = {name: self._blocks(name, s) for name, s in zip(candidates, selections, strict=True)}
-        return Reranked(ranked(dict(zip(candidates, scores.tolist(), strict=True))), blocks)
+        """See Ranker; documents are ranked as in the service."""
+        order = self.answered(query_id, candidates).ranking
+        scores = order.scores.tolist()
+        blocks = {name: [block[:2] for block in of] for name, of in zip(candidates, order.blocks, strict=True)}
+        return Reranked({candidates[number]: scores[number] for number in order.order}, blocks)
 
-    def _blocks(self, doc_id: str, selection: Selection) -> list[tuple[int, int]]:
-        document, (first, end) = self.preparation.document(doc_id), selection.reach.T
-        return list(zip(document.starts[first].tolist(), document.ends[end - 1].tolist(), strict=True))
-
-
-def _evidence(selections: Sequence[Selection]) -> NDArray[np.float64]:
-    """The evidence of each document, see `keyblock.evidence.evidence_of`; shape (documents, 5)."""
-    return np.stack([one.evidence for one in selections])
-
-
-def _with_spared(scored: Scored, selections: Sequence[Selection], spared: NDArray[np.bool_]) -> Scored:
-    """Add the spared documents to the scored ones: logits of -inf, and selections without sequences."""
-    logits = np.full(len(selections), -np.inf, np.float32)
-    logits[~spared] = scored.logits
-    read = iter(scored.selections)
-    joined = [replace(one, sequences=[]) if skip else next(read) for one, skip in zip(selections, spared, strict=True)]
-    return Scored(logits, joined)
+    def answered(self, query_id: str, candidates: Sequence[str], asked: AnswerOptions = ORDER_ALONE) -> Answered:
+        """The answer to a query about its candidates, with logits as scores."""
+        pipeline, documents = self.preparation.pipeline, [self.preparation.document(d) for d in candidates]
+        request = RankRequest(self.preparation.query(query_id), Texts([""] * len(documents)), raw_scores=True, asked=asked)
+        return drive(ranking(request, pipeline, self.budget), documents, pipeline.aggregator, self.model)
 
 
 @dataclass

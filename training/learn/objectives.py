@@ -13,7 +13,7 @@ from torch import Tensor
 
 from keyblock.packing import Packed, weights_of
 from keyblock.pipeline import Pipeline
-from keyblock.scoring import Score
+from keyblock.scoring import ScoreSequences
 from training.data.examples import LEFT_OUT, Examples, Labels
 from training.data.sampling import Group
 from training.evaluate.scoring import TorchModel, length_batches
@@ -169,7 +169,7 @@ class RankingObjective:
         """See Objective."""
         return group.tokens
 
-    def _choose(self, model: RankerModule) -> Score:
+    def _choose(self, model: RankerModule) -> ScoreSequences:
         bf16 = in_bf16(self.precision, next(model.parameters()).device)
         return TorchModel(model, self.pipeline.tokenizer, bf16, self.chooser).choose
 

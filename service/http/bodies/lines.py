@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from keyblock.ranking.warnings import LONGEST_SHOWN
 from keyblock.wire import LONGEST_ID, MOST_EXPIRES_IN, DocumentLine
-from service.errors import LONGEST_SHOWN, RequestError
+from service.errors import RequestError
 from service.http.bodies.parsing import json_type, parse_line
 from service.http.bodies.unpacking import Unpacking
 from service.http.dialects.reading import read_text

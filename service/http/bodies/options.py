@@ -2,7 +2,8 @@
 
 from collections.abc import Collection, Mapping
 
-from service.errors import LONGEST_SHOWN, RequestError
+from keyblock.ranking.warnings import LONGEST_SHOWN
+from service.errors import RequestError
 
 MOST_VALUES = 1 << 14  # of all options together, beside a score for each document
 MOST_CHARACTERS = 1 << 20  # of their strings and names

@@ -8,7 +8,8 @@ from typing import Any
 import orjson
 from starlette.requests import ClientDisconnect, Request
 
-from service.errors import LONGEST_SHOWN, RequestError
+from keyblock.ranking.warnings import LONGEST_SHOWN
+from service.errors import RequestError
 from service.http.bodies import unpacking
 from service.http.bodies.options import check_options, most_values
 from service.http.bodies.piecewise import STEPS, STEPS_A_DOCUMENT, Pieces

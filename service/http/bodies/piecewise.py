@@ -8,7 +8,8 @@ decoding at once. A large value that no option has is refused undecoded: 63 MiB 
 from collections.abc import Callable, Collection
 from typing import Any
 
-from service.errors import LONGEST_SHOWN, Path, RequestError
+from keyblock.ranking.warnings import LONGEST_SHOWN
+from service.errors import Path, RequestError
 from service.http.bodies import scanning
 from service.http.bodies.scanning import CLOSE, CLOSE_LIST, OPEN, OPEN_LIST, Scanner, not_json
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from keyblock.answering import Answered
+from keyblock.ranking.answer import Answered
 from service.call import Call
 from service.errors import RequestError
 from service.http.answers import About, PiecesResponse

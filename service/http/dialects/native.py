@@ -6,11 +6,12 @@ from typing import Any
 
 import orjson
 
-from keyblock.answering import Answered, AnswerOptions
-from keyblock.caveats import first_few
 from keyblock.first_stage import FirstStage, FirstStageError
-from keyblock.order import ScoredBy
-from keyblock.spans import THRESHOLD
+from keyblock.ranking.answer import Answered
+from keyblock.ranking.order import ScoredBy
+from keyblock.ranking.request import AnswerOptions
+from keyblock.ranking.spans import THRESHOLD
+from keyblock.ranking.warnings import first_few
 from keyblock.wire import (
     BlockAnswer,
     ContextAnswer,

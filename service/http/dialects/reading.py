@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from keyblock.caveats import first_few
+from keyblock.ranking.warnings import LONGEST_SHOWN, first_few
 from keyblock.wire import Document
 from service.call import Documents
-from service.errors import LONGEST_SHOWN, Path, RequestError
+from service.errors import Path, RequestError
 from service.http.bodies.parsing import json_type
 from service.http.bodies.piecewise import DOCUMENT_MEMBERS
 from service.http.dialects.fields import with_text_of

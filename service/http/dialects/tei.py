@@ -1,7 +1,7 @@
 """The dialect of text-embeddings-inference: the request has `texts`, the answer is a bare sorted list of all of them."""
 
-from keyblock.answering import Answered
-from keyblock.order import Ranking
+from keyblock.ranking.answer import Answered
+from keyblock.ranking.order import Ranking
 from keyblock.wire import TeiErrorBody, TeiOptions, TeiResult
 from service.call import Call
 from service.errors import RequestError

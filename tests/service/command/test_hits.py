@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyblock.order import Block, ScoredBy
+from keyblock.ranking.order import Block, ScoredBy
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig
 from service.command.hits import Best, batches
 from service.command.inputs import Input

@@ -6,7 +6,7 @@ import json
 from rich.cells import cell_len
 from rich.console import Console
 
-from keyblock.order import ScoredBy
+from keyblock.ranking.order import ScoredBy
 from service.command.hits import Hit, Passage
 from service.command.output import json_lines, print_table, tab_lines
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from keyblock.client import Client, InvalidRequestError
-from keyblock.order import ScoredBy
+from keyblock.ranking.order import ScoredBy
 from service.command.inputs import Input
 from service.command.local import LocalRanker
 from service.command.rankers import Asked, CommandError, Ranker, RemoteRanker

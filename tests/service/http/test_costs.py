@@ -3,8 +3,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from keyblock.evidence import Fusion
-from keyblock.order import Candidate, rank
 from keyblock.packing import Packed
+from keyblock.ranking.order import Candidate, rank
 from service.call import Call, Documents
 from service.http.costs import COST_HEADERS, cost_headers
 from service.http.examples import EXAMPLES

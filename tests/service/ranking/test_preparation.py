@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from keyblock.description import PipelineConfig
-from keyblock.order import UNREAD, Candidate, candidate
 from keyblock.pipeline import Pipeline
+from keyblock.ranking.order import UNREAD, Candidate, candidate
 from service.call import Documents
 from service.ranking.cache import DocumentCache
 from service.ranking.preparation import Preparer, Shortlisted

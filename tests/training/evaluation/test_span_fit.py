@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from keyblock.evidence import FEATURES, Fusion, sigmoid
-from keyblock.spans import Sentence
+from keyblock.ranking.spans import Sentence
 from training.data.types import Span
 from training.evaluate.calibration.fit import calibration_gap
 from training.evaluate.calibration.spans import ReadDocument, answers, fit_spans, span_probabilities

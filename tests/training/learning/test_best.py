@@ -14,7 +14,7 @@ import yaml
 from torch import Tensor
 
 from keyblock.pipeline import Pipeline
-from keyblock.scoring import Score
+from keyblock.scoring import ScoreSequences
 from training.commands.train import main as train_main
 from training.data.collection import Collection
 from training.data.described import AlignedSpans
@@ -189,7 +189,7 @@ def test_an_iteration_starts_afresh_on_the_best_segments_of_the_one_before(
     before, places = CrossEncoder.load(best_run / f"iteration-{number - 1}" / "checkpoint"), []
 
     class BruteForce(Selected):
-        def rows(self, prepared: Prepared, choose: Score) -> list[Row]:
+        def rows(self, prepared: Prepared, choose: ScoreSequences) -> list[Row]:
             assert isinstance(prepared, Waiting)
             row = []
             for document in prepared.documents:

@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from keyblock.cascade import PROMISING, Cascade, Promise
 from keyblock.evidence import Fusion
-from keyblock.order import promising
+from keyblock.ranking.order import promising
 from training.data.examples import Preparation
 from training.data.types import Run
 
@@ -28,7 +28,7 @@ class Request(NamedTuple):
     """A query's candidates.
 
     Attributes:
-        features: shape (n_candidates, 5), see `keyblock.order.promising`.
+        features: shape (n_candidates, 5), see `keyblock.ranking.order.promising`.
         relevant: shape (n_candidates,).
     """
 

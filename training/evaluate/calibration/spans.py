@@ -14,9 +14,9 @@ from torch.nn import functional as F
 from tqdm import tqdm
 
 from keyblock.evidence import Fusion
-from keyblock.order import Candidate, candidate
+from keyblock.ranking.order import Candidate, candidate
+from keyblock.ranking.spans import Read, Sentence, marked_sentences
 from keyblock.span_scores import SpanScores
-from keyblock.spans import Read, Sentence, marked_sentences
 from training.data.types import Span
 from training.evaluate.ranking import LocalRanker
 

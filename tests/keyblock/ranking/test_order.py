@@ -8,7 +8,10 @@ from hypothesis import strategies as st
 from keyblock.description import PipelineConfig
 from keyblock.evidence import Activation, Fusion
 from keyblock.first_stage import FirstStage
-from keyblock.order import (
+from keyblock.packing import Packed
+from keyblock.pipeline import Pipeline
+from keyblock.pooled import Shared
+from keyblock.ranking.order import (
     LOWEST,
     UNREAD,
     Block,
@@ -23,9 +26,6 @@ from keyblock.order import (
     with_first_stage,
     without_spared,
 )
-from keyblock.packing import Packed
-from keyblock.pipeline import Pipeline
-from keyblock.pooled import Shared
 from keyblock.selection import Selection, single_reach
 
 FUSION = Fusion(bias=-1.0, logit=2.0, best_block=0.5)

@@ -2,7 +2,11 @@
 
 import numpy as np
 
-from keyblock.caveats import (
+from keyblock.description import PackingConfig, PipelineConfig
+from keyblock.first_stage import NOT_SENT, FirstStage
+from keyblock.pipeline import Pipeline
+from keyblock.prepared import PreparedQuery
+from keyblock.ranking.warnings import (
     about_budget,
     about_empty,
     about_first_stage,
@@ -12,10 +16,6 @@ from keyblock.caveats import (
     about_scripts,
     first_few,
 )
-from keyblock.description import PackingConfig, PipelineConfig
-from keyblock.first_stage import NOT_SENT, FirstStage
-from keyblock.pipeline import Pipeline
-from keyblock.prepared import PreparedQuery
 from keyblock.selectors import SelectedBy
 from keyblock.text.alphabets import TrainedOn
 

@@ -1,6 +1,7 @@
 """Warnings about a ranking, in words: `meta.warnings` of the service, `warnings` of an in-process Ranker."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from keyblock.description import PackingConfig, PipelineConfig
 from keyblock.first_stage import FirstStage
@@ -13,6 +14,24 @@ from keyblock.text.tokenizer import Tokenizer
 MOST_EMPTY = 10  # documents without text that a warning names
 BY_POSITION = "their first blocks were chosen, by position alone"
 BY_LITTLE = "their blocks were chosen by so little that it is no evidence"  # by words or vectors that hardly match
+
+
+LONGEST_SHOWN = 40  # characters of an id that a message repeats
+
+
+class Missing(NamedTuple):
+    """Numbers of the documents that were sent as an id alone and that the store has not given.
+
+    Attributes:
+        unknown: that the store does not have.
+        away: on a part of the store that does not answer.
+    """
+
+    unknown: Collection[int] = ()
+    away: Collection[int] = ()
+
+
+NOTHING_MISSING = Missing()
 
 
 def first_few(items: Sequence[str], at_most: int = 5) -> str:
@@ -69,6 +88,16 @@ def about_empty(documents: Sequence[int]) -> list[str]:
     if not documents:
         return []
     return [f"documents without text to score, ranked last: {first_few([str(number) for number in documents], MOST_EMPTY)}"]
+
+
+def about_unknown(unknown: Collection[int], ids: Mapping[int, str]) -> list[str]:
+    """Which ids the store does not have."""
+    return [f"unknown ids, ranked last: {named(unknown, ids)}"] if unknown else []
+
+
+def named(numbers: Iterable[int], ids: Mapping[int, str]) -> str:
+    """The ids of documents that were sent as ids, as many as a message may list."""
+    return first_few([repr(ids[number][:LONGEST_SHOWN]) for number in sorted(numbers)])
 
 
 def about_scripts(foreign: int, documents: int, config: PipelineConfig, *, without_model: bool) -> list[str]:

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keyblock.evidence import sigmoid
-from keyblock.order import Block, Candidate, Ranking, ScoredBy
 from keyblock.packing import Packed, pieces
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedQuery
+from keyblock.ranking.order import Block, Candidate, Ranking, ScoredBy
 from keyblock.selectors import rank_blocks
 from keyblock.text.sentences import sentences
 
@@ -54,7 +54,7 @@ class Read:
 
     Attributes:
         text: the document's text.
-        sequences: as in `keyblock.order.Candidate`.
+        sequences: as in `keyblock.ranking.order.Candidate`.
         places: shape (n_blocks, 2), where each chosen block starts and ends in the text, best first.
         lengths: shape (n_blocks,), tokens of each chosen block.
         title: tokens of the title.

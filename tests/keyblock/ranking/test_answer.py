@@ -3,12 +3,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from keyblock.answering import AnswerOptions, Documents, answered
 from keyblock.description import PipelineConfig
 from keyblock.evidence import Activation
 from keyblock.first_stage import NOT_SENT, FirstStage
-from keyblock.order import UNREAD, Candidate, Ranking, candidate, rank
 from keyblock.pipeline import Pipeline
+from keyblock.ranking.answer import Documents, answered
+from keyblock.ranking.order import UNREAD, Candidate, Ranking, candidate, rank
+from keyblock.ranking.request import AnswerOptions
 
 TEXTS = ["The mill stood by the river.", "Nobody spoke of the river.", "Cats sleep all day."]
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from keyblock.spans import Span, is_gap
+from keyblock.ranking.spans import Span, is_gap
 from keyblock.text.sentences import CLOSING, FULL_STOPS, sentences
 
 GAP = " … "  # between two parts that are not adjacent

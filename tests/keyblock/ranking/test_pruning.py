@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyblock.pruning import ABOVE, GAP, Count, Part, Pruner, heading, neighbours
-from keyblock.spans import Span
+from keyblock.ranking.pruning import ABOVE, GAP, Count, Part, Pruner, heading, neighbours
+from keyblock.ranking.spans import Span
 
 LEASE = """# Lease
 

@@ -1,0 +1,1 @@
+"""One ranking flow, and what its answers hold."""

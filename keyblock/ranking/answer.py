@@ -1,0 +1,272 @@
+"""The answer to a request: its order, and the spans, contexts, cut and warnings that come with it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keyblock.description import PipelineConfig
+from keyblock.evidence import sigmoid
+from keyblock.pipeline import Pipeline
+from keyblock.prepared import PreparedQuery
+from keyblock.ranking.order import Candidate, Ranking, ScoredBy, rank, with_first_stage
+from keyblock.ranking.pruning import Context, Pruner
+from keyblock.ranking.request import AnswerOptions, RankRequest
+from keyblock.ranking.spans import Span, scored_sentences, spans
+from keyblock.ranking.warnings import (
+    NOTHING_MISSING,
+    Missing,
+    about_budget,
+    about_empty,
+    about_first_stage,
+    about_instruction,
+    about_languages,
+    about_position,
+    about_query,
+    about_scripts,
+    about_unknown,
+    named,
+)
+
+AUTO = "auto"
+
+
+class Scores(NamedTuple):
+    """The model's scores of a request's candidates.
+
+    Attributes:
+        logits: shape (n_documents,), -inf for a document that is not scored.
+        passages: shape (n_sequences,), see `keyblock.aggregation.Aggregated`; None if nothing gives them.
+        marks: for each sequence the logits of its tokens, shape (length,); None if tokens are not marked.
+        problem: why sequences were not scored, other than for lack of time; empty if nothing went wrong.
+    """
+
+    logits: NDArray[np.float32]
+    passages: NDArray[np.float32] | None = None
+    marks: Sequence[NDArray[np.float32]] | None = None
+    problem: str = ""
+
+
+class Outcome(NamedTuple):
+    """What is known of a request once its documents are scored.
+
+    Attributes:
+        query: as it was prepared.
+        candidates: the documents with their blocks, in the order given.
+        scores: their scores.
+        budget: tokens that a sequence could have.
+        missing: documents that the store has not given.
+        unscored_blocks: blocks that the model had no time to score for a learned selector.
+        scored_by_texts: see `keyblock.ranking.flow.ranking`.
+    """
+
+    query: PreparedQuery
+    candidates: Sequence[Candidate]
+    scores: Scores
+    budget: int
+    missing: Missing = NOTHING_MISSING
+    unscored_blocks: int = 0
+    scored_by_texts: bool = False
+
+
+class Saved(NamedTuple):
+    """What pruning saves.
+
+    Attributes:
+        tokens: tokens of all contexts.
+        of_documents: tokens of the documents in the answer.
+    """
+
+    tokens: int
+    of_documents: int
+
+    @property
+    def saved(self) -> int:
+        """Tokens of the documents that no context passes on."""
+        return self.of_documents - self.tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """An answer.
+
+    Attributes:
+        ranking: the ranking, cut to the results that reach `min_score`.
+        spans: each result's spans, best first, by document number.
+        contexts: each result's context, by document number; empty unless the call asked for pruning.
+        saved: what pruning saved; none without pruning.
+        below: how many documents their score left out, not counting those that the cascade spared the model; none without a
+            bound.
+        warnings: requests that were not honoured, and work that could not be done.
+        losses: what was not done in full for lack of time or because something does not answer, by the kind of loss.
+        outcome: what the answer is made of; none for an answer without one.
+    """
+
+    ranking: Ranking
+    spans: dict[int, list[Span]] = field(default_factory=dict)
+    contexts: dict[int, Context] = field(default_factory=dict)
+    saved: Saved | None = None
+    below: int | None = None
+    warnings: list[str] = field(default_factory=list)
+    losses: dict[str, str] = field(default_factory=dict)
+    outcome: Outcome | None = None
+
+
+class Documents(NamedTuple):
+    """The documents of a call, in the order given.
+
+    Attributes:
+        candidates: the documents with their blocks.
+        texts: their texts; "" for a document whose text is not at hand.
+        marks: token logits of each sequence, document after document; none for a model without a marker.
+    """
+
+    candidates: Sequence[Candidate]
+    texts: Sequence[str]
+    marks: Sequence[NDArray[np.float32]] | None = None
+
+    def marks_by_document(self) -> list[Sequence[NDArray[np.float32]] | None]:
+        """For each document the marks of its sequences; None for a model without a marker."""
+        if self.marks is None:
+            return [None] * len(self.candidates)
+        ends = np.cumsum([len(one.sequences) for one in self.candidates]).tolist()
+        return [self.marks[end - len(one.sequences) : end] for end, one in zip(ends, self.candidates, strict=True)]
+
+
+def answer(request: RankRequest, pipeline: Pipeline, outcome: Outcome) -> Answered:
+    """Order the documents, add what the request asks for, and warn of everything that was not done in full."""
+    config, scores, candidates = pipeline.config, outcome.scores, outcome.candidates
+    ranking = rank(
+        candidates,
+        scores.logits,
+        config.fusion,
+        outcome.budget if config.cosine_scale is None else 0,
+        raw=request.raw_scores,
+        near=config.near_tokens,
+        passages=None if pipeline.aggregator.joint else scores.passages,
+        activation=config.activation,
+    )
+    ranking = with_first_stage(ranking, request.first_stage, config.first_stage)
+    losses = _losses(request, config, outcome, ranking)
+    warnings = [*_about_request(request, pipeline, outcome), *_about_order(request, config, outcome, ranking), *losses.values()]
+    documents = Documents(candidates, request.documents.texts, scores.marks)
+    found = answered(pipeline, outcome.query, documents, replace(ranking, degraded=bool(losses)), request.asked)
+    return replace(found, warnings=warnings + found.warnings, losses=losses, outcome=outcome)
+
+
+def _about_request(request: RankRequest, pipeline: Pipeline, outcome: Outcome) -> list[str]:
+    """Warnings about what the bundle does not honour, or the model does not read."""
+    return [
+        *about_budget(request.max_tokens, pipeline.config.packing),
+        *about_instruction(request.instruction, pipeline.tokenizer),
+        *([] if outcome.scored_by_texts else about_query(outcome.query)),
+    ]
+
+
+def _about_order(request: RankRequest, config: PipelineConfig, outcome: Outcome, ranking: Ranking) -> list[str]:
+    """Warnings from the documents: why the order may not be reliable."""
+    n = len(outcome.candidates)
+    return [
+        *about_first_stage(request.first_stage, config, fused=bool(ranking.fused)),
+        *about_unknown(outcome.missing.unknown, request.documents.stored_ids),
+        *about_empty(empty_documents(outcome)),
+        *about_position(ranking.selected_by, config),
+        *about_scripts(ranking.foreign, n, config, without_model=ranking.without_model),
+        *about_languages(ranking.unknown, n, config),
+    ]
+
+
+def empty_documents(outcome: Outcome) -> list[int]:
+    """The numbers of the documents that were read and have no text to score."""
+    absent = {*outcome.missing.unknown, *outcome.missing.away}
+    candidates = enumerate(outcome.candidates)
+    return [number for number, one in candidates if one.read and not one.has_blocks and number not in absent]
+
+
+def _losses(request: RankRequest, config: PipelineConfig, outcome: Outcome, ranking: Ranking) -> dict[str, str]:
+    """What the deadline, the upstream and the store cost, in words, by kind."""
+    n, problem, full = len(outcome.candidates), outcome.scores.problem, config.packing.kept_inside(request.max_tokens)
+    lost: dict[str, str] = {}
+    if outcome.budget < full:
+        lost["tokens"] = f"deadline_ms: {outcome.budget} tokens a document instead of {full}"
+    if blocks := outcome.unscored_blocks:
+        lost["blocks"] = f"deadline_ms: {blocks} blocks were not scored in time, so that others may have been chosen in their place"
+    in_time = bool(problem) or ranking.without_model
+    if unscored := 0 if in_time else _placed_by(outcome, ranking, ScoredBy.SELECTOR):
+        by_blocks = f"{unscored} of {n} documents are ordered by their blocks alone, after those that the model scored"
+        lost["selector"] = f"deadline_ms: {by_blocks}"
+    unread = sum(not one.read for one in outcome.candidates)
+    unplaced = 0 if in_time else _placed_by(outcome, ranking, ScoredBy.ORDER)
+    reasons = (unread, "were not read"), (unplaced, "were not scored, have no block that speaks for them")
+    if kept := [f"{count} of {n} documents {why} and stay in the order given, last" for count, why in reasons if count]:
+        lost["order"] = f"deadline_ms: {'; '.join(kept)}"
+    if problem:
+        not_scored = _placed_by(outcome, ranking, ScoredBy.SELECTOR, ScoredBy.ORDER)
+        lost["upstream"] = f"upstream: {problem}; {not_scored} of {n} documents are ordered by their blocks alone"
+    if away := outcome.missing.away:
+        lost["store"] = (
+            f"store: a part of it does not answer; these ids are ranked last: {named(away, request.documents.stored_ids)}"
+        )
+    return lost
+
+
+def _placed_by(outcome: Outcome, ranking: Ranking, *by: ScoredBy) -> int:
+    """The number of documents with sequences for the model whose place comes from one of these instead."""
+    pairs = zip(outcome.candidates, ranking.scored_by, strict=True)
+    return sum(bool(one.sequences) and scored_by in by for one, scored_by in pairs)
+
+
+def answered(pipeline: Pipeline, query: PreparedQuery, documents: Documents, ranking: Ranking, options: AnswerOptions) -> Answered:
+    """Add to a ranking of all documents what the call requests in addition to the order, and cut it to `AnswerOptions.top_n`."""
+    warnings: list[str] = []
+    if options.tokens is not None and not options.prune:
+        warnings.append("max_context_tokens: bounds the contexts that prune gives, which was not asked for")
+    reaching, below = _reaching(pipeline, documents.candidates, ranking, options, warnings)
+    order = reaching[: options.top_n or None]
+    kept = replace(ranking, order=order)
+    if not options.reads_texts:
+        return Answered(kept, below=below, warnings=warnings)
+    found: dict[int, list[Span]] = {}
+    marks = documents.marks_by_document()
+    for number in order:
+        text = documents.texts[number]
+        if text:
+            scored = scored_sentences(pipeline, query, documents.candidates[number], ranking, number, text, marks[number])
+            found[number] = spans(text, scored, options.threshold, options.most)
+    contexts: dict[int, Context] = {}
+    saved = None
+    if options.prune:
+        texts = {number: documents.texts[number] for number in order}
+        contexts = Pruner(texts, lambda text: len(pipeline.tokenizer.ids(text)), options.tokens).prune(found)
+        whole = sum(documents.candidates[number].tokens for number in order)
+        saved = Saved(sum(context.tokens for context in contexts.values()), whole)
+    return Answered(kept, found if options.spans else {}, contexts, saved, below, warnings)
+
+
+def _reaching(
+    pipeline: Pipeline, candidates: Sequence[Candidate], ranking: Ranking, options: AnswerOptions, warnings: list[str]
+) -> tuple[list[int], int | None]:
+    """The results that reach the score, and how many do not; the count is None without a bound.
+
+    Only documents that the model scored are judged. A document that it could not score stays, since nothing is known of it, unless
+    the document has no text. Documents that the cascade spared the model are no results, since the judged ones promise more; the
+    count leaves them out too.
+    """
+    least = pipeline.config.min_score if options.min_score == AUTO else options.min_score
+    if least is None and options.min_score == AUTO:
+        warnings.append("min_score: this model's bundle recommends no threshold, so nothing is left out; give a number")
+    if least is None or isinstance(least, str):
+        return ranking.order, None
+    probable = sigmoid(pipeline.config.activation.scale * ranking.logits)
+    order = [
+        number
+        for number in ranking.order
+        if (
+            probable[number] >= least
+            if ranking.scored_by[number] is ScoredBy.MODEL
+            else bool(candidates[number].sequences) or not candidates[number].read
+        )
+    ]
+    return order, len(ranking.order) - len(order) - ranking.spared

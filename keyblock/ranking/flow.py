@@ -1,0 +1,194 @@
+"""A ranking, from the request to the answer, on one page: the same for the library, bulk, evaluation and the service.
+
+It is a generator without thread and clock. It yields what it needs, and whoever drives it sends the outcome: `keyblock.scoring`
+drives one or many in this process, the service one for each request, with its deadline, its turn at the model and its store.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from functools import partial
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keyblock.packing import Packed
+from keyblock.pipeline import Pipeline
+from keyblock.prepared import PreparedDocument, PreparedQuery
+from keyblock.ranking.answer import Answered, Outcome, Scores, answer
+from keyblock.ranking.order import UNREAD, Candidate, candidate, first_to_read, without_spared
+from keyblock.ranking.request import RankRequest
+from keyblock.ranking.warnings import NOTHING_MISSING, Missing
+from keyblock.selection import Selection, Shortlist
+
+T = TypeVar("T")
+Keep = Callable[[PreparedDocument, Selection], T]
+"""Makes of a document and its selection what is kept of them."""
+
+
+class Fetch(NamedTuple):
+    """Read the documents that are sent as an id alone from the store. The outcome is what is `Missing`."""
+
+
+class Prepare(NamedTuple):
+    """Prepare the query. The outcome is a PreparedQuery.
+
+    Attributes:
+        do: prepares it.
+    """
+
+    do: Callable[[], PreparedQuery]
+
+
+class Read(NamedTuple):
+    """Prepare each document, and choose blocks of it. The outcome is a list, None for a document for which time was too short.
+
+    Attributes:
+        choose: maps prepared documents, any number of them, to what is kept of each.
+    """
+
+    choose: Callable[[Sequence[PreparedDocument]], list[Any]]
+
+
+class Choose(NamedTuple):
+    """Let the model score single blocks. The outcome is logits of shape (n_sequences,), -inf for those not scored in time.
+
+    Attributes:
+        sequences: the query with a block each.
+        tokens_to_score: that the model reads at most afterwards, to score.
+    """
+
+    sequences: list[Packed]
+    tokens_to_score: int
+
+
+class Pack(NamedTuple):
+    """Choose blocks by the model's scores. The outcome is as for `Read`.
+
+    Attributes:
+        tokens: of each document.
+        choose: maps numbers of documents, from 0, to what is kept of each.
+    """
+
+    tokens: list[int]
+    choose: Callable[[Sequence[int]], list[Any]]
+
+
+class Score(NamedTuple):
+    """Let the model score the candidates. The outcome is `Scores`, with -inf for those not scored in time.
+
+    Attributes:
+        candidates: in the order given.
+        order: gives the numbers of the candidates, the most urgent first.
+        marks: whether to mark the tokens that answer, if the model can.
+    """
+
+    candidates: Sequence[Candidate]
+    order: Callable[[], list[int]]
+    marks: bool
+
+
+class Answer(NamedTuple):
+    """Make the answer, which reads the documents' texts if spans are asked for. The outcome is `Answered`; nothing follows.
+
+    Attributes:
+        do: makes it.
+        outcome: what it is made of.
+    """
+
+    do: Callable[[], Answered]
+    outcome: Outcome
+
+
+Step = Fetch | Prepare | Read | Choose | Pack | Score | Answer
+Flow = Generator[Step, Any, T]
+
+
+def ranking(
+    request: RankRequest, pipeline: Pipeline, budget: int | None = None, *, scored_by_texts: bool = False
+) -> Flow[Answered]:
+    """Rank the documents of a request.
+
+    Args:
+        request: the query, its documents and what is asked of them.
+        pipeline: the bundle's.
+        budget: tokens a sequence may have, fewer than requested if time is short; none: as requested.
+        scored_by_texts: whether what scores reads texts, so that it gets the whole query whatever the tokenizer keeps.
+    """
+    config = pipeline.config
+    full = config.packing.kept_inside(request.max_tokens)
+    budget = full if budget is None else budget
+    missing: Missing = (yield Fetch()) if request.documents.stored_ids else NOTHING_MISSING
+    query = yield from _query(request, pipeline)
+    chosen = yield from choosing(pipeline, query, budget, candidate)
+    candidates = [UNREAD if one is None else one for one in chosen.documents]
+    candidates = without_spared(candidates, config, request.asked.results(request.first_stage, config))
+    order = partial(first_to_read, candidates, config)
+    scores: Scores = yield Score(candidates, order, request.asked.reads_texts)
+    outcome = Outcome(query, candidates, scores, budget, missing, chosen.unscored_blocks, scored_by_texts)
+    answered: Answered = yield Answer(partial(answer, request, pipeline, outcome), outcome)
+    return answered
+
+
+def _query(request: RankRequest, pipeline: Pipeline) -> Flow[PreparedQuery]:
+    if isinstance(request.query, PreparedQuery):
+        return request.query
+    query: PreparedQuery = yield Prepare(partial(pipeline.prepare_query, request.query, request.instruction))
+    return query
+
+
+def choosing(pipeline: Pipeline, query: PreparedQuery, budget: int | None, keep: Keep[T]) -> "Flow[Chosen[T]]":
+    """Choose the blocks of each document; a learned selector lets the model score its shortlists in between.
+
+    Args:
+        pipeline: its selector chooses.
+        query: the query.
+        budget: tokens a sequence may have, as for `Pipeline.select`.
+        keep: makes what is kept of a document and its selection.
+    """
+    if not pipeline.asks_model:
+        found: list[T | None] = yield Read(partial(_selected, pipeline, query, budget, keep))
+        return Chosen(found, 0)
+    shortlisted: list[Shortlisted | None] = yield Read(partial(_shortlisted, pipeline, query, budget))
+    read = [one for one in shortlisted if one is not None]
+    sequences = [packed for one in read for packed in one.shortlist.sequences]
+    allowed = pipeline.config.packing.budget if budget is None else budget
+    logits: NDArray[np.float32] = yield Choose(sequences, allowed * len(shortlisted))
+    parts = np.split(logits, np.cumsum([len(one.shortlist.sequences) for one in read])[:-1])
+
+    def choose(numbers: Sequence[int]) -> list[T]:
+        pairs = [(read[n].document, (read[n].shortlist, parts[n])) for n in numbers]
+        return [keep(document, pipeline.select(query, document, budget, scored)) for document, scored in pairs]
+
+    packed = iter((yield Pack([len(one.document.token_ids) for one in read], choose)))
+    return Chosen([None if one is None else next(packed) for one in shortlisted], int(np.isneginf(logits).sum()))
+
+
+def _selected(
+    pipeline: Pipeline, query: PreparedQuery, budget: int | None, keep: Keep[T], documents: Sequence[PreparedDocument]
+) -> list[T]:
+    return [keep(*pair) for pair in zip(documents, pipeline.select_each(query, documents, budget), strict=True)]
+
+
+def _shortlisted(
+    pipeline: Pipeline, query: PreparedQuery, budget: int | None, documents: Sequence[PreparedDocument]
+) -> "list[Shortlisted]":
+    return [Shortlisted(one, pipeline.shortlist(query, one, budget)) for one in documents]
+
+
+class Chosen(NamedTuple, Generic[T]):
+    """The documents with their chosen blocks.
+
+    Attributes:
+        documents: what is kept of each; None for a document for which time was too short.
+        unscored_blocks: blocks that the model had no time to score for a learned selector.
+    """
+
+    documents: list[T | None]
+    unscored_blocks: int
+
+
+class Shortlisted(NamedTuple):
+    """A document between the two rounds of a learned selector."""
+
+    document: PreparedDocument
+    shortlist: Shortlist

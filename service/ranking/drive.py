@@ -1,0 +1,117 @@
+"""Drives the ranking flow for one call: its steps wait for the store, threads and the model, as long as its deadline allows."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keyblock.ranking.answer import Scores
+from keyblock.ranking.flow import Answer, Choose, Fetch, Flow, Pack, Prepare, Read, Score, Step, ranking
+from keyblock.ranking.warnings import Missing, named
+from service.call import Call
+from service.engine.instance import Turn
+from service.errors import RequestError
+from service.ranking.admission import Place
+from service.ranking.plan import Plan
+from service.ranking.stored import look_up, renew
+from service.store.codec import StoredDocument
+from service.store.library import AWAY_SECONDS, Library
+from service.telemetry.stages import Stages
+
+if TYPE_CHECKING:
+    from service.ranking.model import Model
+
+
+class Drive:
+    """One call on its way.
+
+    Args:
+        model: ranks the call.
+        call: the request.
+        plan: says until when each step may take.
+        stages: times the steps.
+        place: what the call holds of the service's room.
+        library: the store, for a call with documents by id.
+    """
+
+    def __init__(self, model: "Model", call: Call, plan: Plan, stages: Stages, place: Place, library: Library | None) -> None:
+        self._model, self._call, self._plan = model, call, plan
+        self._stages, self._place, self._library = stages, place, library
+        self._stale: dict[str, StoredDocument] = {}
+
+    async def run(self) -> Answer:
+        """Perform all steps but the last, which makes the answer. Cancelling it drops the work that has not begun.
+
+        Raises RequestError if stored documents cannot be had, EngineError and EngineDeadError.
+        """
+        pipeline, outcome = self._model.bundle.pipeline, None
+        flow: Flow[Any] = ranking(self._call, pipeline, self._plan.budget, scored_by_texts=self._model.scorer.reads_texts)
+        while not isinstance(step := flow.send(outcome), Answer):
+            outcome = await self._performed(step)
+        return step
+
+    async def _performed(self, step: Step) -> Any:
+        preparer, plan = self._model.preparer, self._plan
+        match step:
+            case Fetch() if self._library is not None:
+                return await self._fetched(self._library)
+            case Prepare():
+                return await preparer.query(step.do)
+            case Read():
+                found = await preparer.read(self._call.documents, step.choose, plan.prepared_by)
+                self._stages.end("prepare")
+                return found
+            case Choose():
+                return await self._chosen(step)
+            case Pack():
+                packed = await preparer.pack(step.tokens, step.choose, plan.scored_by)
+                self._stages.end("select")
+                return packed
+            case Score():
+                return await self._scored(step)
+        raise TypeError(f"a call has no step {type(step).__name__}")
+
+    async def _fetched(self, library: Library) -> Missing:
+        call = self._call
+        self._stale = await look_up(
+            library,
+            call.documents,
+            self._model.fingerprint,
+            self._place,
+            texts=call.return_documents or call.asked.reads_texts or self._model.scorer.reads_texts,
+            check=self._model.bundle.pipeline.check,
+            until=self._plan.prepared_by,
+        )
+        missing = Missing(call.documents.by_id.unknown, call.documents.by_id.away)
+        if call.strict:
+            _check_strict(call, missing)
+        return missing
+
+    async def _chosen(self, step: Choose) -> NDArray[np.float32]:
+        own = sum(len(packed.ids) for packed in step.sequences)
+        until = self._plan.chosen_by(own, step.tokens_to_score, self._model.now())
+        self._place.queued()
+        logits = (await self._model.scorer.choose(step.sequences, Turn(until, priority=self._call.priority))).logits
+        self._model.metrics.add("blocks", len(step.sequences) - int(np.isneginf(logits).sum()), step="asked")
+        return logits
+
+    async def _scored(self, step: Score) -> Scores:
+        if self._library is not None:
+            renew(self._library, self._call.documents, self._stale, self._model.fingerprint)
+        until = self._plan.scored_by
+        self._place.queued()
+        turn = Turn(until, step.order() if until else None, self._call.priority)
+        scored = await self._model.scorer.score(self._call, step.candidates, turn)
+        self._stages.add("queue", scored.queue_seconds)
+        self._stages.add(self._model.scorer.stage, scored.model_seconds)
+        return Scores(scored.logits, scored.passages, scored.marks, scored.problem)
+
+
+def _check_strict(call: Call, missing: Missing) -> None:
+    ids = call.documents.stored_ids
+    if missing.away:
+        problem = f"a part of the store does not answer, and has these ids: {named(missing.away, ids)}"
+        raise RequestError(503, f"{problem}; try again, or ask without `strict`", retry_after=AWAY_SECONDS)
+    if missing.unknown:
+        problem = f"the store has no document of these ids: {named(missing.unknown, ids)}; store them, or ask without `strict`"
+        raise RequestError(422, problem, ("documents", min(missing.unknown), "id"))
