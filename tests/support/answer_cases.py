@@ -115,7 +115,7 @@ def _span_faults(case: Case, result: Result) -> Iterator[str]:
             yield f"the best spans are {shown}, and none of them is {texts[0]!r}"
     for wrong in case.wrong:
         if any(_overlap(text, span, wrong) for span in found):
-            yield f"a best span is {wrong!r}"
+            yield f"a best span holds {wrong!r}"
 
 
 def _overlap(text: str, span: tuple[int, int], due: str) -> bool:
