@@ -166,7 +166,7 @@ HOSTILE = {
     "many members": (b"{" + b'"x":1,' * MIB + b'"y":1}', "there are too many"),
     "numbers in many options": (
         b"{" + b",".join(b'"%d": [%b1]' % (n, b"1," * (MIB // 4)) for n in range(9)) + b"}",
-        "1: there are too many",
+        "0: there are too many",
     ),
     "a long list as a query": (b'{"query": [' + b"1," * MIB + b"1]}", "query: there are too many"),
     "a long list as a text": (b'{"documents": [{"text": [' + b"1," * MIB + b"1]}]}", r"documents\[0\].text: holds"),
