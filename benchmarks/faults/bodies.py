@@ -104,6 +104,7 @@ def errors_without_end(folder: Path) -> str:
         with watched(it) as alone:
             answer = it.client.post("/rerank", content=body, headers={"content-encoding": "gzip"})
         must(answer.status_code == 422, f"it was answered {answer.status_code}")
+        must(max(alone.live) < MOST_LIVE_BESIDE_ONE, str(alone))
         statuses: Counter[str] = Counter()
         with watched(it) as together:
             threads = [
@@ -114,7 +115,6 @@ def errors_without_end(folder: Path) -> str:
             for thread in threads:
                 thread.join()
         must(statuses == {"422": AT_ONCE}, f"they were answered {dict(statuses)}")
-        must(max(alone.live) < MOST_LIVE_BESIDE_ONE, f"{alone}; of {AT_ONCE} at once: {together}")
         return f"{len(body):,} bytes: 422 `{answer.json()['message']}`; {alone}; of {AT_ONCE} at once: {together}"
 
 
