@@ -32,23 +32,24 @@ def options_of(url: str) -> dict[str, Any]:
     return options
 
 
+class BoundedPool(redis.ConnectionPool):
+    """Connections to a server, with limits for the time and the bytes of an answer; time limits among the options replace ours."""
+
+    def __init__(self, connection_class: type = Connection, clock: Clock = ASYNCIO.now, **options: Any) -> None:
+        limits = {"socket_connect_timeout": CONNECT_SECONDS, "socket_timeout": ANSWER_SECONDS}
+        # a connection that the server has closed meanwhile is opened again; a server that hangs is not tried twice
+        again = {"retry": Retry(NoBackoff(), 1, (ConnectionError,))}
+        super().__init__(bounded(connection_class, clock), **limits | options | again)
+
+
 def client_of(options: Mapping[str, Any], clock: Clock = ASYNCIO.now) -> "redis.Redis":
     """A client of a server, which need not run yet.
 
     Args:
-        options: as `options_of` gives them; time limits in the URL replace ours.
+        options: as `options_of` gives them.
         clock: measures the time of an answer.
     """
-    defaults: dict[str, Any] = {
-        "connection_class": Connection,
-        "socket_connect_timeout": CONNECT_SECONDS,
-        "socket_timeout": ANSWER_SECONDS,
-        # a connection that the server has closed meanwhile is opened again; a server that hangs is not tried twice
-        "retry": Retry(NoBackoff(), 1, (ConnectionError,)),
-    }
-    merged = defaults | dict(options)
-    merged["connection_class"] = bounded(merged["connection_class"], clock)
-    return redis.Redis.from_pool(redis.ConnectionPool(**merged))
+    return redis.Redis.from_pool(BoundedPool(clock=clock, **options))
 
 
 def key_of(prefix: bytes, namespace: str, identity: str) -> bytes:

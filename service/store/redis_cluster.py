@@ -12,8 +12,7 @@ from typing import Any, TypeGuard, TypeVar
 from redis.exceptions import ConnectionError, OutOfMemoryError
 
 from service.store.base import AWAY, Away, DocumentStore, Item, Renewal, Size, StoreError
-from service.store.cluster_commands import UNREACHABLE, Answer, Command, Commands
-from service.store.cluster_map import ClusterMap
+from service.store.cluster import UNREACHABLE, Answer, Cluster, Command
 from service.store.redis_client import LARGEST, NO_ANSWER, RENEW, key_of, store_error
 
 log = logging.getLogger(__name__)
@@ -26,10 +25,10 @@ class RedisClusterStore(DocumentStore):
     """Documents in a cluster that replicas share. A cluster that does not answer is an error at each use, but not at the start.
 
     Args:
-        url: see ClusterMap.
+        url: see Cluster.
         replicas: number of replicas of each server that must have a change before it is acknowledged.
 
-    Raises StoreUnavailableError, one line, as ClusterMap does.
+    Raises StoreUnavailableError, one line, as Cluster does.
     """
 
     kind = "redis-cluster"
@@ -37,8 +36,7 @@ class RedisClusterStore(DocumentStore):
 
     def __init__(self, url: str, replicas: int = 1) -> None:
         self._replicas = replicas
-        self._map = ClusterMap(url)
-        self._commands = Commands(self._map)
+        self._cluster = Cluster(url)
 
     def sizes(self, namespace: str, ids: Sequence[str]) -> list[int | Away]:
         """See DocumentStore."""
@@ -93,12 +91,11 @@ class RedisClusterStore(DocumentStore):
 
     def close(self) -> None:
         """See DocumentStore."""
-        self._commands.close()
-        self._map.close()
+        self._cluster.close()
 
     def _read(self, word: str, namespace: str, ids: Sequence[str], fits: Callable[[Answer], TypeGuard[T]]) -> list[T | Away]:
         keys = [key_of(PREFIX, namespace, identity) for identity in ids]
-        answers = self._commands.send([Command(key, (word, key)) for key in keys])
+        answers = self._cluster.send([Command(key, (word, key)) for key in keys])
         wrong = [one for one in answers if not fits(one) and not isinstance(one, NO_ANSWER)]
         for problem in dict.fromkeys(str(_error(one)) for one in wrong):
             log.warning("%s", problem)
@@ -106,7 +103,7 @@ class RedisClusterStore(DocumentStore):
 
     def _change(self, commands: Sequence[Command], replicas: int = 0) -> list[Answer]:
         """The answers. Raises StoreFullError or StoreUnavailableError if one of them is an error."""
-        answers = self._commands.send(commands, replicas=replicas)
+        answers = self._cluster.send(commands, replicas=replicas)
         errors = [one for one in answers if isinstance(one, Exception)]
         if errors:
             raise store_error(next((one for one in errors if isinstance(one, OutOfMemoryError)), errors[0]))
@@ -114,7 +111,7 @@ class RedisClusterStore(DocumentStore):
 
     def _ask_masters(self, *commands: Sequence[str]) -> tuple[list[list[Answer]], int]:
         """The answers of the masters, and the number of those that do not answer. Raises StoreUnavailableError if none does."""
-        answers = self._commands.ask_each(self._map.masters(), *commands)
+        answers = self._cluster.ask_each(*commands)
         answering = [got for got in answers if not any(isinstance(one, Exception) for one in got)]
         if not answering:
             raise store_error(answers[0][0] if answers else ConnectionError(UNREACHABLE))

@@ -98,11 +98,11 @@ def test_a_server_that_hangs_is_waited_for_once(redis_cluster: RedisCluster, spa
     lost = ids_on(redis_cluster, space, master)
     redis_cluster.pause(master)
     assert store.get_many(space, IDS) == [AWAY if one in lost else content(one) for one in IDS]
-    server = next(one for one in store._map.masters() if one.address.port == master)
-    assert server.away
-    until(lambda: not any(one.away for one in store._map.masters()))
+    (away,) = store._cluster._away
+    assert away.endswith(f":{master}")
+    until(lambda: not store._cluster._away)
     assert store.get_many(space, IDS) == [content(one) for one in IDS]
-    assert server not in store._map.masters()
+    assert master not in {one.port for one in store._cluster.masters()}
     store.close()
 
 
@@ -193,13 +193,15 @@ def test_a_resharding_under_load_is_not_noticed(store: RedisClusterStore, redis_
         until(lambda: all(load.acknowledged[one] > last[one] for one in IDS))
     load.check()
     assert (load.refused, load.read > 0) == (0, True)
-    store._map._refresh()
+    store._cluster._read_map()
     assert _slots(store, giver) == had - 300
 
 
 def _slots(store: RedisClusterStore, port: int) -> int:
     """How many a server has, as the store knows."""
-    return sum(one is not None and one.address.port == port for one in store._map._owners)
+    known = store._cluster._cluster
+    assert known is not None
+    return sum(first.port == port for first, *_ in known.nodes_manager.slots_cache.values())
 
 
 def test_a_slot_on_the_move_is_read_from_both_servers(store: RedisClusterStore, redis_cluster: RedisCluster, space: str) -> None:
