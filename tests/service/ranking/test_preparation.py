@@ -1,18 +1,22 @@
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from keyblock.description import PipelineConfig
+from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
+from keyblock.ranking.flow import Choose, Pack, Read, choosing
 from keyblock.ranking.order import UNREAD, Candidate, candidate
 from service.call import Documents
 from service.ranking.cache import DocumentCache
-from service.ranking.preparation import Preparer, Shortlisted
+from service.ranking.preparation import Preparer
 from service.ranking.slicing import Threads
 from service.telemetry.metrics import TABLE, Metrics
 from tests.service.faults import PATIENCE
@@ -28,12 +32,35 @@ def threads() -> Iterator[Threads]:
     threads.close()
 
 
-def prepare(preparer: Preparer, texts: list[str], titles: list[str], budget: int = 128) -> list[Candidate]:
-    async def work() -> list[Candidate]:
-        documents = Documents(texts, titles, [None] * len(texts))
-        return await preparer.candidates(await preparer.query("river bridge"), documents, budget)
+async def chosen(
+    preparer: Preparer,
+    pipeline: Pipeline,
+    documents: Documents,
+    until: float | None = None,
+    query: str = "river",
+    budget: int = 96,
+    score: Callable[[list[Packed]], NDArray[np.float32]] = lambda sequences: np.full(len(sequences), -np.inf, np.float32),
+) -> list[Candidate]:
+    """The documents with their blocks, through the steps of the flow; `score` takes the place of the model."""
+    prepared = await preparer.query(partial(pipeline.prepare_query, query))
+    flow, outcome = choosing(pipeline, prepared, budget, candidate), None
+    while True:
+        try:
+            step = flow.send(outcome)
+        except StopIteration as ended:
+            return [one or UNREAD for one in ended.value.documents]
+        if isinstance(step, Read):
+            outcome = await preparer.read(documents, step.choose, until)
+        elif isinstance(step, Choose):
+            outcome = score(step.sequences)
+        else:
+            assert isinstance(step, Pack)
+            outcome = await preparer.pack(step.tokens, step.choose)
 
-    return asyncio.run(work())
+
+def prepare(preparer: Preparer, pipeline: Pipeline, texts: list[str], titles: list[str], budget: int = 128) -> list[Candidate]:
+    documents = Documents(texts, titles, [None] * len(texts))
+    return asyncio.run(chosen(preparer, pipeline, documents, query="river bridge", budget=budget))
 
 
 def lookups(metrics: Metrics, outcome: str) -> float:
@@ -46,7 +73,7 @@ def test_equals_the_pipeline_document_by_document(pipeline: Pipeline, threads: T
     preparer = Preparer(pipeline, DocumentCache(capacity), threads, Metrics())
     query = pipeline.prepare_query("river bridge")
     for _ in range(2):
-        found = prepare(preparer, TEXTS, TITLES, budget=64)
+        found = prepare(preparer, pipeline, TEXTS, TITLES, budget=64)
         assert len(found) == len(TEXTS)
         for text, title, got in zip(TEXTS, TITLES, found, strict=True):
             document = pipeline.prepare_document(text, title)
@@ -61,17 +88,17 @@ def test_equals_the_pipeline_document_by_document(pipeline: Pipeline, threads: T
 def test_documents_seen_before_are_found(pipeline: Pipeline, threads: Threads) -> None:
     metrics = Metrics()
     preparer = Preparer(pipeline, DocumentCache(1 << 24), threads, metrics)
-    prepare(preparer, ["river", "bridge", "river"], ["", "", ""])
+    prepare(preparer, pipeline, ["river", "bridge", "river"], ["", "", ""])
     assert (lookups(metrics, "hit"), lookups(metrics, "miss")) == (1, 2)  # the duplicate is prepared once
-    prepare(preparer, ["bridge", "stone", "river"], ["", "", "T"])
+    prepare(preparer, pipeline, ["bridge", "stone", "river"], ["", "", "T"])
     assert (lookups(metrics, "hit"), lookups(metrics, "miss")) == (2, 4)
 
 
 def test_a_failing_slice_fails_its_request_and_no_other(pipeline: Pipeline, threads: Threads) -> None:
     preparer = Preparer(pipeline, DocumentCache(0), threads, Metrics())
     with pytest.raises(ExceptionGroup):
-        prepare(preparer, ["river", b"no text"], ["", ""])  # type: ignore[list-item]
-    assert len(prepare(preparer, ["river"], [""])) == 1
+        prepare(preparer, pipeline, ["river", b"no text"], ["", ""])  # type: ignore[list-item]
+    assert len(prepare(preparer, pipeline, ["river"], [""])) == 1
 
 
 def test_many_large_requests_keep_no_small_one_waiting(
@@ -89,13 +116,12 @@ def test_many_large_requests_keep_no_small_one_waiting(
     monkeypatch.setattr(Pipeline, "prepare_documents", slowly)
 
     async def work() -> list[Candidate]:
-        query = await preparer.query("river")
-        large = [preparer.candidates(query, Documents([text] * 200, [""] * 200, [None] * 200), 96) for _ in range(3)]
+        large = [chosen(preparer, pipeline, Documents([text] * 200, [""] * 200, [None] * 200)) for _ in range(3)]
         stored = preparer.stored([text] * 4, [""] * 4, lambda number, _: number)
         waiting = [asyncio.ensure_future(one) for one in (*large, stored)]
         try:
             async with asyncio.timeout(PATIENCE):
-                return await preparer.candidates(await preparer.query("river"), Documents([text], [""], [None]), 96)
+                return await chosen(preparer, pipeline, Documents([text], [""], [None]))
         finally:
             assert not any(one.done() for one in waiting)
             go_on.set()
@@ -111,8 +137,7 @@ def test_a_cancelled_request_stops_at_the_next_slice(pipeline: Pipeline, threads
     texts = [f"{number} river bridge stone city. " * 1000 for number in range(400)]
 
     async def work() -> None:
-        query = await preparer.query("river")
-        task = asyncio.create_task(preparer.candidates(query, Documents(texts, [""] * 400, [None] * 400), 128))
+        task = asyncio.create_task(chosen(preparer, pipeline, Documents(texts, [""] * 400, [None] * 400)))
         while not lookups(metrics, "miss"):
             await asyncio.sleep(0.001)
         task.cancel()
@@ -134,19 +159,22 @@ def test_the_two_rounds_of_a_learned_selector(pipeline: Pipeline, threads: Threa
     query = learned.prepare_query("river bridge")
     texts = [f"The river flooded bridge {number}. " * (7 * (number % 9)) for number in range(100)]
 
-    async def work() -> tuple[list[Shortlisted], list[Candidate]]:
-        shortlisted = await preparer.shortlists(query, Documents(texts, TITLES, [None] * 100), 96)
-        logits = np.random.default_rng(0).normal(size=sum(len(s.shortlist.sequences) for s in shortlisted)).astype(np.float32)
-        return shortlisted, await preparer.selected(query, shortlisted, logits, 96)
+    asked: list[Packed] = []
 
-    shortlisted, found = asyncio.run(work())
-    rest = np.random.default_rng(0).normal(size=sum(len(s.shortlist.sequences) for s in shortlisted)).astype(np.float32)
-    for text, title, (_, asked), got in zip(texts, TITLES, shortlisted, found, strict=True):
+    def score(sequences: list[Packed]) -> NDArray[np.float32]:
+        asked.extend(sequences)
+        return np.random.default_rng(0).normal(size=len(sequences)).astype(np.float32)
+
+    documents = Documents(texts, TITLES, [None] * 100)
+    found = asyncio.run(chosen(preparer, learned, documents, query="river bridge", score=score))
+    rest = np.random.default_rng(0).normal(size=len(asked)).astype(np.float32)
+    for text, title, got in zip(texts, TITLES, found, strict=True):
         document = learned.prepare_document(text, title)
         shortlist = learned.shortlist(query, document, 96)
         logits, rest = np.split(rest, [len(shortlist.blocks)])
         expected = learned.select(query, document, 96, (shortlist, logits))
-        assert [p.ids.tolist() for p in asked.sequences] == [p.ids.tolist() for p in shortlist.sequences]
+        own, asked = asked[: len(shortlist.blocks)], asked[len(shortlist.blocks) :]
+        assert [p.ids.tolist() for p in own] == [p.ids.tolist() for p in shortlist.sequences]
         assert got.selection_tokens == sum(len(p.ids) for p in shortlist.sequences)
         assert [p.ids.tolist() for p in got.sequences] == [p.ids.tolist() for p in expected.sequences if document.n_blocks]
         assert [block.start for block in got.blocks] == document.starts[expected.taken].tolist()
@@ -158,20 +186,15 @@ def test_the_two_rounds_of_a_learned_selector(pipeline: Pipeline, threads: Threa
 def test_what_is_not_prepared_in_time_is_unread(pipeline: Pipeline, threads: Threads, selector: str) -> None:
     """A slice that would not be done in time is not begun; one that takes too long is not waited for."""
     config = PipelineConfig.model_validate({"selector": {"name": selector}})
-    preparer = Preparer(Pipeline(config, pipeline.tokenizer, pipeline.frequencies), DocumentCache(0), threads, Metrics())
+    selecting = Pipeline(config, pipeline.tokenizer, pipeline.frequencies)
+    preparer = Preparer(selecting, DocumentCache(0), threads, Metrics())
     texts = ["The river flooded the bridge. " * n for n in (1, 2, 100_000, 3)]
     texts = [texts[0]] * 32 + [texts[1]] * 32 + [texts[2]]  # three slices
     documents = Documents(texts, [""] * 65, [None] * 65)
     preparer.pace.measured(1, 3e-5)  # 30 s for a million characters; the first slice of each thread is tried all the same
 
     async def work(until: float) -> list[bool]:
-        query = await preparer.query("river")
-        if selector == "learned":
-            shortlisted = await preparer.shortlists(query, documents, 96, until)
-            n = sum(len(one.shortlist.sequences) for one in shortlisted if one is not None)
-            found = await preparer.selected(query, shortlisted, np.full(n, -np.inf, np.float32), 96)
-        else:
-            found = await preparer.candidates(query, documents, 96, until)
+        found = await chosen(preparer, selecting, documents, until)
         return [candidate.read and bool(candidate.sequences) for candidate in found]
 
     now = time.perf_counter()
@@ -189,7 +212,7 @@ def test_a_slice_that_takes_too_long_is_not_waited_for(
 
     async def work() -> list[Candidate]:
         documents = Documents(["river"], [""], [None])
-        return await preparer.candidates(pipeline.prepare_query("river"), documents, 96, time.perf_counter() + 0.02)
+        return await chosen(preparer, pipeline, documents, time.perf_counter() + 0.02)
 
     try:
         assert asyncio.run(work()) == [UNREAD]
@@ -205,7 +228,7 @@ def test_a_query_waits_for_no_slice(pipeline: Pipeline, threads: Threads) -> Non
         slices = [asyncio.create_task(threads.run(go_on.wait, PATIENCE)) for _ in range(2 * threads.number)]
         await asyncio.sleep(0)
         try:
-            await preparer.query("river bridge")
+            await preparer.query(partial(pipeline.prepare_query, "river bridge"))
             return sum(one.done() for one in slices)
         finally:
             go_on.set()
@@ -221,8 +244,7 @@ def test_a_pace_that_went_wrong_is_measured_again(pipeline: Pipeline, threads: T
 
     async def work() -> list[bool]:
         documents = Documents(["The river flooded the bridge. " * 400] * 64, [""] * 64, [None] * 64)
-        query = await preparer.query("river")
-        found = await preparer.candidates(query, documents, 96, time.perf_counter() + PATIENCE)
+        found = await chosen(preparer, pipeline, documents, time.perf_counter() + PATIENCE)
         return [candidate.read for candidate in found]
 
     assert any(asyncio.run(work()))
@@ -233,5 +255,5 @@ def test_a_pace_that_went_wrong_is_measured_again(pipeline: Pipeline, threads: T
 
 def test_small_slices_say_nothing_of_the_pace(pipeline: Pipeline, threads: Threads) -> None:
     preparer = Preparer(pipeline, DocumentCache(0), threads, Metrics())
-    prepare(preparer, ["", "a", "b"], ["", "", ""])
+    prepare(preparer, pipeline, ["", "a", "b"], ["", "", ""])
     assert preparer.pace.seconds == 0
