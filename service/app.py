@@ -31,6 +31,7 @@ from service.errors import RequestError
 from service.http import inference, info
 from service.http.accounting import Accounting
 from service.http.admin import add_admin
+from service.http.browsers import Browsers
 from service.http.costs import COST_HEADERS
 from service.http.documents import delete_document, get_document, put_documents
 from service.http.endpoint import Exchange
@@ -103,7 +104,8 @@ _REF = "#/components/schemas/{model}"
 class Service(FastAPI):
     """FastAPI, with the request models in its OpenAPI document: bodies are parsed by our own code, off the event loop."""
 
-    def __init__(self, title: str = "KeyBlock", **options: Any) -> None:
+    def __init__(self, title: str = "KeyBlock", *, loopback: bool = False, **options: Any) -> None:
+        self._loopback = loopback
         super().__init__(title=title, version=__version__, redirect_slashes=False, docs_url=None, redoc_url=None, **options)
         self.router.routes.extend(assets.routes(reference.assets()))
 
@@ -120,9 +122,10 @@ class Service(FastAPI):
         return super().openapi()
 
     def build_middleware_stack(self) -> ASGIApp:
-        """Put the accounting around FastAPI's own middleware."""
+        """Put our own middleware around FastAPI's."""
         settings: Settings = self.state.settings
-        return Accounting(super().build_middleware_stack(), access_log=settings.access_log)
+        stack = Browsers(super().build_middleware_stack(), settings, loopback=self._loopback)
+        return Accounting(stack, access_log=settings.access_log)
 
 
 def request_body() -> dict[str, Any]:
@@ -219,12 +222,13 @@ async def http_error(request: Request, error: Exception) -> Response:
     return response
 
 
-def create_app(settings: Settings, ranker: Ranker | None = None) -> FastAPI:
+def create_app(settings: Settings, ranker: Ranker | None = None, *, loopback: bool = False) -> FastAPI:
     """The application.
 
     Args:
         settings: see `Settings`.
         ranker: a loaded one; None: it is loaded when the application starts.
+        loopback: whether only this machine can connect, so that a foreign name in the header Host is refused.
 
     Raises KeysError if the settings name API keys that cannot be read.
     """
@@ -247,7 +251,7 @@ def create_app(settings: Settings, ranker: Ranker | None = None) -> FastAPI:
             app.state.reloader.close()
             app.state.tracing.close()
 
-    app = Service(description=ABOUT, lifespan=lifespan)
+    app = Service(description=ABOUT, lifespan=lifespan, loopback=loopback)
     app.state.settings, app.state.keyring = settings, load_keys(settings)
     answer_errors(app)
     add_rerank(app)
@@ -265,9 +269,9 @@ def create_app(settings: Settings, ranker: Ranker | None = None) -> FastAPI:
     return app
 
 
-def create_admin_app(app: FastAPI) -> FastAPI:
+def create_admin_app(app: FastAPI, *, loopback: bool = False) -> FastAPI:
     """The application for operators at their own port; it shares all state with the application for clients."""
-    admin = Service(title="KeyBlock, for operators")
+    admin = Service(title="KeyBlock, for operators", loopback=loopback)
     admin.state = app.state
     answer_errors(admin)
     add_health(admin)

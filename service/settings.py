@@ -216,6 +216,17 @@ class Settings(Limits, BaseSettings):
         pattern=r"^(\*|\s*https?://[^\s/,*]+(\s*,\s*https?://[^\s/,*]+)*\s*)?$",
         description="origins whose pages may send requests, as in https://a.example,https://b.example; * for all; none by default",
     )
+    cross_site_writes: bool = Field(
+        False,
+        description="without keys, take requests other than GET from pages of every origin, not only from cors_origins and the "
+        "service's own",
+    )
+    allowed_hosts: str = Field(
+        "",
+        pattern=r"^(\*|\s*[^\s/,*:]+(\s*,\s*[^\s/,*:]+)*\s*)?$",
+        description="without keys and on a loopback address, names in the header Host beside localhost, addresses and host, as in "
+        "search.internal,pc.example; * for all",
+    )
     admin_port: int | None = Field(
         None, ge=0, le=65535, description="another port, to which /admin and /metrics move; 0 takes a free one"
     )

@@ -13,7 +13,7 @@ from keyblock.bundle import BundleError
 from keyblock.runtime.providers import ProviderError
 from keyblock.runtime.session import SessionError
 from service.app import create_admin_app, create_app
-from service.http.listeners import ListenError, bind, overlap, serve
+from service.http.listeners import ListenError, are_loopback, bind, overlap, serve
 from service.keys.keys import KeysError, load_keys
 from service.options import PROGRAM, unknown_variables
 from service.ranking.ranker import Ranker
@@ -35,8 +35,9 @@ def start(settings: Settings) -> int:
         load_keys(settings)  # a wrong key is reported before a model is loaded
         clients, operators = ports(settings)  # so is a port that is taken
         ranker = load_once(settings)
-        app = create_app(settings, ranker)
-        started = serve(settings, ranker.metrics, (app, clients), (create_admin_app(app), operators) if operators else None)
+        app = create_app(settings, ranker, loopback=are_loopback(clients))
+        admin = (create_admin_app(app, loopback=are_loopback(operators)), operators) if operators else None
+        started = serve(settings, ranker.metrics, (app, clients), admin)
     except BAD as error:
         print(f"{PROGRAM}: {' '.join(str(error).split())}", file=sys.stderr)
         return BAD_START

@@ -19,7 +19,7 @@ from service.telemetry.account import account_of
 SCHEME = "ApiKey"
 NEEDED: dict[int, str] = {
     401: "no API key, or none that is known here; where keys are configured",
-    403: "the API key has not the scope for this",
+    403: "the API key has not the scope for this; without keys: a page of another origin sent it, or its Host is a foreign name",
 }
 DENIALS: dict[int | str, dict[str, Any]] = {status: {"model": ErrorBody, "description": text} for status, text in NEEDED.items()}
 _ABOUT = "An API key. Needed where the service is configured with keys; each has scopes: " + ", ".join(Scope) + "."

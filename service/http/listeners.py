@@ -5,7 +5,7 @@ import logging
 import resource
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from ipaddress import ip_address
 from itertools import product
@@ -138,6 +138,11 @@ def bind(host: str, port: int, flags: str = "--host or --port") -> list[socket.s
     except (OSError, UnicodeError) as error:
         problem = error.strerror if isinstance(error, OSError) else "no host can have such a name"  # "..", say
         raise ListenError(f"cannot listen on {host}, port {port} ({problem}): give another {flags}") from None
+
+
+def are_loopback(sockets: Iterable[socket.socket]) -> bool:
+    """Whether only this machine can connect to these sockets."""
+    return all(ip_address(one.getsockname()[0]).is_loopback for one in sockets)
 
 
 def overlap(first: Sequence[socket.socket], second: Sequence[socket.socket]) -> bool:

@@ -36,7 +36,7 @@ STORE_LOOKUPS = ("hit", "miss", "stale", "damaged", "away")
 """Stale: another pipeline has prepared the document, so it is prepared again. Away: its server does not answer, while others do."""
 STORE_ERRORS = ("full", "unavailable")
 RELOADS = ("ok", "unchanged", "failed")
-DENIED = ("key", "scope")
+DENIED = ("key", "scope", "origin", "host")
 STORE_METHODS = ("PUT", "GET", "DELETE")
 REFUSED = ("unready", "wait", "requests", "bytes", "documents")
 CLOSED = ("large_head", "late_head", "malformed", "unread", "crowded")
@@ -79,7 +79,12 @@ TABLE = {
         f"Requests refused because a limit was reached, by limit: {_list(REFUSED)}",
         {"why": REFUSED},
     ),
-    "denied": Metric("counter", "keyblock_denied_total", f"Requests denied, by what they lack: {_list(DENIED)}", {"why": DENIED}),
+    "denied": Metric(
+        "counter",
+        "keyblock_denied_total",
+        f"Requests denied, for a key or scope that is missing, or a foreign origin or host: {_list(DENIED)}",
+        {"why": DENIED},
+    ),
     "in_flight": Metric("gauge", "keyblock_in_flight_requests", "Requests in flight, until their answers are written"),
     "connections": Metric("gauge", "keyblock_open_connections", "Connections that are open", {"port": PORTS}),
     "closed": Metric(

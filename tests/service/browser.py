@@ -28,11 +28,11 @@ element.dispatchEvent(new Event("input", { bubbles: true }));"""
 
 
 @contextmanager
-def chromium() -> Iterator[Chrome]:
-    """A browser with a log of what it fetches and of what it complains about."""
+def chromium(*more: str) -> Iterator[Chrome]:
+    """A browser with these arguments, and a log of what it fetches and of what it complains about."""
     options = ChromeOptions()
     options.binary_location = need("chromium", "chromium")
-    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1280,900", "--disable-gpu"):
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1280,900", "--disable-gpu", *more):
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
     driver = Chrome(options=options, service=ChromeService(need("chromedriver", "chromium-driver")))
@@ -43,12 +43,13 @@ def chromium() -> Iterator[Chrome]:
 
 
 @contextmanager
-def served(*keys: New, bundles: Sequence[Path] = (DEFAULT_BUNDLE,)) -> Iterator[str]:
-    """The page's address, at a service with these keys and bundles, the default one first."""
+def served(*keys: New, bundles: Sequence[Path] = (DEFAULT_BUNDLE,), **settings: str) -> Iterator[str]:
+    """The page's address, at a service with these keys, settings and bundles, the default one first."""
     port = free_port()
     command = [sys.executable, "-m", "service.cli", "--port", str(port), "--provider", "cpu"]
     command += [f"--bundle={bundle}" for bundle in bundles]
     environment = os.environ | {"KEYBLOCK_API_KEYS": "\n".join(key.entry for key in keys)}
+    environment |= {f"KEYBLOCK_{name.upper()}": value for name, value in settings.items()}
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=environment)
     try:
         wait_ready(port)

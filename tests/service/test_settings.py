@@ -20,7 +20,8 @@ def test_every_setting_is_an_environment_variable_and_a_flag(name: str, monkeypa
     values |= {"store_key": "k" * 32, "otlp_endpoint": "http://c:4318", "log_format": "json", "cors_origins": "https://a.example"}
     values |= {"upstream": "http://u/rerank", "upstream_kind": "tei", "upstream_scores": "logit", "upstream_retries": "1"}
     values |= dict.fromkeys(["upstream_passages", "upstream_concurrency"], "7")
-    values |= dict.fromkeys(["access_log", "log_texts", "store_evict", "strict_models"], "true")
+    values |= dict.fromkeys(["access_log", "cross_site_writes", "log_texts", "store_evict", "strict_models"], "true")
+    values |= {"allowed_hosts": "search.internal,pc.example"}
     values |= dict.fromkeys(["playground"], "false")
     value = values.get(name, "600")
     flag = f"--{'no-' if value == 'false' else ''}{name.replace('_', '-')}"
