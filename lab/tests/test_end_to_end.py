@@ -1,7 +1,5 @@
 """A system of each kind, trained or with fresh weights, exported and served: HTTP gives the scores of PyTorch."""
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +9,7 @@ import pytest
 import torch
 from starlette.testclient import TestClient
 
+from export.cli import main as export_main
 from export.exporter import SAMPLE, export_run
 from export.options import Options, WeightPrecision
 from keyblock.bundle import load_bundle
@@ -18,6 +17,7 @@ from keyblock.runtime.providers import Precision, Provider
 from lab.models.ck import Ck
 from service.app import create_app
 from service.settings import Settings
+from training.commands.train import main as train_main
 from training.data.collection import Collection
 from training.declarations import FAMILIES
 from training.evaluate.ranking import run_ranker
@@ -68,17 +68,26 @@ def test_scores_through_http_are_those_of_the_run(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(("recipe", "longest"), [("small/keyb-random", 128), ("small/longp", 1024), ("field/deeprank", 256)])
 def test_a_recipe_trains_exports_and_serves(
     recipe: str, longest: int, tiny_backbone: Path, toy: Collection, tmp_path: Path
 ) -> None:
-    """Through the commands, in a process that has not imported the laboratory before a recipe names it."""
-    sets = {"backbone": tiny_backbone, "mixture": "{}", "init": "null", "steps": 3, "precision": "fp32", "evaluate_every": 3}
+    """Through the commands: a selector, a family in one fused graph, and one whose graph is traced."""
+    sets = {
+        "backbone": tiny_backbone,
+        "mixture": "{}",
+        "init": "null",
+        "steps": 3,
+        "precision": "fp32",
+        "evaluate_every": 3,
+        "dev_queries": 2,
+    }
     sets |= {"optimizer.encoder_lr": 2e-3, "optimizer.head_lr": 2e-2, "negatives.hard": 0, "micro_tokens": 2048}
     run, bundle, collection = tmp_path / "run", tmp_path / "bundle", f"--collection={toy.path}"
     settings = [f"--set={key}={value}" for key, value in sets.items()]
-    command([f"{RECIPES / recipe}.yaml", collection, f"--out={run}", *settings], "training.commands.train")
-    command([str(run), f"--out={bundle}", collection, "--precision=fp32", "--provider=cpu", "--depth=2"], "export.cli")
+    assert train_main([f"{RECIPES / recipe}.yaml", collection, f"--out={run}", *settings]) == 0
+    assert export_main([str(run), f"--out={bundle}", collection, "--precision=fp32", "--provider=cpu", "--depth=2"]) == 0
     assert load_bundle(bundle).manifest.pipeline.packing.budget == longest
     query, names = toy.split("dev")[0], list(toy.documents)[:6]
     expected = run_ranker(run, toy, bf16=False).score(query, names).logits
@@ -101,16 +110,6 @@ def check_longp(bundle: Path) -> None:
     plain, inside, beyond = (score for _, score in sorted((r["index"], r["relevance_score"]) for r in answer["results"]))
     assert beyond == pytest.approx(plain, abs=1e-6)
     assert abs(inside - plain) > 1e-5
-
-
-def command(arguments: list[str], module: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys; from {module} import main; sys.exit(main())", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
 
 
 def ask(bundle: Path, body: dict[str, Any]) -> dict[str, Any]:

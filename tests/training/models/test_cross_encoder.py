@@ -286,15 +286,3 @@ def test_values_are_dealt_out_to_their_documents(counts: list[int]) -> None:
     for of, document, count in zip(values.split(counts), places, counts, strict=True):
         assert document[:count].tolist() == of.tolist()
         assert not document[count:].any()
-
-
-def test_an_aggregator_by_its_former_name_is_read_and_started_from(backbones: dict[str, Path], tmp_path: Path) -> None:
-    """PARADE-Avg was called "average" in checkpoints, bundles and recipes; the core's AvgP is "mean" too."""
-    model = passage_ranker(backbones, {"name": "average"})
-    assert model.aggregator is not None
-    assert model.aggregator.description == {"name": "mean"}
-    model.save(tmp_path)
-    (tmp_path / AGGREGATOR_FILE).write_text('{"name": "average"}')
-    loaded = CrossEncoder.load(tmp_path)
-    assert loaded.aggregator is not None
-    assert loaded.aggregator.description == {"name": "mean"}
