@@ -1,6 +1,6 @@
-"""Compares the service with another commit of it: sends the same requests to both in turns, and prints the speed-up.
+"""Compares the service with another commit of it: sends the same requests to both in turns, and prints ratios.
 
-    python -m benchmarks.against COMMIT [--data DATA] [--rounds 20]
+    python -m benchmarks.against COMMIT [--data DATA] [--rounds 20] [--memory 5000]
 
 Both services run in the Python of this environment, each from its own tree and with its own embedded bundle. The other commit's
 tree is a worktree, which is removed at the end. Both use the installed compiled part; an older tree that does not know it works
@@ -14,10 +14,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import httpx
 
@@ -26,44 +27,54 @@ from tests.support.texts import Request, Source, collected, invented
 from training.evaluate.tables import markdown
 
 START = "from service.cli import main; main()"
-WORDS = 2000
 ROOT = Path(__file__).resolve().parent.parent
+MEMORY_DOCUMENTS, MEMORY_WORDS, MEMORY_AT_FIRST = 10, 500, 200
 
 
 class Kind(NamedTuple):
     """A kind of request.
 
     Attributes:
-        documents: the number of documents, of 2,000 words each.
+        documents: the number of documents.
         top_n: the number of results that it asks for; None: the request has no `top_n`.
-        again: whether the same documents were sent before, so that they are prepared.
+        again: whether the same request was sent before, so that its documents are prepared.
+        by_id: whether the documents were stored before, and are asked for by id.
     """
 
     documents: int
     top_n: int | None = None
     again: bool = False
+    by_id: bool = False
 
 
 KINDS = {
     "100 new documents": Kind(100),
     "100 new documents, all of them asked for": Kind(100, 100),
     "the same, sent before": Kind(100, 100, again=True),
+    "100 documents by id": Kind(100, by_id=True),
     "10 new documents": Kind(10),
     "1 new document": Kind(1),
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, and print a table."""
+    """Measure, and print the tables."""
     options = parser().parse_args(arguments)
     tokenizer = ROOT / "models" / "default" / "tokenizer.json"
     source = collected(options.data) if options.data else invented(tokenizer)
-    with ExitStack() as running, tempfile.TemporaryDirectory() as logs:
+    with ExitStack() as running, tempfile.TemporaryDirectory() as work:
         trees = [running.enter_context(worktree(options.commit)), ROOT]
-        both = [running.enter_context(served(tree, options.threads, Path(logs) / f"{n}.log")) for n, tree in enumerate(trees)]
+        both = [running.enter_context(served(tree, options.threads, Path(work) / f"{n}")) for n, tree in enumerate(trees)]
         clients = [running.enter_context(httpx.Client(base_url=one.url, timeout=REQUEST_SECONDS)) for one in both]
-        rows = [[name, *measured(kind, source, clients, options)] for name, kind in KINDS.items()]
-    print(markdown([["", "requests", f"seconds, {options.commit}", "seconds, now", "times as fast"], *rows]))
+        head, stages, rows = ["", "requests", f"seconds, {options.commit}", "seconds, now", "times as fast"], [], []
+        for name in options.only or KINDS:
+            taken, split = measured(KINDS[name], source, clients, options)
+            rows.append([name, *taken])
+            stages += [[f"{name}: {stage}", *times] for stage, times in split.items()]
+        print(markdown([head, *rows]))
+        print(f"\n{markdown([['stage', f'ms, {options.commit}', 'ms, now'], *stages])}")
+        if options.memory:
+            print(f"\n{memory(source, both, clients, options)}")
 
 
 @contextmanager
@@ -78,32 +89,57 @@ def worktree(commit: str) -> Iterator[Path]:
             subprocess.run(["git", "-C", str(ROOT), "worktree", "remove", "--force", str(tree)], check=True)
 
 
-def served(tree: Path, threads: int, log: Path) -> Service:
-    """The service of a tree."""
-    return Service(threads, log, ("env", f"--chdir={tree}", f"PYTHONPATH={tree}", sys.executable, "-c", START))
+def served(tree: Path, threads: int, folder: Path) -> Service:
+    """The service of a tree, with a store of documents."""
+    folder.mkdir()
+    command = ("env", f"--chdir={tree}", f"PYTHONPATH={tree}", sys.executable, "-c", START)
+    return Service(threads, folder / "log", command, store=folder / "store")
 
 
-def measured(kind: Kind, source: Source, clients: Sequence[httpx.Client], options: argparse.Namespace) -> list[str]:
-    """Medians of the seconds, and of the ratios within a round. The services take turns to begin; the first round is left out."""
-    rounds = []
+def measured(
+    kind: Kind, source: Source, clients: Sequence[httpx.Client], options: argparse.Namespace
+) -> tuple[list[str], dict[str, list[str]]]:
+    """Medians of the seconds, of the ratios within a round, and of both services' stages.
+
+    The services take turns to begin; the first round is left out.
+    """
+    rounds: list[dict[int, tuple[float, Mapping[str, float]]]] = []
     for turn in range(options.rounds + 1):
-        request, order = source.request(kind.documents, options.words), [turn % 2, 1 - turn % 2]
-        seconds = {number: seconds_of(kind, request, clients[number]) for number in order}
-        rounds.append((seconds[0], seconds[1]))
-    before, now = zip(*rounds[1:], strict=True)
+        request = source.request(kind.documents, options.words)
+        rounds.append({number: ask(kind, request, clients[number], turn) for number in (turn % 2, 1 - turn % 2)})
+    before, now = ([one[number][0] for one in rounds[1:]] for number in (0, 1))
     ratio = statistics.median(old / new for old, new in zip(before, now, strict=True))
-    return [str(options.rounds), f"{statistics.median(before):.3f}", f"{statistics.median(now):.3f}", f"{ratio:.2f}"]
+    names = dict.fromkeys(stage for one in rounds for number in (0, 1) for stage in one[number][1])
+    both = {name: [statistics.median(one[number][1].get(name, 0.0) for one in rounds[1:]) for number in (0, 1)] for name in names}
+    split = {name: [f"{milliseconds:.1f}" for milliseconds in medians] for name, medians in both.items()}
+    return [str(options.rounds), f"{statistics.median(before):.4f}", f"{statistics.median(now):.4f}", f"{ratio:.3f}"], split
 
 
-def seconds_of(kind: Kind, request: Request, client: httpx.Client) -> float:
-    """Seconds until a service has answered. Raises HTTPStatusError for an error status."""
-    body = {"query": request.query, "documents": request.documents} | ({"top_n": kind.top_n} if kind.top_n else {})
+def ask(kind: Kind, request: Request, client: httpx.Client, turn: int) -> tuple[float, Mapping[str, float]]:
+    """Seconds until a service has answered, and its own stages in milliseconds. Raises HTTPStatusError for an error status."""
+    documents: list[Any] = request.documents
+    if kind.by_id:
+        lines = [json.dumps({"id": f"{turn}-{number}", "text": text}) for number, text in enumerate(documents)]
+        client.put("/documents", content="\n".join(lines)).raise_for_status()
+        documents = [{"id": f"{turn}-{number}"} for number in range(len(lines))]
+    body = {"query": request.query, "documents": documents} | ({"top_n": kind.top_n} if kind.top_n else {})
     content = json.dumps(body).encode()
     for _ in range(1 + kind.again):
         started = time.perf_counter()
-        client.post("/rerank", content=content).raise_for_status()
+        answer = client.post("/rerank", content=content).raise_for_status()
         seconds = time.perf_counter() - started
-    return seconds
+    return seconds, answer.json()["meta"]["timings_ms"]
+
+
+def memory(source: Source, both: Sequence[Service], clients: Sequence[httpx.Client], options: argparse.Namespace) -> str:
+    """A table of resident MiB: after the requests above, after 200 varied ones, and after all of --memory."""
+    rows = [["resident, MiB", options.commit, "now"], ["before", *(f"{one.resident() >> 20}" for one in both)]]
+    for until, count in ((MEMORY_AT_FIRST, MEMORY_AT_FIRST), (options.memory, options.memory - MEMORY_AT_FIRST)):
+        for request in islice(iter(lambda: source.request(MEMORY_DOCUMENTS, MEMORY_WORDS), None), max(count, 0)):
+            for client in clients:
+                client.post("/rerank", json={"query": request.query, "documents": request.documents}).raise_for_status()
+        rows.append([f"after {until:,} requests of 10 new documents of 500 words", *(f"{one.resident() >> 20}" for one in both)])
+    return markdown(rows)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -111,9 +147,11 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="benchmarks.against", description="The service beside itself at another commit.")
     made.add_argument("commit", help="what is measured beside this tree")
     made.add_argument("--data", type=Path, help="a collection whose documents are sent; made-up words where it is left out")
+    made.add_argument("--only", nargs="+", choices=list(KINDS), metavar="KIND", help="of: %(choices)s")
     made.add_argument("--rounds", type=int, default=20, help="requests of each kind to each of the two")
     made.add_argument("--threads", type=int, default=2, help="of each service")
-    made.add_argument("--words", type=int, default=WORDS, help="of a document")
+    made.add_argument("--words", type=int, default=2000, help="of a document")
+    made.add_argument("--memory", type=int, default=0, help="requests after which memory is read; 0 for none")
     return made
 
 

@@ -1,45 +1,50 @@
-"""Measures the layout of the code: modules per folder, longest class and function, import cycles, lines per package.
+"""Counts the house against its budgets: lines of code, words of prose, imports in circles.
 
     python -m benchmarks.house [--root CHECKOUT]
 
-Prints a table in Markdown. `--root` measures another checkout, for example an older commit's worktree.
+Counts tracked files, so it needs git. `--root` counts another checkout, for example an older commit's worktree.
 """
 
 import argparse
-import ast
 import os
+import subprocess
 import sys
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 import grimp
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("keyblock", "service", "training", "export")
-COUNTED = (*PACKAGES, "tests", "benchmarks")
+PACKAGES = ("keyblock", "service", "training", "export", "bulk")
+LINES = {
+    "keyblock": (("keyblock/",), 8_500),
+    "service": (("service/",), 10_000),
+    "training and export": (("training/", "export/"), 10_000),
+    "lab, without its tests": (("lab/",), 5_000),
+    "bulk": (("bulk/",), 1_500),
+    "native": (("native/",), 4_500),
+    "benchmarks": (("benchmarks/",), 5_000),
+    "tests, lab's included": (("tests/", "lab/tests/"), 36_000),
+}
+"""Folders of code, and the most lines that they may have. Only the last counts tests."""
+WORDS = {"docs": (("docs/",), 45_000), "lab/notes": (("lab/notes/",), 30_000), "README": (("README.md",), 700)}
+CODE = (".py", ".cpp", ".hpp", ".html", ".js", ".css")
 
 
-class Piece(NamedTuple):
-    """A class or function. Sorting orders by length."""
-
-    lines: int
-    name: str
-
-
-def modules(root: Path, package: str) -> list[Path]:
-    """The package's Python files."""
-    return sorted((root / package).rglob("*.py"))
+def tracked(root: Path) -> list[str]:
+    """The names of all files that git tracks."""
+    listed = subprocess.run(["git", "-C", str(root), "ls-files", "-z"], capture_output=True, check=True, text=True).stdout
+    return [name for name in listed.split("\0") if name and (root / name).is_file()]
 
 
-def pieces(root: Path, kinds: tuple[type[ast.AST], ...]) -> Iterator[Piece]:
-    """All definitions of these kinds in the packages."""
-    for package in PACKAGES:
-        for path in modules(root, package):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, kinds):
-                    yield Piece(node.end_lineno - node.lineno + 1, f"{path.relative_to(root)}: {node.name}")  # type: ignore[attr-defined]
+def lines(root: Path, names: Iterable[str]) -> int:
+    """Lines of the files that are code."""
+    return sum(len((root / name).read_bytes().splitlines()) for name in names if name.endswith(CODE))
+
+
+def words(root: Path, names: Iterable[str]) -> int:
+    """Words of the pages, tables and commands included."""
+    return sum(len((root / name).read_text(encoding="utf-8").split()) for name in names if name.endswith(".md"))
 
 
 def circles(root: Path) -> list[str]:
@@ -51,30 +56,22 @@ def circles(root: Path) -> list[str]:
     return sorted(m for m in graph.modules if any(m in above[other] for other in graph.find_modules_directly_imported_by(m)))
 
 
-def lines(root: Path, package: str) -> int:
-    """Lines of the package's Python files."""
-    return sum(len(path.read_bytes().splitlines()) for path in modules(root, package))
-
-
 def table(root: Path) -> str:
-    """A table with one row per figure."""
-    folders = Counter(str(path.parent.relative_to(root)) for package in PACKAGES for path in modules(root, package))
-    longest_class = max(pieces(root, (ast.ClassDef,)))
-    functions = sorted(pieces(root, (ast.FunctionDef, ast.AsyncFunctionDef)))
-    rows = [
-        ("modules in the fullest folder", "{1} ({0})".format(*folders.most_common(1)[0])),
-        ("longest class, lines", f"{longest_class.lines} ({longest_class.name})"),
-        ("functions: median and longest, lines", f"{functions[len(functions) // 2].lines}, {functions[-1].lines}"),
-        ("modules in circles of imports", str(len(circles(root)))),
-        *(
-            (f"lines of {name}", f"{sum(len(path.read_bytes().splitlines()) for path in modules(root, name)):,}")
-            for name in COUNTED
-        ),
-    ]
-    return "\n".join(["| | |", "| --- | --- |", *(f"| {name} | {value} |" for name, value in rows)])
+    """A row per budget."""
+    names = tracked(root)
+    rows = ["| | is | at most |", "| --- | --- | --- |"]
+    for title, (folders, most) in LINES.items():
+        tests = "tests/" in folders
+        own = [name for name in names if name.startswith(folders) and (tests or not name.startswith("lab/tests/"))]
+        rows.append(f"| lines of {title} | {lines(root, own):,} | {most:,} |")
+    for title, (folders, most) in WORDS.items():
+        rows.append(f"| words of {title} | {words(root, [name for name in names if name.startswith(folders)]):,} | {most:,} |")
+    pages = [name for name in names if name.startswith("docs/") and name.endswith(".md")]
+    rows += [f"| pages of docs | {len(pages)} | 35 |", f"| modules in circles of imports | {len(circles(root))} | 0 |"]
+    return "\n".join(rows)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--root", type=Path, default=ROOT, help="the checkout that is measured")
+    parser.add_argument("--root", type=Path, default=ROOT, help="the checkout that is counted")
     print(table(parser.parse_args().root.resolve()))

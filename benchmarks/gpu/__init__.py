@@ -1,1 +1,1 @@
-"""Measures a GPU within half an hour, one part at a time, and writes docs/gpu.md."""
+"""Measures a GPU within half an hour, one part at a time, and writes docs/gpu.md: `python -m benchmarks.gpu --help`."""

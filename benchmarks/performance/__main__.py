@@ -1,9 +1,8 @@
 """Compares the KeyBlock service with infinity-emb, sentence-transformers and FlashRank on the same weights and machine.
 
-    python -m benchmarks.performance                     # everything, about 25 minutes on two cores
+    python -m benchmarks.performance                     # everything, about 20 minutes on two cores
     python -m benchmarks.performance --quick             # the same with small sizes, to check that it works
     python -m benchmarks.performance --only throughput --peers infinity torch
-    python -m benchmarks.performance --only memory --requests 10000
     python -m benchmarks.performance --publish           # puts what the last runs measured into docs/performance.md
 
 The first run installs each peer into its own environment under build/peers. Each measured part replaces that of earlier runs in
@@ -16,22 +15,29 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from benchmarks.performance.record import Record, RecordError, machine, merged, read_record, run_of, write_record
-from benchmarks.performance.report import PageError, put, report, summary
-from benchmarks.performance.targets import comparable, regressions
+from benchmarks.performance.report import (
+    PageError,
+    RecordError,
+    comparable,
+    machine,
+    merged,
+    put,
+    read_record,
+    regressions,
+    report,
+    run_of,
+    summary,
+    write_record,
+)
 from tests.support.serving import ServiceError
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE, PICTURE = ROOT / "docs" / "performance.md", "images/performance.png"
-RECORDED = ROOT / "docs" / "results" / "performance.json"
 BUILD = ROOT / "build"
-HOME, LATEST, LATEST_QUICK = BUILD / "peers", BUILD / "performance.json", BUILD / "performance-quick.json"
-PARTS = ("start", "throughput", "stages", "grid", "length", "concurrency", "memory")
+PARTS = ("start", "throughput", "stages", "length", "concurrency", "memory")
 PROGRAM = "benchmarks.performance"
 
 
@@ -39,70 +45,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, unless the command only publishes; compare; publish. Returns the exit code."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     options = parser().parse_args(given)
-    options.latest = options.latest or (LATEST_QUICK if options.quick else LATEST)
+    options.latest = options.latest or BUILD / ("performance-quick.json" if options.quick else "performance.json")
+    wanted = not options.publish or options.measure or options.only
     try:
-        whole = not wanted(options) or measure(options, shlex.join(["python", "-m", PROGRAM, *given]))
+        whole = not wanted or measure(options, shlex.join(["python", "-m", PROGRAM, *given]))
         return finish(options) if whole else 2
     except (RecordError, PageError) as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return 2
 
 
-def wanted(options: argparse.Namespace) -> bool:
-    """Whether the command measures anything."""
-    return not options.publish or options.measure or bool(options.only)
-
-
 def measure(options: argparse.Namespace, command: str) -> bool:
     """Measure each part, and write the record after each, so that a stop loses at most one part. Returns whether all succeeded."""
-    from benchmarks.performance.bench import FULL, QUICK, Bench  # PyTorch and more
+    import transformers  # and PyTorch, which take seconds
+
+    from benchmarks.performance.bench import FULL, QUICK, Bench
+    from benchmarks.performance.parts import PARTS as MEASURES
     from keyblock.runtime.cpus import default_threads
 
-    silence()
-    threads = options.threads or default_threads()
-    sizes = QUICK if options.quick else FULL
-    if options.requests:
-        sizes = replace(sizes, memory_first=max(1, options.requests // 10), memory_last=options.requests)
-    sizes = replace(sizes, turns=options.turns or sizes.turns)
-    failed = []
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    threads, sizes, failed = options.threads or default_threads(), QUICK if options.quick else FULL, []
+    sizes = replace(sizes, memory=options.requests or sizes.memory, turns=options.turns or sizes.turns)
     with Bench(sizes, threads, options.home, options.data, tuple(options.peers)) as bench:
         for name in options.only or PARTS:
             print(f"== {name}", flush=True)
             run = run_of(command, sizes.name, options.data.name if options.data else "invented", ROOT)
             try:
-                part = {**measured(name)(bench), "run": run}
+                part = {name: {**MEASURES[name](bench), "run": run}}
             except ServiceError as error:
-                failed.append(f"{name} could not be measured: {error}")
+                failed.append(f"{PROGRAM}: {name} could not be measured: {error}")
                 continue
-            if "rows" in part:
-                part["peaks"] = dict(bench.peaks or bench.measure_peaks())
-            keep(options.latest, {"machine": machine(threads), "versions": bench.versions, "parts": {name: part}})
-    print("\n".join(f"{PROGRAM}: {line}" for line in failed), file=sys.stderr, end="\n" if failed else "")
+            new = {"machine": machine(threads), "versions": bench.versions, "parts": part}
+            write_record(options.latest, merged(read_record(options.latest), new))
+            print(json.dumps(part), flush=True)
+    print("\n".join(failed), file=sys.stderr, end="\n" if failed else "")
     return not failed
-
-
-def keep(path: Path, new: Record) -> None:
-    """Put a part into the record of the last runs, and print it."""
-    write_record(path, merged(read_record(path), new))
-    print(json.dumps(new["parts"]), flush=True)
-
-
-def measured(name: str) -> Callable[[Any], dict[str, Any]]:
-    """The function that measures a part."""
-    from benchmarks.performance import concurrency, grid, length, memory, stages, start, throughput
-
-    modules = {m.__name__.rpartition(".")[2]: m for m in (concurrency, grid, length, memory, stages, start, throughput)}
-    found: Callable[[Any], dict[str, Any]] = modules[name].measure
-    return found
-
-
-def silence() -> None:
-    """Switch off the libraries' progress bars and advice."""
-    import transformers
-
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
 
 
 def finish(options: argparse.Namespace) -> int:
@@ -111,32 +90,13 @@ def finish(options: argparse.Namespace) -> int:
     if not record["parts"]:
         raise RecordError(f"{options.latest}: nothing is measured yet")
     print(summary(record))
-    worse = compare(record, recorded, options.tolerance)
+    why = comparable(record, recorded)
+    worse = [] if why else regressions(record, recorded, options.tolerance)
+    print(f"ratios not compared: {why}" if why else "\n".join(["worse than recorded:", *worse] if worse else ["no ratio is worse"]))
     if options.publish and (not worse or options.accept):
-        publish(record, options)
+        put(options.page, report(record))
+        write_record(options.recorded, record)
     return int(bool(worse) and not options.accept)
-
-
-def compare(record: Record, recorded: Record, tolerance: float) -> list[str]:
-    """Say how the ratios stand to those recorded; the lines of those that are worse."""
-    if why := comparable(record, recorded):
-        print(f"ratios not compared: {why}")
-        return []
-    worse = regressions(record, recorded, tolerance)
-    print("\n".join(["worse than recorded:", *worse]) if worse else "no ratio is worse than recorded")
-    return worse
-
-
-def publish(record: Record, options: argparse.Namespace) -> None:
-    """Write the page's tables, its picture, and the record that later runs are compared with."""
-    put(options.page, report(record, PICTURE))
-    if "throughput" in record["parts"]:
-        from benchmarks.performance.picture import draw
-
-        path = options.page.parent / PICTURE
-        path.parent.mkdir(exist_ok=True)
-        draw(record).savefig(path, dpi=100)
-    write_record(options.recorded, record)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -156,10 +116,10 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--publish", action="store_true", help="put what was measured into the page, and record it")
     made.add_argument("--accept", action="store_true", help="publish worse ratios too")
     made.add_argument("--tolerance", type=float, default=0.15, help="share of a recorded ratio that a run may lose")
-    made.add_argument("--home", type=Path, default=HOME, help="where environments, weights and logs go")
+    made.add_argument("--home", type=Path, default=BUILD / "peers", help="where environments, weights and logs go")
     made.add_argument("--latest", type=Path, help="the record of the last runs; those of --quick have their own")
-    made.add_argument("--recorded", type=Path, default=RECORDED, help="the record that was published")
-    made.add_argument("--page", type=Path, default=PAGE, help="the page with a place for the tables")
+    made.add_argument("--recorded", type=Path, default=ROOT / "docs" / "results" / "performance.json", help="the published record")
+    made.add_argument("--page", type=Path, default=ROOT / "docs" / "performance.md", help="the page with a place for the tables")
     return made
 
 

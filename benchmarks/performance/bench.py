@@ -1,20 +1,22 @@
 """Shared by the parts of the benchmark: sizes, texts, weights and systems. A system starts when a part first needs it."""
 
-from collections.abc import Callable, Iterator
+import json
+import shutil
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import TypedDict, TypeVar
 
 import numpy as np
 import onnxruntime
-from tokenizers import Tokenizer
+import torch
+from transformers import BertForSequenceClassification
 
-from benchmarks.performance import LONGEST
-from benchmarks.performance.limit import Encoder, encoder_of, peaks
 from benchmarks.performance.peers import PEERS, Peer, PeerError, Running, start, versions
-from benchmarks.performance.weights import write_hugging_face, write_wide_bundle
-from keyblock.bundle import TOKENIZER_FILE
+from keyblock.bundle import TOKENIZER_FILE, load_bundle, write_bundle
 from tests.support.serving import Answer, Service
 from tests.support.texts import Request, Source, collected, invented
 from training.model.cross_encoder import CrossEncoder
@@ -23,7 +25,37 @@ from training.recipe import DEFAULT_BACKBONE, backbone_path
 
 ROOT = Path(__file__).resolve().parents[2]
 BUNDLE = ROOT / "models" / "default"
+LONGEST = 512  # tokens: the model's limit, at which every peer truncates
+EPSILON = 2.0**-10  # a power of two: scaling by it loses no digit
+ONE_LABEL = {"id2label": {0: "LABEL_0"}, "label2id": {"LABEL_0": 0}}
+SPECIAL = {"unk_token": "[UNK]", "sep_token": "[SEP]", "pad_token": "[PAD]", "cls_token": "[CLS]", "mask_token": "[MASK]"}
 Rank = Callable[[Request], Answer]
+T = TypeVar("T")
+
+
+class Spread(TypedDict):
+    """Median and range of several turns."""
+
+    median: float
+    low: float
+    high: float
+    turns: int
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Median, lowest and highest of at least one value."""
+    return {"median": statistics.median(values), "low": min(values), "high": max(values), "turns": len(values)}
+
+
+def in_turns(ways: Mapping[str, Callable[[int], T]], turns: int) -> dict[str, list[T]]:
+    """Call each way once per turn, each turn beginning with the next, so that other load affects all alike. Results by way."""
+    names = list(ways)
+    found: dict[str, list[T]] = {name: [] for name in names}
+    for turn in range(turns):
+        first = turn % len(names) if names else 0
+        for name in names[first:] + names[:first]:
+            found[name].append(ways[name](turn))
+    return found
 
 
 @dataclass(frozen=True)
@@ -34,14 +66,11 @@ class Sizes:
         name: name of the set; ratios are comparable only within one set.
         documents, words: documents of a request, and words of a document.
         turns: turns of each system.
-        grid_documents, grid_words: the same for the grid's requests.
-        grid_turns: turns of the grid.
         clients: numbers of concurrent clients.
-        client_documents: documents of a client's request.
         client_requests: requests of each client.
-        client_words: words of a document in a client's request.
+        client_words: words of a document in a client's request of ten documents.
         long_words: words of the documents that are ten times as long.
-        memory_first, memory_last: numbers of requests after which memory is read.
+        memory: requests after which memory is read, and a tenth of them.
         starts: number of starts of the service.
     """
 
@@ -49,21 +78,16 @@ class Sizes:
     documents: int
     words: int
     turns: int
-    grid_documents: tuple[int, ...]
-    grid_words: tuple[int, ...]
-    grid_turns: int
     clients: tuple[int, ...]
-    client_documents: int
     client_requests: int
     client_words: int
     long_words: int
-    memory_first: int
-    memory_last: int
+    memory: int
     starts: int
 
 
-FULL = Sizes("full", 100, 2000, 3, (10, 100), (500, 2000, 20_000), 3, (1, 8, 32), 10, 3, 2000, 20_000, 100, 1000, 5)
-QUICK = Sizes("quick", 16, 2000, 2, (4, 16), (500, 2000), 1, (4, 32), 10, 2, 500, 20_000, 20, 100, 2)
+FULL = Sizes("full", 100, 2000, 3, (1, 8, 32), 3, 2000, 20_000, 1000, 5)
+QUICK = Sizes("quick", 16, 2000, 2, (4, 32), 2, 500, 20_000, 100, 2)
 
 
 @dataclass
@@ -76,6 +100,8 @@ class Bench:
         home: folder for environments, weights and logs.
         data: collection of the texts; None: random texts.
         wanted: keys of the peers to measure.
+        absent: why a peer is not measured, by its name.
+        versions: of the packages that affect speed, by environment.
     """
 
     sizes: Sizes
@@ -83,7 +109,6 @@ class Bench:
     home: Path
     data: Path | None = None
     wanted: tuple[str, ...] = tuple(peer.key for peer in PEERS)
-    peaks: dict[str, float] = field(default_factory=dict)
     absent: dict[str, str] = field(default_factory=dict)
     versions: dict[str, dict[str, str]] = field(default_factory=dict)
     _services: dict[str, Service] = field(default_factory=dict)
@@ -109,11 +134,6 @@ class Bench:
         return read_ranker(BUNDLE, backbone_path(DEFAULT_BACKBONE))
 
     @cached_property
-    def encoder(self) -> Encoder:
-        """Sizes of the ranker's encoder."""
-        return encoder_of(self.ranker.encoder.config)
-
-    @cached_property
     def model(self) -> Path:
         """A directory with the ranker's weights for the peers."""
         directory = self.home / "model"
@@ -121,35 +141,26 @@ class Bench:
         write_hugging_face(directory, self.ranker, BUNDLE / TOKENIZER_FILE)
         return directory
 
-    @cached_property
-    def _tokenizer(self) -> Tokenizer:
-        tokenizer = Tokenizer.from_file(str(self.model / TOKENIZER_FILE))
-        tokenizer.enable_truncation(LONGEST)
-        return tokenizer
-
-    def cut_lengths(self, request: Request) -> list[int]:
-        """Tokens of the sequences of a reranker that truncates documents at the model's limit."""
-        return [len(e.ids) for e in self._tokenizer.encode_batch([(request.query, document) for document in request.documents])]
-
-    def bundle(self, wide: bool) -> Path:
-        """The embedded bundle, or a copy whose budgets range up to 512 tokens."""
-        return write_wide_bundle(BUNDLE, self.home / "wide", LONGEST).path if wide else BUNDLE
-
     def service(self, wide: bool) -> Service:
-        """KeyBlock on the embedded bundle, or on the wide copy."""
+        """KeyBlock on the embedded bundle, or on a copy whose budgets range up to 512 tokens."""
         name = "keyblock-wide" if wide else "keyblock"
         if name not in self._services or not self._services[name].alive:
-            service = Service(self.threads, self.home / f"{name}.log", bundle=self.bundle(wide))
+            bundle = write_wide_bundle(BUNDLE, self.home / "wide", LONGEST) if wide else BUNDLE
+            service = Service(self.threads, self.home / f"{name}.log", bundle=bundle)
             self._services[name] = self._stack.enter_context(service)
             provider = service.info["provider"]["chosen"]
-            self.versions.setdefault(
-                "KeyBlock", {"": service.info["version"], provider: f"on ONNX Runtime {onnxruntime.__version__}"}
-            )
+            self.versions["KeyBlock"] = {"": service.info["version"], provider: f"on ONNX Runtime {onnxruntime.__version__}"}
         return self._services[name]
 
-    def peers(self, keys: tuple[str, ...] | None = None) -> dict[Peer, Running]:
+    @contextmanager
+    def fresh_service(self, **settings: object) -> Iterator[Service]:
+        """A new service on the embedded bundle; it stops after the block."""
+        with Service(self.threads, self.home / "keyblock-fresh.log", bundle=BUNDLE, **settings) as service:
+            yield service
+
+    def peers(self) -> dict[Peer, Running]:
         """The wanted peers that start. `absent` says why another peer did not start."""
-        selected = [peer for peer in PEERS if peer.key in self.wanted and (keys is None or peer.key in keys)]
+        selected = [peer for peer in PEERS if peer.key in self.wanted]
         for peer in selected:
             if peer.key not in self._peers and peer.name not in self.absent:
                 self._start(peer)
@@ -165,8 +176,7 @@ class Bench:
             self.drop(peer, error)
             return
         self._peers[peer.key] = running
-        if peer.environment.name not in self.versions:
-            self.versions[peer.environment.name] = versions(self.home / peer.environment.name / "bin" / "python")
+        self.versions.setdefault(peer.environment.name, versions(self.home / peer.environment.name / "bin" / "python"))
 
     def drop(self, peer: Peer, error: PeerError) -> None:
         """Report a failed peer, and continue without it."""
@@ -174,19 +184,39 @@ class Bench:
         self.absent[peer.name] = str(error)
         self._peers.pop(peer.key, None)
 
-    def measure_peaks(self) -> dict[str, float]:
-        """Measure the matrix products again. Returns the best rates so far, in operations a second, by library and precision."""
-        for way, rate in peaks(self.threads).items():
-            self.peaks[way] = max(rate, self.peaks.get(way, 0.0))
-        return self.peaks
 
-    @contextmanager
-    def fresh_service(self, **settings: object) -> Iterator[Service]:
-        """A new service on the embedded bundle; it stops after the block."""
-        with Service(self.threads, self.home / "keyblock-fresh.log", bundle=BUNDLE, **settings) as service:
-            yield service
+def write_hugging_face(directory: Path, ranker: CrossEncoder, tokenizer: Path) -> None:
+    """Write a BERT ranker and its tokenizer as a BertForSequenceClassification with the same logits.
 
-    def mean_lengths(self, answer: Answer) -> list[int]:
-        """Tokens of KeyBlock's sequences; each counts as the mean."""
-        documents = max(1, len(answer.scores))
-        return [round(answer.tokens / documents)] * documents
+    Such a model has a pooler, the tanh of a linear layer. KeyBlock's head reads [CLS] directly. So the linear layer here multiplies
+    by EPSILON, which is so small that tanh(x) is x, and the classifier divides by it.
+    """
+    config = type(ranker.encoder.config).from_dict(ranker.encoder.config.to_dict() | ONE_LABEL)
+    model = BertForSequenceClassification(config)
+    model.bert.load_state_dict(ranker.encoder.state_dict(), strict=False)
+    with torch.no_grad():
+        model.bert.pooler.dense.weight.copy_(torch.eye(config.hidden_size) * EPSILON)
+        model.bert.pooler.dense.bias.zero_()
+        model.classifier.weight.copy_(ranker.head.weight / EPSILON)
+        model.classifier.bias.copy_(ranker.head.bias)
+    model.float().eval().save_pretrained(directory)
+    content = json.loads(tokenizer.read_text(encoding="utf-8")) | {"truncation": None, "padding": None}
+    options = SPECIAL | {
+        "tokenizer_class": "BertTokenizer",
+        "do_lower_case": True,
+        "model_max_length": config.max_position_embeddings,
+    }
+    for name, written in ((TOKENIZER_FILE, content), ("tokenizer_config.json", options), ("special_tokens_map.json", SPECIAL)):
+        (directory / name).write_text(json.dumps(written), encoding="utf-8")
+    vocabulary = content["model"]["vocab"]
+    (directory / "vocab.txt").write_text("".join(f"{word}\n" for word in sorted(vocabulary, key=vocabulary.get)), encoding="utf-8")
+
+
+def write_wide_bundle(path: Path, directory: Path, longest: int) -> Path:
+    """A copy of a bundle whose budgets range up to `longest` tokens; nothing else differs."""
+    shutil.rmtree(directory, ignore_errors=True)
+    bundle = load_bundle(path)
+    described = bundle.manifest.model_dump()
+    described["pipeline"]["packing"]["budget_range"] = (described["pipeline"]["packing"]["budget_range"][0], longest)
+    manifest = type(bundle.manifest).model_validate(described)
+    return write_bundle(directory, manifest, {name: bundle.path / name for name in bundle.manifest.files}).path

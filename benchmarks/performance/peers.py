@@ -88,9 +88,6 @@ class Running(Protocol):
     def rank(self, request: Request) -> Answer:
         """Score the documents. Raises PeerError."""
 
-    def tokenize(self, request: Request) -> float | None:
-        """Seconds that the tokenizer alone takes for the request; None if the peer cannot tell."""
-
     def stop(self) -> None:
         """Stop the peer's process."""
 
@@ -169,11 +166,11 @@ class Worker:
         answer: dict[str, Any] = json.loads(line)
         return answer
 
-    def _ask(self, request: Request, **more: bool) -> dict[str, Any]:
+    def _ask(self, request: Request) -> dict[str, Any]:
         if self._process.stdin is None or self._process.poll() is not None:
             raise PeerError(f"it ended: {last_line(self._log)}")
         try:
-            self._process.stdin.write(json.dumps({"query": request.query, "documents": request.documents, **more}) + "\n")
+            self._process.stdin.write(json.dumps({"query": request.query, "documents": request.documents}) + "\n")
             self._process.stdin.flush()
         except OSError:  # the process ended during the request
             self._process.wait()
@@ -183,11 +180,6 @@ class Worker:
         """See Running."""
         answer = self._ask(request)
         return Answer(answer["seconds"], answer["scores"])
-
-    def tokenize(self, request: Request) -> float | None:
-        """See Running."""
-        seconds: float | None = self._ask(request, tokenize=True)["seconds"]
-        return seconds
 
     def stop(self) -> None:
         """See Running."""
@@ -254,10 +246,6 @@ class Server:
         if response.status_code != 200:
             raise PeerError(f"its server answered {response.status_code}: {response.text[:300]}")
         return Answer(seconds, self.scores(response.json()))
-
-    def tokenize(self, request: Request) -> float | None:
-        """See Running."""
-        return None
 
     def stop(self) -> None:
         """See Running."""
