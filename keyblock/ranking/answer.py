@@ -15,6 +15,7 @@ from keyblock.ranking.order import Candidate, Ranking, ScoredBy, rank, with_firs
 from keyblock.ranking.pruning import Context, Pruner
 from keyblock.ranking.request import AnswerOptions, RankRequest
 from keyblock.ranking.spans import Span, scored_sentences, spans
+from keyblock.ranking.steps import finished
 from keyblock.ranking.warnings import (
     NOTHING_MISSING,
     Missing,
@@ -239,7 +240,7 @@ def answered(pipeline: Pipeline, query: PreparedQuery, documents: Documents, ran
     saved = None
     if options.prune:
         texts = {number: documents.texts[number] for number in order}
-        contexts = Pruner(texts, lambda text: len(pipeline.tokenizer.ids(text)), options.tokens).prune(found)
+        contexts = finished(Pruner(texts, lambda text: len(pipeline.tokenizer.ids(text)), options.tokens).prune(found))
         whole = sum(documents.candidates[number].tokens for number in order)
         saved = Saved(sum(context.tokens for context in contexts.values()), whole)
     return Answered(kept, found if options.spans else {}, contexts, saved, below, warnings)

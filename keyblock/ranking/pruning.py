@@ -5,22 +5,26 @@ long as there is room. If a span does not fit, its first sentences that fit are 
 """
 
 import re
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from keyblock.ranking.spans import Span, is_gap
+from keyblock.ranking.steps import Late, Steps, never
 from keyblock.text.sentences import CLOSING, FULL_STOPS, sentences
 
 GAP = " … "  # between two parts that are not adjacent
 GAP_ABOVE = " …\n"  # the same before a heading
 BESIDE = 1000  # characters before and after a span that are searched for an adjacent sentence
 ABOVE = 20_000  # characters before a span that are searched for its heading
-_HEADING = re.compile(
-    r"^(?P<fence>```|~~~)(?s:.*?)(?:^(?P=fence)|\Z)"  # lines of code, in which # starts no heading
-    r"|^#{1,6}[ \t]+[^\s#][^\r\n]*"
-    r"|(?:\A|(?<=\n\n)|(?<=\n\r\n))(?P<alone>(?![-+•>|#]|\*[ \t])[^\r\n]{1,80})(?=\r?\n\r?\n)",
-    re.MULTILINE,
+LONGEST_HEADING = 1000  # characters; a longer line is no heading
+STEP = 1 << 16  # characters that are searched in one step
+_LINE = re.compile(  # begins with a line's end, since only lines are looked at: all other text is skipped at once
+    r"\n(?![\r\n])(?:(?P<fence>```|~~~)"  # a fence opens and closes lines of code, in which # starts no heading
+    rf"|#{{1,6}}[ \t]+[^\s#][^\r\n]{{0,{LONGEST_HEADING - 9}}}(?=[\r\n]|\Z)"
+    r"|(?P<alone>(?![-+•>|#]|\*[ \t])[^\r\n]{1,80})(?=\r?\n\r?\n))",
 )
+_BLANK = ("\n", "\n\r")  # what ends before the line's end above a line that stands alone
 _SENTENCE_LIKE = tuple(".!?:;,…" + FULL_STOPS)
 _PARAGRAPH = re.compile(r"\n\r?\n")
 
@@ -56,32 +60,71 @@ class Pruner:
         texts: the documents' texts, by number.
         count: counts the tokens of a text.
         most: the most tokens of all documents together; none: no limit, and no adjacent sentences.
+        late: whether to end with the contexts that are made.
+
+    Attributes:
+        stopped: whether it was late before all was done.
     """
 
-    def __init__(self, texts: Mapping[int, str], count: Count, most: int | None = None) -> None:
-        self._texts, self._count, self._most = texts, count, most
+    def __init__(self, texts: Mapping[int, str], count: Count, most: int | None = None, late: Late = never) -> None:
+        self._texts, self._count, self._most, self._late = texts, count, most, late
+        self.stopped = False
         self._between = count(GAP)
         self._taken: list[tuple[int, Part]] = []
-        self._parts: dict[int, list[Part]] = {}
+        self._parts: dict[int, list[Part]] = {}  # in document order
         self._headings: dict[int, set[Part]] = {}
         self._used = 0
 
-    def prune(self, spans: Mapping[int, Sequence[Span]]) -> dict[int, Context]:
+    def prune(self, spans: Mapping[int, Sequence[Span]]) -> Steps[dict[int, Context]]:
         """The context of each document from which something is taken.
 
         Args:
             spans: the documents' spans, by number; among equal scores, the document that comes first here goes first.
         """
-        best = sorted(((number, span) for number, of in spans.items() for span in of), key=lambda pair: -pair[1].score)
-        taken = [(number, part) for number, span in best if (part := self._take(number, span)) is not None]
-        for number, part in taken:
-            self._add_heading(number, part)
-        if self._most is not None:
-            for number, part in taken:
-                self._add_neighbours(number, part)
-        contexts = {number: self._context(number) for number in spans if number in self._parts}
+        contexts: dict[int, Context] = {}
+        # without a limit no document takes another one's room, so that each is done before the next
+        for group in [spans] if self._most is not None else [{number: of} for number, of in spans.items()]:
+            yield from self._take_all(group)
+            for number in group:
+                yield
+                if self._stops():
+                    break
+                if number in self._parts:
+                    contexts[number] = self._context(number)
         self._shorten(contexts)
         return contexts
+
+    def _take_all(self, spans: Mapping[int, Sequence[Span]]) -> Steps[None]:
+        """Take the spans of documents, then the headings above them, then their neighbours."""
+        taken: list[tuple[int, Part]] = []
+        for number, span in sorted(
+            ((number, span) for number, of in spans.items() for span in of), key=lambda pair: -pair[1].score
+        ):
+            yield
+            if self._stops():
+                return
+            if (part := self._take(number, span)) is not None:
+                taken.append((number, part))
+        places: dict[int, list[int]] = {}
+        for number, part in taken:
+            places.setdefault(number, []).append(part.start)
+        above: dict[int, dict[int, Part]] = {}
+        for number, starts in places.items():
+            above[number] = yield from headings(self._texts[number], starts, self._stops)
+        for number, part in taken:
+            yield
+            if self._stops():
+                return
+            self._add_heading(number, above[number].get(part.start))
+        for number, part in taken if self._most is not None else ():
+            yield
+            if self._stops():
+                return
+            self._add_neighbours(number, part)
+
+    def _stops(self) -> bool:
+        self.stopped = self.stopped or self._late()
+        return self.stopped
 
     def _shorten(self, contexts: dict[int, Context]) -> None:
         """Remove the parts taken last, until the contexts as written fit into the token limit."""
@@ -89,6 +132,8 @@ class Pruner:
         while self._most is not None and tokens > self._most:
             number, part = self._taken.pop()
             self._parts[number].remove(part)
+            if number not in contexts:  # time was up before it was made
+                continue
             tokens -= contexts.pop(number).tokens
             if self._parts[number]:
                 contexts[number] = self._context(number)
@@ -118,11 +163,10 @@ class Pruner:
             return False
         self._used += cost
         self._taken.append((number, part))
-        self._parts.setdefault(number, []).append(part)
+        insort(self._parts.setdefault(number, []), part)
         return True
 
-    def _add_heading(self, number: int, part: Part) -> None:
-        found = heading(self._texts[number], part.start)
+    def _add_heading(self, number: int, found: Part | None) -> None:
         if found is not None and not self._has(number, found) and self._add(number, found):
             self._headings.setdefault(number, set()).add(found)
 
@@ -139,7 +183,7 @@ class Pruner:
         parts: list[Part] = []
         pieces: list[str] = []
         under_heading = False
-        for part in sorted(self._parts[number]):
+        for part in self._parts[number]:
             last = parts[-1] if parts else None
             if last is not None and is_gap(text[last.end : part.start]):
                 parts[-1] = Part(last.start, part.end)
@@ -154,13 +198,72 @@ class Pruner:
         return Context(joined, self._count(joined), parts)
 
 
-def heading(text: str, before: int) -> Part | None:
-    """The nearest heading above a place: a Markdown heading, or a short line that stands alone and is no sentence."""
-    found = None
-    for match in _HEADING.finditer(text, max(before - ABOVE, 0), before):
-        if match["fence"] is None and match.end() < before and (match["alone"] is None or _is_title(match["alone"])):
-            found = Part(match.start(), match.start() + len(match[0].rstrip()))
+def headings(text: str, places: Sequence[int], late: Late = never) -> Steps[dict[int, Part]]:
+    """The nearest heading above each of these places: a Markdown heading, or a short line that stands alone and is no sentence.
+
+    The text before the places is read once, however many they are, and only ABOVE characters before each.
+    """
+    found: dict[int, Part] = {}
+    lines = _Lines(text)
+    for place in sorted(set(places)):
+        while lines.read_until(place):
+            yield
+            if late():
+                return found
+        if (above := lines.heading_above(place)) is not None:
+            found[place] = above
     return found
+
+
+class _Lines:
+    """The lines of a text that are headings, found from its start to its end."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._first = self._read = 0  # the stretch of the text that has been read without a gap
+        self._fence: str | None = None  # what opened the lines of code in which the reading has ended
+        self._above: list[Part] = []  # the headings of the stretch
+
+    def heading_above(self, place: int) -> Part | None:
+        """The last heading that was found and that ends before a place."""
+        number = bisect_left(self._above, Part(place, 0))
+        ends = (one for one in reversed(self._above[max(number - 2, 0) : number]) if one.end < place)
+        nearest = next(ends, None)
+        return nearest if nearest is not None and nearest.start >= place - ABOVE else None
+
+    def read_until(self, place: int) -> bool:
+        """Read one step on towards a place; False if it is reached."""
+        if place - ABOVE > self._read:
+            self._first = self._read = place - ABOVE
+            self._fence, self._above = None, []
+        if self._read >= place:
+            return False
+        end = min(self._read + STEP, place)
+        for start, line in self._matches(end):
+            self._look_at(start, line)
+        self._read = end
+        return True
+
+    def _matches(self, end: int) -> Iterator[tuple[int, re.Match[str]]]:
+        """Where the lines that are looked at start, up to a place, with their matches."""
+        reach = end + LONGEST_HEADING
+        if not self._read and (first := _LINE.match("\n" + self._text[:reach])):
+            yield 0, first
+        for line in _LINE.finditer(self._text, max(self._read - 1, 0), reach):
+            if line.start() + 1 >= end:
+                return
+            yield line.start() + 1, line
+
+    def _look_at(self, start: int, line: re.Match[str]) -> None:
+        """Note that a heading starts here, or that lines of code begin or end."""
+        if line["fence"] is not None:
+            self._fence = line["fence"] if self._fence is None else None if self._fence == line["fence"] else self._fence
+        elif self._fence is None and (line["alone"] is None or (self._is_alone(start) and _is_title(line["alone"]))):
+            self._above.append(Part(start, start + len(line[0][1:].rstrip())))
+
+    def _is_alone(self, start: int) -> bool:
+        """Whether the line before a line is blank, or the text starts with it."""
+        return not start or self._text[max(start - 3, 0) : start - 1].endswith(_BLANK)
 
 
 def _is_title(line: str) -> bool:

@@ -1,13 +1,15 @@
 """Pruning, on documents small enough to see what should be left, and over any text."""
 
 import itertools
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyblock.ranking.pruning import ABOVE, GAP, Count, Part, Pruner, heading, neighbours
+from keyblock.ranking.pruning import ABOVE, GAP, Count, Part, Pruner, headings, neighbours
 from keyblock.ranking.spans import Span
+from keyblock.ranking.steps import finished
 
 LEASE = """# Lease
 
@@ -31,7 +33,7 @@ def span(text: str, sentence: str, score: float) -> Span:
 
 
 def test_a_span_stands_under_its_heading() -> None:
-    (context,) = Pruner({0: LEASE}, words).prune({0: [span(LEASE, "It is given in writing.", 0.9)]}).values()
+    (context,) = finished(Pruner({0: LEASE}, words).prune({0: [span(LEASE, "It is given in writing.", 0.9)]})).values()
     assert context.text == "## Notice\nIt is given in writing."
     assert [LEASE[part.start : part.end] for part in context.parts] == ["## Notice", "It is given in writing."]
     assert context.tokens == 7
@@ -39,7 +41,7 @@ def test_a_span_stands_under_its_heading() -> None:
 
 def test_parts_that_do_not_touch_have_a_gap_and_those_that_touch_have_none() -> None:
     spans = [span(LEASE, "Two months are enough.", 0.9), span(LEASE, "The landlord reads it.", 0.8)]
-    (context,) = Pruner({0: LEASE}, words).prune({0: spans}).values()
+    (context,) = finished(Pruner({0: LEASE}, words).prune({0: spans})).values()
     assert context.text == f"## Notice\n\nTwo months are enough.{GAP}The landlord reads it."
 
 
@@ -47,15 +49,15 @@ def test_the_best_spans_of_all_documents_come_first() -> None:
     """Room for ten words: the second document's span is better, and the first one's does not fit any more."""
     texts = {0: "One two three four five six seven.", 1: "Eight nine ten eleven twelve thirteen."}
     spans = {0: [Span(0, len(texts[0]), 0.5)], 1: [Span(0, len(texts[1]), 0.9)]}
-    assert {n: c.text for n, c in Pruner(texts, words, 10).prune(spans).items()} == {1: texts[1]}
-    assert set(Pruner(texts, words, 15).prune(spans)) == {0, 1}
+    assert {n: c.text for n, c in finished(Pruner(texts, words, 10).prune(spans)).items()} == {1: texts[1]}
+    assert set(finished(Pruner(texts, words, 15).prune(spans))) == {0, 1}
 
 
 def test_neighbours_are_taken_in_where_there_is_room() -> None:
     found = {0: [span(LEASE, "It is given in writing.", 0.9)]}
-    (context,) = Pruner({0: LEASE}, words, 100).prune(found).values()
+    (context,) = finished(Pruner({0: LEASE}, words, 100).prune(found)).values()
     assert context.text == "## Notice\n\nTwo months are enough. It is given in writing. The landlord reads it."
-    (context,) = Pruner({0: LEASE}, words, 14).prune(found).values()
+    (context,) = finished(Pruner({0: LEASE}, words, 14).prune(found)).values()
     assert context.text.startswith("## Notice")
     assert "The landlord reads it." in context.text
     assert "Two months" not in context.text
@@ -63,9 +65,9 @@ def test_neighbours_are_taken_in_where_there_is_room() -> None:
 
 def test_of_a_span_that_is_too_long_its_first_sentences_are_left() -> None:
     text = "One two three. Four five six. Seven eight nine."
-    (context,) = Pruner({0: text}, words, 7).prune({0: [Span(0, len(text), 0.9)]}).values()
+    (context,) = finished(Pruner({0: text}, words, 7).prune({0: [Span(0, len(text), 0.9)]})).values()
     assert context.text == "One two three. Four five six."
-    assert Pruner({0: text}, words, 2).prune({0: [Span(0, len(text), 0.9)]}) == {}
+    assert finished(Pruner({0: text}, words, 2).prune({0: [Span(0, len(text), 0.9)]})) == {}
 
 
 @pytest.mark.parametrize(
@@ -93,6 +95,29 @@ def test_headings(text: str, found: str | None) -> None:
     assert (None if part is None else text[part.start : part.end]) == found
 
 
+@given(
+    st.lists(st.sampled_from(["# A", "Title", "\n", "\r\n", "```", "~~~", "text.", "- x", " ", "## B"]), max_size=40), st.randoms()
+)
+def test_headings_of_many_places_are_those_of_each(pieces: list[str], random: Random) -> None:
+    text = "".join(pieces)
+    places = random.sample(range(len(text) + 1), min(5, len(text) + 1))
+    found = finished(headings(text, places))
+    assert [found.get(place) for place in places] == [heading(text, place) for place in places]
+
+
+def test_the_text_above_many_spans_is_read_once() -> None:
+    """A document of 10,000 lines that stand alone, with a span after each: it took minutes when each span read it again."""
+    text = "Title\n\n" * 10_000
+    steps, found = headings(text, range(7, len(text), 7)), None
+    assert sum(1 for _ in steps) < 3 * 10_000
+    found = finished(headings(text, range(7, len(text), 7)))
+    assert all(found[place] == Part(place - 7, place - 2) for place in range(7, len(text), 7))
+
+
+def heading(text: str, before: int) -> Part | None:
+    return finished(headings(text, [before])).get(before)
+
+
 def test_the_rest_of_a_line_where_the_search_begins_is_no_heading() -> None:
     text = "A line of many words that goes on and ends here\n\n" + "More. " * (ABOVE // 6)
     assert heading(text, ABOVE + 20) is None
@@ -100,11 +125,13 @@ def test_the_rest_of_a_line_where_the_search_begins_is_no_heading() -> None:
 
 def test_a_heading_stands_on_a_line_of_its_own() -> None:
     text = "# A\n\nOne two. More.\n\n# B\n\nMore. Three four."
-    (context,) = Pruner({0: text}, words).prune({0: [span(text, "One two.", 0.9), span(text, "Three four.", 0.8)]}).values()
+    (context,) = finished(
+        Pruner({0: text}, words).prune({0: [span(text, "One two.", 0.9), span(text, "Three four.", 0.8)]})
+    ).values()
     assert context.text == "# A\n\nOne two. …\n# B\nThree four."
     touching = text.replace(" More.\n\n# B", "\n\n# B")
     found = {0: [span(touching, "One two.", 0.9), span(touching, "Three four.", 0.8)]}
-    (context,) = Pruner({0: touching}, words).prune(found).values()
+    (context,) = finished(Pruner({0: touching}, words).prune(found)).values()
     assert context.text == "# A\n\nOne two.\n\n# B\nThree four."
 
 
@@ -117,7 +144,7 @@ def test_a_long_span_is_counted_once_however_little_room_there_is() -> None:
         return words(text)
 
     for most in (1, 1500):
-        Pruner({0: text}, count, most).prune({0: [Span(0, len(text), 0.9)]})
+        finished(Pruner({0: text}, count, most).prune({0: [Span(0, len(text), 0.9)]}))
     assert sum(counted) < 6 * len(text)
 
 
@@ -145,7 +172,7 @@ def test_any_text_is_pruned_within_its_tokens_and_to_its_own_parts(
     found = [Span(start, min(start + n, len(text)), score) for start, n, score in places if start < len(text)]
     found = [one for one in found if text[one.start : one.end].strip()]
     for bound in (most, None):
-        for context in Pruner({0: text}, count, bound).prune({0: found}).values():
+        for context in finished(Pruner({0: text}, count, bound).prune({0: found})).values():
             assert bound is None or context.tokens <= bound
             assert all(0 <= start < end <= len(text) for start, end in context.parts)
             assert all(before.end <= after.start for before, after in itertools.pairwise(context.parts))
@@ -157,4 +184,4 @@ def test_what_stands_between_parts_is_within_the_tokens() -> None:
     text = "A b. More.    C d.\n\n\n\n\n\nE f. More. G h."
     spans = [span(text, sentence, 0.9) for sentence in ("A b.", "C d.", "E f.", "G h.")]
     for most in range(1, 40):
-        assert sum(one.tokens for one in Pruner({0: text}, len, most).prune({0: spans}).values()) <= most
+        assert sum(one.tokens for one in finished(Pruner({0: text}, len, most).prune({0: spans})).values()) <= most

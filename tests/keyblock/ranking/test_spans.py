@@ -14,6 +14,7 @@ from keyblock.ranking.order import Block, candidate, rank
 from keyblock.ranking.pruning import GAP, Pruner
 from keyblock.ranking.spans import Read as ReadDocument
 from keyblock.ranking.spans import Span, block_worth, by_terms, marked_sentences, nearly_as_likely, scored_sentences, spans
+from keyblock.ranking.steps import finished
 from keyblock.span_scores import SpanScores
 
 TEXT = "The mill stood by the river. It ground corn for the town. In 1850 the river burst its banks! Nobody was hurt."
@@ -60,7 +61,7 @@ def test_sentences_touch_where_nothing_that_is_seen_stands_between(between: str,
     text = f"One.{between}Two."
     found = spans(text, [Span(0, 4, 0.65), Span(len(text) - 4, len(text), 0.7)])
     assert (found == [Span(0, len(text), 0.7)]) is one
-    (context,) = Pruner({0: text}, len).prune({0: found}).values()
+    (context,) = finished(Pruner({0: text}, len).prune({0: found})).values()
     assert (GAP in context.text) is not one
 
 
