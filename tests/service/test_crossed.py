@@ -59,15 +59,17 @@ def watched(crossed: Crossed, settings: Settings, tmp_path_factory: pytest.TempP
     ids=["texts", "ids"],
 )
 def test_modules_that_a_rerank_crosses(watched: TestClient, crossed: Crossed, documents: list[Any], most: int) -> None:
+    body = {"query": EXAMPLE["query"], "documents": documents}
+    watched.post("/rerank", json=body | {"query": "what the first request alone has to set up"})
     crossed.modules.clear()
     crossed.on = True
     before = sys.getprofile()
     sys.setprofile(crossed)
     try:
-        answer = watched.post("/rerank", json={"query": EXAMPLE["query"], "documents": documents})
+        answer = watched.post("/rerank", json=body)
     finally:
         sys.setprofile(before)
         crossed.on = False
-    assert answer.json()["results"][0]["relevance_score"] > 0
+    assert len(answer.json()["results"]) == len(documents)
     assert "keyblock.ranking.flow" in crossed.modules
     assert len(crossed.modules) <= most, sorted(crossed.modules)
