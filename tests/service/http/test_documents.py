@@ -22,7 +22,7 @@ from keyblock.wire import StoredAnswer
 from service.app import create_app
 from service.call import DEFAULT_NAMESPACE
 from service.engine.instance import Graphs
-from service.http.bodies import lines
+from service.http.bodies import lines, parsing
 from service.http.documents import PIECE
 from service.ranking.ranker import Ranker
 from service.settings import Settings
@@ -515,8 +515,11 @@ def test_uploads_keep_nobody_from_ranking_and_are_in_flight_once_they_have_sent_
         assert service.put(DOCUMENTS)["stored"] == 20
 
 
-def test_an_upload_holds_what_has_arrived_and_not_yet_been_stored(serve: Serve, tmp_path: Path) -> None:
-    """A line without end grows, and goes when it ends; it is refused where there is no room for it beside others."""
+def test_an_upload_holds_what_has_arrived_and_not_yet_been_stored(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line without end grows, and goes when it ends; another is refused where there is no room for it beside this one."""
+    monkeypatch.setattr(parsing, "DISCARD_SECONDS", 0.1)
     with serve(store=str(tmp_path / "store"), max_bytes_in_flight=8 * 4 * PIECE) as service:
         load = service.ranker.store_admission.load
         pieces: asyncio.Queue[bytes] = asyncio.Queue()
