@@ -14,12 +14,12 @@ from benchmarks.simulation.service import Service
 from benchmarks.simulation.store import may_be_lost
 from benchmarks.simulation.traffic import Ask
 from benchmarks.simulation.upstream import SimulatedUpstream
+from keyblock.ranking.answer import Outcome
 from service.call import ById, Call, Documents
 from service.engine.errors import EngineDeadError, EngineError
 from service.errors import RequestError
 from service.ranking.admission import Place
 from service.ranking.model import PROMISED_SECONDS, Model
-from service.ranking.outcome import Outcome
 from service.ranking.ranker import Ranker, dead_error
 from service.ranking.reload import ReloadError
 from service.store.base import Item
@@ -106,16 +106,17 @@ class Clients:
         model = ranker.models.chosen(call, strict=False)
         began = machine.now()
         checks.trace.add("asks", ask.number, ask.model, f"documents={len(call.documents)}", f"deadline={ask.deadline}")
-        outcome = await model.score(call, stages, place)
+        outcome = (await model.score(call, stages, place)).step.outcome
         if ask.deadline is not None:
             checks.in_time(ask.number, machine.now() - stages.began - ask.deadline)
-        self._check(ask, call, model, outcome, began)
+        waited = sum(one.end - one.start for one in stages.intervals if one.stage in ("queue", model.scorer.stage))
+        self._check(ask, call, model, outcome, began, waited)
         place.set_answer(ask.answer_bytes)
         checks.answers(ask.number, ask.answer_bytes)
 
-    def _check(self, ask: Ask, call: Call, model: Model, outcome: Outcome, began: float) -> None:
+    def _check(self, ask: Ask, call: Call, model: Model, outcome: Outcome, began: float, waited: float) -> None:
         """Check that each document has its own logit, or no logit if that is allowed."""
-        logits = outcome.scored.logits.tolist()
+        logits = outcome.scores.logits.tolist()
         if len(logits) != len(call.documents):
             raise ViolationError(f"request {ask.number} has {len(call.documents)} documents, and {len(logits)} logits")
         if call.documents.by_id.away and not self._faults.between(STORE, began):
@@ -124,7 +125,7 @@ class Clients:
             one for n, one in call.documents.by_id.ids.items() if n in call.documents.by_id.away and not may_be_lost(one)
         ]:
             raise ViolationError(f"request {ask.number} misses document {strangers[0]}, which is not on the part that is away")
-        excused = ask.deadline is not None or self._elsewhere(ask, model, outcome, began)
+        excused = ask.deadline is not None or self._elsewhere(ask, model, outcome, began, waited)
         says = model.bundle.pipeline.says
         for n, (key, one) in enumerate(zip(ask.keys or self._keys(call, began), logits, strict=True)):
             if one == -np.inf:
@@ -133,22 +134,22 @@ class Clients:
             elif one != says(ask.query, key):
                 raise ViolationError(f"request {ask.number} has for document {n} ({key}) a score that is not its own: {one}")
 
-    def _elsewhere(self, ask: Ask, model: Model, outcome: Outcome, began: float) -> bool:
+    def _elsewhere(self, ask: Ask, model: Model, outcome: Outcome, began: float, waited: float) -> bool:
         """Whether the upstream is the reason for missing scores. Checks its number of calls, its time and its reason."""
         if model.name != ELSEWHERE:
             return False
-        scored, settings = outcome.scored, self._service.settings
-        most, batches = settings.upstream_timeout_ms / 1000, -(-len(outcome.chosen.candidates) // settings.upstream_batch)
+        problem, settings = outcome.scores.problem, self._service.settings
+        most, batches = settings.upstream_timeout_ms / 1000, -(-len(outcome.candidates) // settings.upstream_batch)
         if (times := self._upstream.calls[str(ask.number)]) > batches * (settings.upstream_retries + 1):
             raise ViolationError(f"request {ask.number} asks the upstream {times} times, of {batches} batches")
-        if (seconds := scored.queue_seconds + scored.model_seconds) > most + PROMISED_SECONDS:
-            raise ViolationError(f"request {ask.number} waits {seconds:.3f} s for the upstream; {most} s is the bound")
-        if most < 1.0 and seconds > 0.99 * most:  # batches of other requests can use up so short a time without a fault
+        if waited > most + PROMISED_SECONDS:
+            raise ViolationError(f"request {ask.number} waits {waited:.3f} s for the upstream; {most} s is the bound")
+        if most < 1.0 and waited > 0.99 * most:  # batches of other requests can use up so short a time without a fault
             self._crowded = began
         since = began - most - 60.0  # the service does not call it for a while afterwards
-        if scored.problem and self._crowded < since and not self._faults.between(UPSTREAM, since):
-            raise ViolationError(f"request {ask.number} is not scored for no reason: {scored.problem}")
-        return bool(scored.problem)
+        if problem and self._crowded < since and not self._faults.between(UPSTREAM, since):
+            raise ViolationError(f"request {ask.number} is not scored for no reason: {problem}")
+        return bool(problem)
 
     def _keys(self, call: Call, began: float) -> list[int]:
         """The numbers of documents by id, 0 for missing ones. Checks that the store could return them."""
