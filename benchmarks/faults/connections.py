@@ -31,7 +31,7 @@ BESIDE_SECONDS = 10  # that others ask beside heads without bodies
 REFUSED_SECONDS = 2  # that they may be refused
 UNREAD_TEXT = "a " * 1_000_000
 SHOWN = {"return_documents": True, "deadline_ms": 1}
-CHUNKED = b"POST /rerank HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n"
+CHUNKED = b"POST /rerank HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
 LIMITED = ("bash", "-c", f'ulimit -n {FILES} && exec "$0"', str(COMMAND))
 
 
@@ -55,7 +55,7 @@ def endless_head(folder: Path) -> str:
     with drill(folder) as it, it.asking() as tally:
         before = memory(it)
         with connections(it.service.port, 1) as (one,):
-            sent = flood(one, b"GET / HTTP/1.1\r\nHost: here\r\n", line, ENDLESS)
+            sent = flood(one, b"GET / HTTP/1.1\r\nHost: localhost\r\n", line, ENDLESS)
             status = answered(one)
         grown = memory(it) - before
         must(status == 431, f"it was answered {status}")
@@ -83,13 +83,13 @@ def endless_trailers(folder: Path) -> str:
 
 def requests_at_once(folder: Path) -> str:
     """An endless stream of requests on four connections, and nobody reads the answers."""
-    return beside_floods(folder, b"", b"GET /openapi.json HTTP/1.1\r\nHost: here\r\n\r\n" * 5_000, 4, {200, 0})
+    return beside_floods(folder, b"", b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 5_000, 4, {200, 0})
 
 
 def unread_answers(folder: Path) -> str:
     """20 requests of 2 KB with answers of 30 MB, and nobody reads the answers."""
     body = zstandard.compress(json.dumps(request("newt") | {"documents": [UNREAD_TEXT] * 15, **SHOWN}).encode())
-    head = b"POST /rerank HTTP/1.1\r\nHost: here\r\nContent-Encoding: zstd\r\nContent-Length: %d\r\n\r\n" % len(body)
+    head = b"POST /rerank HTTP/1.1\r\nHost: localhost\r\nContent-Encoding: zstd\r\nContent-Length: %d\r\n\r\n" % len(body)
     room = 4 * 15 * len(UNREAD_TEXT)
     with drill(folder, answer_seconds=ANSWER_SECONDS, max_bytes_in_flight=room) as it:
         with connections(it.service.port, UNREAD, receive_bytes=4096) as unread:
@@ -112,7 +112,7 @@ def slow_clients(folder: Path) -> str:
     with drill(folder, body_seconds=BODY_SECONDS) as it:
         before = median_ms(it)
         with connections(it.service.port, 50) as slow:
-            head = b"POST /rerank HTTP/1.1\r\nHost: here\r\nContent-Length: 100000\r\n\r\n"
+            head = b"POST /rerank HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n"
             for one in slow:
                 one.sendall(head)
             until, took = time.monotonic() + BODY_SECONDS - 0.5, []
@@ -130,7 +130,7 @@ def slow_clients(folder: Path) -> str:
 
 def slow_uploads(folder: Path) -> str:
     """20 clients send documents to the store a byte at a time."""
-    head = b"PUT /documents HTTP/1.1\r\nHost: here\r\nContent-Length: 100000\r\n\r\n"
+    head = b"PUT /documents HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n"
     with drill(folder, store=folder / "store", body_seconds=BODY_SECONDS) as it:
         with connections(it.service.port, 20) as slow:
             for one in slow:
@@ -148,7 +148,7 @@ def slow_uploads(folder: Path) -> str:
 
 def heads_without_bodies(folder: Path) -> str:
     """1,024 heads of POST /rerank without bodies, then as many connections as may be open."""
-    head = b"POST /rerank HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n"
+    head = b"POST /rerank HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"
     outcomes = []
     with drill(folder, max_connections=HEADS + FEW) as it, held_heads(it, head, HEADS):
         outcomes.append(f"beside {HEADS:,} heads ({HEADS * len(head) // 1024} KB): {statuses_beside(it)}")
@@ -159,7 +159,7 @@ def heads_without_bodies(folder: Path) -> str:
 
 def heads_of_uploads(folder: Path) -> str:
     """128 heads of PUT /documents without bodies, where requests in flight may hold 256 MiB."""
-    head = b"PUT /documents HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999\r\n\r\n"
+    head = b"PUT /documents HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999\r\n\r\n"
     with drill(folder, store=folder / "store", max_bytes_in_flight=POD_BYTES) as it, held_heads(it, head, 128):
         return f"{128 * len(head) // 1024} KB: {statuses_beside(it)}"
 
@@ -171,15 +171,15 @@ def kept_from_ranking(folder: Path) -> str:
     limits = {"store": folder / "store", "max_bytes_in_flight": POD_BYTES, "max_connections": 2 * HEADS}
     bearer = f"Authorization: Bearer {store.secret}\r\n".encode()
     line = zstandard.compress(json.dumps({"id": "huge", "text": "a b c d. " * 430_000}).encode() + b"\n")
-    put = b"PUT /documents HTTP/1.1\r\nHost: a\r\nContent-Encoding: zstd\r\n%bContent-Length: %d\r\n\r\n" % (bearer, len(line))
+    put = b"PUT /documents HTTP/1.1\r\nHost: [::1]\r\nContent-Encoding: zstd\r\n%bContent-Length: %d\r\n\r\n" % (bearer, len(line))
     attacks = {
-        "heads of POST /rerank without a key": (b"POST /rerank HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n", 3 * HEADS),
+        "heads of POST /rerank without a key": (b"POST /rerank HTTP/1.1\r\nHost: [::1]\r\nContent-Length: 9\r\n\r\n", 3 * HEADS),
         "heads of POST /rerank with the other key": (
-            b"POST /rerank HTTP/1.1\r\nHost: a\r\n%bContent-Length: 9\r\n\r\n" % bearer,
+            b"POST /rerank HTTP/1.1\r\nHost: localhost\r\n%bContent-Length: 9\r\n\r\n" % bearer,
             3 * HEADS,
         ),
         "heads of PUT /documents": (put, 3 * HEADS),
-        "unread answers of 3.9 MB": (b"GET /documents/huge HTTP/1.1\r\nHost: a\r\n%b\r\n" % bearer, HEADS),
+        "unread answers of 3.9 MB": (b"GET /documents/huge HTTP/1.1\r\nHost: localhost\r\n%b\r\n" % bearer, HEADS),
         "uploads that unpack to 3.9 MB": (put + line, 200),
     }
     found = []
@@ -198,11 +198,11 @@ def ambiguous_requests(folder: Path) -> str:
     """Requests that two servers could understand differently, and a model's name asked for without a key."""
     new = make("reader", ["rank"])
     asked = {
-        "two Host headers": (b"GET /health/live HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400),
+        "two Host headers": (b"GET /health/live HTTP/1.1\r\nHost: localhost\r\nHost: b\r\n\r\n", 400),
         "no Host header": (b"GET /health/live HTTP/1.1\r\n\r\n", 400),
         "Transfer-Encoding: gzip, chunked": (CHUNKED.replace(b"chunked", b"gzip, chunked") + b"0\r\n\r\n", 501),
-        "HTTP/2.0": (b"GET /health/live HTTP/2.0\r\nHost: a\r\n\r\n", 505),
-        "the readiness of a model, without a key": (b"GET /v2/models/default/ready HTTP/1.1\r\nHost: a\r\n\r\n", 401),
+        "HTTP/2.0": (b"GET /health/live HTTP/2.0\r\nHost: localhost\r\n\r\n", 505),
+        "the readiness of a model, without a key": (b"GET /v2/models/default/ready HTTP/1.1\r\nHost: localhost\r\n\r\n", 401),
     }
     found = {}
     with drill(folder, key=new.secret, api_keys=new.entry) as it:

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 COMMAND = Path(os.environ.get("KEYBLOCK_SERVE", ROOT / ".venv" / "bin" / "keyblock-serve"))
 HOST = "127.0.0.1"
 PATIENCE = 100.0  # seconds until a test gives up
-ENDLESS = b"POST /rerank HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{"  # its last byte is never sent
+ENDLESS = b"POST /rerank HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n{"  # its last byte is never sent
 
 
 class Service:

@@ -40,7 +40,7 @@ class Upload(threading.Thread):
     def run(self) -> None:
         """Send, then wait for the answer."""
         with socket.create_connection(("127.0.0.1", self.port)) as connection:
-            head = f"POST /rerank HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(self.body)}\r\n\r\n"
+            head = f"POST /rerank HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {len(self.body)}\r\n\r\n"
             connection.sendall(head.encode())
             connection.sendall(self.body)
             self.sent = time.perf_counter()
