@@ -176,7 +176,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "garbage": (lambda folder: (folder / "bundle.json").write_bytes(b"\x00garbage"), "not JSON"),
     "damaged": (damaged, "model.onnx: has 700 bytes where bundle.json says"),
     "incomplete": (lambda folder: (folder / "tokenizer.json").unlink(), "tokenizer.json: is missing"),
-    "newer": (newer, "format 99 is newer than this KeyBlock reads"),
+    "newer": (newer, "is of format 99, and this KeyBlock reads"),
     "a graph that is none": (no_graph, "ONNX Runtime cannot load it"),
     "a graph that says NaN": (not_numbers, "cannot be warmed up"),
     "of a name that is taken": (

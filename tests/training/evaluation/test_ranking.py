@@ -19,6 +19,7 @@ from keyblock.description import PipelineConfig
 from keyblock.evidence import Fusion
 from keyblock.pipeline import Pipeline
 from keyblock.ranker import Ranker
+from keyblock.ranking.order import LOWEST
 from keyblock.runtime.batching import fill, plan
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Precision, Provider
@@ -98,10 +99,7 @@ def test_documents_that_are_spared_rank_as_they_are_served(toy_bundle: Bundle, t
     assert list(found.scores) == [result.id for result in ranking]
     assert [result.scored_by for result in ranking].count("model") == 10 < len(candidates)
     every = local.score("river?", candidates).logits
-    some = local.score("river?", candidates, results=10).logits
     assert (every > -np.inf).all(), "who asks for logits gets them all"
-    assert (some > -np.inf).sum() == 10
-    assert some[some > -np.inf] == pytest.approx(every[some > -np.inf], abs=1e-5)
 
 
 def test_blocks_are_offsets_into_the_text_best_first(fused_run: LocalRanker, toy: Collection) -> None:
@@ -130,7 +128,7 @@ def test_ties_keep_the_order_given_and_empty_documents_come_last(fused_run: Loca
     ranker = LocalRanker("x", Preparation(collection, fused_run.preparation.pipeline), fused_run.model)
     reranked = ranker.rerank("river?", ["void", "z", "river-0", "a"])
     assert list(reranked.scores) == ["z", "river-0", "a", "void"]
-    assert reranked.scores["void"] == -np.inf
+    assert reranked.scores["void"] == LOWEST
     assert reranked.blocks["void"] == []
 
 
@@ -190,7 +188,7 @@ def test_documents_without_passages_come_last(toy_run: Path, toy_copy: Path) -> 
     ranker.preparation = Preparation(collection, Pipeline(config, pipeline.tokenizer, pipeline.frequencies))
     scores = ranker.rerank("river?", ["void", "river-0", "river-3"]).scores
     assert list(scores) == ["river-3", "river-0", "void"]
-    assert scores["void"] == -np.inf
+    assert scores["void"] == LOWEST
     document = ranker.preparation.document("river-0")
     sequences = ranker.preparation.pipeline.block_sequences(
         ranker.preparation.query("river?"), document, np.arange(document.n_blocks)
