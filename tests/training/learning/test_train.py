@@ -18,6 +18,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from transformers import BertConfig, BertModel
 
 from keyblock.pipeline import Pipeline
+from tests.training.models.families import bag
 from training.commands.train import main as train_main
 from training.data.collection import Collection
 from training.data.types import CollectionError
@@ -26,6 +27,7 @@ from training.learn.train import fastest_attention, train
 from training.model.families import load_ranker
 from training.recipe import Recipe, RecipeError
 
+__all__ = ["bag"]
 pytestmark = pytest.mark.usefixtures("undrawn")
 ROOT = Path(__file__).resolve().parents[3]
 KILLED_AT = 27  # the recipe's checkpoints are of steps 20 and 40

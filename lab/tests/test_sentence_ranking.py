@@ -14,7 +14,7 @@ from training.model.bi_encoder import BiEncoder
 from training.model.families import load_ranker, new_ranker
 from training.recipe import load_recipe
 
-SMALL = Path(__file__).parents[2] / "training" / "recipes" / "small"
+SMALL = Path(__file__).parents[1] / "recipes" / "small"
 
 
 def train(name: str, recipe_tree: dict[str, Any], toy_path: Path, folder: Path, *changes: str) -> Path:
