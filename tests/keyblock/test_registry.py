@@ -58,19 +58,6 @@ def test_a_taken_name_is_refused(shapes: Registry[Component]) -> None:
         shapes.register("dot")(Component)
 
 
-def test_a_former_name_is_read_and_never_written(shapes: Registry[Component]) -> None:
-    @shapes.register("ring", former="circle")
-    class Ring(Component):
-        """A shape that was called otherwise."""
-
-    assert shapes.create("circle") == shapes.create({"name": "circle"}) == Ring()
-    assert shapes.create("circle").describe() == {"name": "ring"}
-    assert "circle" not in shapes.names()
-    for taken in ("circle", "ring"):
-        with pytest.raises(ValueError, match=f"shape '{taken}' is registered already"):
-            shapes.register(taken)(Component)
-
-
 def test_create_leaves_the_description_as_it_was() -> None:
     description = {"name": "bm25", "k1": 1.2}
     SELECTORS.create(description)
