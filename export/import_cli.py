@@ -9,8 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from export.import_defaults import CHOICES
-from export.options import ImportOptions, add_bundle_arguments
+from export.options import CHOICES, ImportOptions, add_bundle_arguments
 from keyblock.bundle import Bundle
 from keyblock.evidence import Activation
 from training.commands.command import count, make_parser, quiet_transformers, run

@@ -5,7 +5,7 @@ from typing import Any
 
 from export import ExportError
 from export.checkpoint import Checkpoint
-from export.options import ImportOptions
+from export.options import CHOICES, ImportOptions
 from keyblock.bundle import FREQUENCIES_FILE
 from keyblock.description import PipelineConfig
 from keyblock.pipeline import Pipeline
@@ -13,7 +13,6 @@ from keyblock.preparation import INSTRUCTION_TOKENS
 from keyblock.runtime.batching import LENGTHS
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig
 from keyblock.text.frequencies import DocumentFrequencies
-from keyblock.text.languages import LANGUAGES
 from keyblock.text.tokenizer import Tokenizer
 from training.data.collection import Collection
 
@@ -32,7 +31,6 @@ OTHERS = (
     "すべての人間は、生れながらにして自由であり、かつ、尊厳と権利とについて平等である。人間は、理性と良心とを授けられており、互いに同胞の精神をもって行動しなければならない。",
 )
 MOST = 1.5  # times the tokens of the English text: MiniLM's English tokenizer needs at least 1.8 times
-CHOICES = ("english", "universal", *LANGUAGES)
 
 
 def default_analyzer(tokenizer: Tokenizer) -> AnalyzerConfig:
@@ -136,7 +134,7 @@ def import_tokenizer(checkpoint: Checkpoint, path: Path) -> Tokenizer:
 
 
 def import_analyzer(name: str | None, tokenizer: Tokenizer) -> AnalyzerConfig:
-    """The analyzer of that name, see `export.import_defaults.CHOICES`; without a name, the default for the tokenizer."""
+    """The analyzer of that name, see `export.options.CHOICES`; without a name, the default for the tokenizer."""
     return named_analyzer(name) if name else default_analyzer(tokenizer)
 
 

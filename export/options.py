@@ -8,7 +8,10 @@ from pathlib import Path
 
 from keyblock.evidence import Activation
 from keyblock.runtime.providers import Provider
+from keyblock.text.languages import LANGUAGES
 from training.data.collection import Collection
+
+CHOICES = ("english", "universal", *LANGUAGES)
 
 
 class WeightPrecision(StrEnum):
