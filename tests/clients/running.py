@@ -16,7 +16,11 @@ ROOT = Path(__file__).resolve().parents[2]
 COMMAND = Path(os.environ.get("KEYBLOCK_SERVE", ROOT / ".venv" / "bin" / "keyblock-serve"))
 HOST = "127.0.0.1"
 PATIENCE = 100.0  # seconds until a test gives up
-ENDLESS = b"POST /rerank HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n{"  # its last byte is never sent
+BODY = b'{"query": "a", "return_documents": true, "documents": ["%b", "%b"]}' % (b"a b. " * 700_000, b"a b. " * 700_000)
+UNREAD = b"POST /rerank HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n%b" % (
+    len(BODY),
+    BODY,
+)  # its answer is not read
 
 
 class Service:
@@ -74,8 +78,10 @@ class Service:
     @contextmanager
     def full(self) -> Iterator[socket.socket]:
         """While it lasts, or until what it gives is closed, every request is refused with 429 and Retry-After."""
-        with socket.create_connection((HOST, self.port)) as connection:
-            connection.sendall(ENDLESS)
+        with socket.socket() as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.connect((HOST, self.port))
+            connection.sendall(UNREAD)
             wait_for(lambda: self._in_flight == 1)
             yield connection
         wait_for(lambda: self._in_flight == 0)

@@ -14,7 +14,7 @@ from export.exporter import SAMPLE, export_run
 from export.options import Options, VariantKind
 from export.variants import variant_name
 from keyblock.bundle import write_bundle
-from keyblock.runtime.cpus import vnni_feature
+from keyblock.runtime.cpus import bf16_feature, vnni_feature
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider, ProviderError, cuda_devices
 from keyblock.runtime.session import Session
@@ -81,12 +81,13 @@ def test_names() -> None:
 
 @pytest.mark.skipif(vnni_feature() is None or "OpenVINOExecutionProvider" not in available(), reason="needs VNNI and OpenVINO")
 def test_fixed_scales_are_taken_from_what_the_graph_is_to_read(run: Path, tmp_path: Path) -> None:
-    """`auto` serves them where the CPU has VNNI, and they say nearly what the bundle's own graph says."""
+    """`auto` serves them where the CPU has VNNI and no AMX; they say nearly what the bundle's graph says."""
     bundle = export_run(run, tmp_path / "bundle", Options(variants=[VariantKind.INT8_STATIC], **FEW))
     variant = bundle.manifest.variants["int8-static"]
     assert (variant.graph.file, variant.quality["precision"]) == ("model.int8-static.onnx", "int8-static")
     served = GraphModel.open(bundle)
-    assert (served.session.choice.provider, served.session.choice.precision) == ("openvino", "int8-static")
+    fastest = "bf16" if bf16_feature() == "amx_bf16" else "int8-static"
+    assert (served.session.choice.provider, served.session.choice.precision) == ("openvino", fastest)
     of_sample = variant.quality["collections"]["sample"]["logits"]
     assert 0 < of_sample["mean"] < 0.3
 
