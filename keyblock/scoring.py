@@ -12,6 +12,7 @@ from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument, PreparedQuery
 from keyblock.ranking.answer import Scores
 from keyblock.ranking.flow import Answer, Choose, Flow, Pack, Prepare, Read, Score, Step, choosing
+from keyblock.ranking.steps import finished, never
 from keyblock.selection import Selection
 
 T = TypeVar("T")
@@ -107,8 +108,10 @@ def _until_model(flow: Flow[Any], outcome: Any, documents: Sequence[PreparedDocu
 
 def _performed(step: Step, documents: Sequence[PreparedDocument]) -> Any:
     match step:
-        case Prepare() | Answer():
+        case Prepare():
             return step.do()
+        case Answer():
+            return finished(step.steps(never))
         case Read():
             return step.choose(documents)
         case Pack():

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from sys import getsizeof
 
 from keyblock.prepared import PreparedDocument
 from keyblock.ranking.request import RankRequest
@@ -62,12 +63,19 @@ class Documents:
         titles: one for each document; "" for none.
         ids: one for each document; None for none.
         by_id: those that were sent as an id alone; their texts and titles are "" until they are looked up.
+        utf8: bytes of each text and title in UTF-8; empty until they are counted.
     """
 
     texts: list[str]
     titles: list[str]
     ids: list[str | int | None]
     by_id: ById = field(default_factory=ById)
+    utf8: list[int] = field(default_factory=list)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of memory that texts and titles take: up to four for each character, if one of them is an emoji."""
+        return sum(map(getsizeof, self.texts)) + sum(map(getsizeof, self.titles))
 
     def __len__(self) -> int:
         return len(self.texts)

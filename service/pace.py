@@ -6,12 +6,16 @@ MEMORY = 0.9  # weight that each measurement leaves to earlier ones: about the l
 class Pace:
     """Seconds per unit of work, an average in which recent work counts most. One thread writes; others may read at any time.
 
+    Args:
+        cold: seconds per unit that `estimate` assumes before the first measurement.
+
     Attributes:
         seconds: per unit; 0 before the first measurement.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, cold: float = 0.0) -> None:
         self.seconds = 0.0
+        self._cold = cold
         self._units = self._spent = 0.0
 
     def measured(self, units: float, seconds: float) -> None:
@@ -24,4 +28,4 @@ class Pace:
 
     def estimate(self, units: float) -> float:
         """Estimated seconds for this many units."""
-        return self.seconds * units
+        return (self.seconds or self._cold) * units

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 
 import benchmarks.faults
-from benchmarks.faults import bodies, connections, disks, model, processes, stores
+from benchmarks.faults import answers, bodies, connections, disks, model, processes, stores
 from benchmarks.faults.drill import NotHeldError, SkipError
 from benchmarks.performance.report import put
 from tests.support.redis_server import MissingRedisError
@@ -53,6 +53,11 @@ FAULTS: tuple[Callable[[Path], str], ...] = (
     bodies.errors_without_end,
     bodies.options_of_another_size,
     bodies.tiny_frames,
+    answers.headings_of_many_spans,
+    answers.small_requests_that_prune,
+    answers.terminated_while_nobody_waits,
+    answers.emoji_and_joiners,
+    answers.freed_memory,
 )
 
 

@@ -184,7 +184,7 @@ def _seconds(it: Drill) -> float:
 def watched(it: Drill) -> Iterator[Watched]:
     """Watch the memory of the service and ask for its health until the block ends."""
     record, stop = Watched(), threading.Event()
-    before = _mebibytes(it.service.process.pid)
+    before = mebibytes(it.service.process.pid)
 
     def watch() -> None:
         with httpx.Client(base_url=it.service.url, timeout=120) as client:
@@ -193,7 +193,7 @@ def watched(it: Drill) -> Iterator[Watched]:
                 started = time.perf_counter()
                 client.get("/health/live")
                 record.live.append(time.perf_counter() - started)
-                record.mebibytes = max(record.mebibytes, _mebibytes(it.service.process.pid) - before)
+                record.mebibytes = max(record.mebibytes, mebibytes(it.service.process.pid) - before)
                 over = stop.wait(0.02)
 
     thread = threading.Thread(target=watch)
@@ -206,7 +206,7 @@ def watched(it: Drill) -> Iterator[Watched]:
         thread.join()
 
 
-def _mebibytes(pid: int) -> float:
+def mebibytes(pid: int) -> float:
     """The memory of a process, in MiB."""
     (line,) = (line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS"))
     return int(line.split()[1]) / 1024

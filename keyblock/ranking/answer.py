@@ -15,7 +15,7 @@ from keyblock.ranking.order import Candidate, Ranking, ScoredBy, rank, with_firs
 from keyblock.ranking.pruning import Context, Pruner
 from keyblock.ranking.request import AnswerOptions, RankRequest
 from keyblock.ranking.spans import Span, scored_sentences, spans
-from keyblock.ranking.steps import finished
+from keyblock.ranking.steps import Late, Steps, never
 from keyblock.ranking.warnings import (
     NOTHING_MISSING,
     Missing,
@@ -100,6 +100,7 @@ class Answered:
         saved: what pruning saved; none without pruning.
         below: how many documents their score left out, not counting those that the cascade spared the model; none without a
             bound.
+        unread: how many results have no spans and no context, since time was up.
         warnings: requests that were not honoured, and work that could not be done.
         losses: what was not done in full for lack of time or because something does not answer, by the kind of loss.
         outcome: what the answer is made of; none for an answer without one.
@@ -110,6 +111,7 @@ class Answered:
     contexts: dict[int, Context] = field(default_factory=dict)
     saved: Saved | None = None
     below: int | None = None
+    unread: int = 0
     warnings: list[str] = field(default_factory=list)
     losses: dict[str, str] = field(default_factory=dict)
     outcome: Outcome | None = None
@@ -136,8 +138,11 @@ class Documents(NamedTuple):
         return [self.marks[end - len(one.sequences) : end] for end, one in zip(ends, self.candidates, strict=True)]
 
 
-def answer(request: RankRequest, pipeline: Pipeline, outcome: Outcome) -> Answered:
-    """Order the documents, add what the request asks for, and warn of everything that was not done in full."""
+def answer(request: RankRequest, pipeline: Pipeline, outcome: Outcome, late: Late = never) -> Steps[Answered]:
+    """Order the documents, add what the request asks for, and warn of everything that was not done in full.
+
+    Once it is late, no more texts are read: the best results have spans and contexts, and the others have none.
+    """
     config, scores, candidates = pipeline.config, outcome.scores, outcome.candidates
     ranking = rank(
         candidates,
@@ -150,11 +155,20 @@ def answer(request: RankRequest, pipeline: Pipeline, outcome: Outcome) -> Answer
         activation=config.activation,
     )
     ranking = with_first_stage(ranking, request.first_stage, config.first_stage)
-    losses = _losses(request, config, outcome, ranking)
-    warnings = [*_about_request(request, pipeline, outcome), *_about_order(request, config, outcome, ranking), *losses.values()]
     documents = Documents(candidates, request.documents.texts, scores.marks)
-    found = answered(pipeline, outcome.query, documents, replace(ranking, degraded=bool(losses)), request.asked)
-    return replace(found, warnings=warnings + found.warnings, losses=losses, outcome=outcome)
+    found = yield from answered(pipeline, outcome.query, documents, ranking, request.asked, late)
+    losses = _losses(request, config, outcome, ranking)
+    if found.unread:
+        unread = f"{found.unread} of {len(found.ranking.order)} results were not searched for spans in time"
+        losses["spans"] = f"deadline_ms: {unread}"
+    warnings = [*_about_request(request, pipeline, outcome), *_about_order(request, config, outcome, ranking), *losses.values()]
+    return replace(
+        found,
+        ranking=replace(found.ranking, degraded=bool(losses)),
+        warnings=warnings + found.warnings,
+        losses=losses,
+        outcome=outcome,
+    )
 
 
 def _about_request(request: RankRequest, pipeline: Pipeline, outcome: Outcome) -> list[str]:
@@ -219,8 +233,18 @@ def _placed_by(outcome: Outcome, ranking: Ranking, *by: ScoredBy) -> int:
     return sum(bool(one.sequences) and scored_by in by for one, scored_by in pairs)
 
 
-def answered(pipeline: Pipeline, query: PreparedQuery, documents: Documents, ranking: Ranking, options: AnswerOptions) -> Answered:
-    """Add to a ranking of all documents what the call requests in addition to the order, and cut it to `AnswerOptions.top_n`."""
+def answered(
+    pipeline: Pipeline,
+    query: PreparedQuery,
+    documents: Documents,
+    ranking: Ranking,
+    options: AnswerOptions,
+    late: Late = never,
+) -> Steps[Answered]:
+    """Add to a ranking of all documents what the call requests in addition to the order, and cut it to `AnswerOptions.top_n`.
+
+    Once it is `late`, the texts of the remaining results are not read.
+    """
     warnings: list[str] = []
     if options.tokens is not None and not options.prune:
         warnings.append("max_context_tokens: bounds the contexts that prune gives, which was not asked for")
@@ -232,18 +256,26 @@ def answered(pipeline: Pipeline, query: PreparedQuery, documents: Documents, ran
     found: dict[int, list[Span]] = {}
     marks = documents.marks_by_document()
     for number in order:
+        yield
+        if late():
+            break
         text = documents.texts[number]
+        found[number] = []
         if text:
             scored = scored_sentences(pipeline, query, documents.candidates[number], ranking, number, text, marks[number])
             found[number] = spans(text, scored, options.threshold, options.most)
+    unread = len(order) - len(found)
     contexts: dict[int, Context] = {}
     saved = None
     if options.prune:
         texts = {number: documents.texts[number] for number in order}
-        contexts = finished(Pruner(texts, lambda text: len(pipeline.tokenizer.ids(text)), options.tokens).prune(found))
+        pruner = Pruner(texts, pipeline.reader.count, options.tokens, late)
+        contexts = yield from pruner.prune(found)
+        if pruner.stopped:
+            unread += sum(bool(of) and number not in contexts for number, of in found.items())
         whole = sum(documents.candidates[number].tokens for number in order)
         saved = Saved(sum(context.tokens for context in contexts.values()), whole)
-    return Answered(kept, found if options.spans else {}, contexts, saved, below, warnings)
+    return Answered(kept, found if options.spans else {}, contexts, saved, below, unread, warnings)
 
 
 def _reaching(

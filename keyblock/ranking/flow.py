@@ -17,6 +17,7 @@ from keyblock.prepared import PreparedDocument, PreparedQuery
 from keyblock.ranking.answer import Answered, Outcome, Scores, answer
 from keyblock.ranking.order import UNREAD, Candidate, candidate, first_to_read, without_spared
 from keyblock.ranking.request import RankRequest
+from keyblock.ranking.steps import Late, Steps
 from keyblock.ranking.warnings import NOTHING_MISSING, Missing
 from keyblock.selection import Selection, Shortlist
 
@@ -91,11 +92,11 @@ class Answer(NamedTuple):
     """Make the answer, which reads the documents' texts if spans are asked for. The outcome is `Answered`; nothing follows.
 
     Attributes:
-        do: makes it.
+        steps: makes it, in steps of bounded length, of as many results as are read before it is late.
         outcome: what it is made of.
     """
 
-    do: Callable[[], Answered]
+    steps: Callable[[Late], Steps[Answered]]
     outcome: Outcome
 
 

@@ -7,7 +7,7 @@ enough to cut words out of a text, and the tokens of a word do not depend on its
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import IntEnum
 from functools import cache
 from typing import Any
@@ -71,6 +71,19 @@ def ends_word(tokenizer: Tokenizer, character: str) -> bool:
         return False
     (kind,) = _kinds_of(tokenizer, [character])
     return kind in (Kind.SPACE, Kind.BREAK)
+
+
+def remembered(holds: Callable[[str], bool]) -> Callable[[str], bool]:
+    """The same question about a character, asked once for each of them; the answers take a megabyte, however many they are."""
+    answers = bytearray(CODES)  # 0 for one that was not asked for
+
+    def ask(character: str) -> bool:
+        code = ord(character)
+        if not answers[code]:
+            answers[code] = 2 if holds(character) else 1
+        return answers[code] == 2
+
+    return ask
 
 
 def text_of(codes: NDArray[np.integer[Any]]) -> str:

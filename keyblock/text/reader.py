@@ -1,18 +1,19 @@
 """Reads documents: by the compiled reader if there is one for their tokenizer, else in Python, with the same result."""
 
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import partial
 from itertools import accumulate, groupby, repeat
 
 import numpy as np
 
 from keyblock.text.analyzer import Analyzer
-from keyblock.text.characters import character_kinds, ends_word
+from keyblock.text.characters import character_kinds, ends_word, reads_words, remembered
 from keyblock.text.compiled import CompiledReader, compiled_reader
 from keyblock.text.compiled_reading import joined
 from keyblock.text.parts import LastCut, behind_words, nowhere, parts
 from keyblock.text.reading import CutText, Reading, Rule, encoded
-from keyblock.text.tokenizer import Tokenizer
+from keyblock.text.tokenizer import Tokenizer, without_surrogates
+from keyblock.text.unbroken import long_word
 from keyblock.text.units import borders_of
 
 PART = 1 << 16  # the most characters that are read in one step
@@ -50,6 +51,10 @@ class Reader:
         short = iter(self._short([text for text in texts if len(text) <= PART], pause))
         return [next(short) if len(text) <= PART else self._long(text, pause) for text in texts]
 
+    def count(self, text: str) -> int:
+        """The tokens of a text."""
+        return len(self.read([text])[0].ids)
+
     def cut(self, texts: Sequence[str], rule: Rule | None, pause: Pause = int) -> list[CutText | None]:
         """Texts in blocks, read and cut in one step; None for a text that has to be read first, and then cut.
 
@@ -85,14 +90,27 @@ class Reader:
     def _long(self, text: str, pause: Pause) -> Reading:
         """The reading of a long text from separately read parts."""
         places = list(parts(text, self._last_cut, PART))
-        readings = [self._short([text[part.start : part.end]], pause)[0] for part in places]
+        readings = [self._part(text[part.start : part.end], pause) for part in places]
         return joined(text, readings, apart=all(part.at_space for part in places))
+
+    def _part(self, text: str, pause: Pause) -> Reading:
+        """The reading of a part of a long text, which is long itself if there is no place to cut it."""
+        words = None
+        if len(text) > PART and reads_words(self._tokenizer.backend):
+            words = long_word(self._tokenizer.backend, without_surrogates(text), lambda: pause(0))
+        if words is None:
+            return self._short([text], pause)[0]
+        pause(len(text))
+        model = self._tokenizer.backend.model
+        places = np.asarray(words, np.int32).reshape(-1, 2)
+        ids = np.full(len(words), model.token_to_id(model.unk_token), np.int32)
+        return Reading(text, self._analyzer, ids, places[:, 0].copy(), places[:, 1].copy())
 
 
 def _last_cut(tokenizer: Tokenizer, analyzer: Analyzer) -> LastCut:
     """The function that finds where long texts may be cut for this tokenizer."""
     if character_kinds(tokenizer.backend) is not None:
-        last_cut = behind_words(cache(partial(ends_word, tokenizer.backend)))
+        last_cut = behind_words(remembered(partial(ends_word, tokenizer.backend)))
     elif (borders := borders_of(tokenizer.backend)) is not None:
         last_cut = borders.last_cut
     else:

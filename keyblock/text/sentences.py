@@ -80,7 +80,8 @@ def sentence_ends(text: str) -> NDArray[np.int32]:
         wrapped |= is_end is False
         (doubtful if is_end is None else ends if is_end else []).append(found.start())
     places = np.concatenate([certain, np.asarray(ends if wrapped else ends + doubtful, dtype=np.intp)])
-    return np.unique(places[places < len(text)]).astype(np.int32)
+    places = np.sort(places[places < len(text)])  # np.unique holds the interpreter lock: 0.7 s for two million marks
+    return places[np.diff(places, prepend=-1) > 0].astype(np.int32)
 
 
 def _marks_at(text: str, places: Sequence[int]) -> Iterator[re.Match[str]]:

@@ -51,6 +51,7 @@ std::byte* Known::room(size_t bytes) {
     if (bytes > left_) {
         left_ = std::max(CHUNK, bytes);
         next_ = chunks_.emplace_back(new std::byte[left_]).get();
+        bytes_.fetch_add(left_, std::memory_order_relaxed);
     }
     left_ -= bytes;
     return std::exchange(next_, next_ + bytes);

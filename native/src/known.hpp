@@ -99,6 +99,8 @@ class Known {
   public:
     // The most words that are kept; the thread that fills it makes a new one. A word takes 64 bytes, and about 60 more with an entry.
     static constexpr size_t MOST = 1 << 17;  // a power of two, as any number must be
+    // The most bytes of entries: odd words of many tokens take 1.5 KB each.
+    static constexpr size_t MOST_BYTES = 1 << 24;
 
     // A word: most are short and have one token, and need no second look-up in memory.
     struct alignas(32) Slot {
@@ -131,7 +133,9 @@ class Known {
     }
     // The word's slot, which another thread may have added first; null if the table is full. There is at least one key.
     const Slot* add(const Spelling& word, const std::vector<Piece>& pieces, const std::vector<int64_t>& keys);
-    bool full() const { return size_.load(std::memory_order_relaxed) >= most_; }
+    bool full() const {
+        return size_.load(std::memory_order_relaxed) >= most_ || bytes_.load(std::memory_order_relaxed) >= MOST_BYTES;
+    }
 
   private:
     static constexpr size_t CHUNK = 1 << 16;
@@ -152,7 +156,7 @@ class Known {
     std::vector<std::unique_ptr<std::byte[]>> chunks_;
     std::byte* next_ = nullptr;  // free room in the newest chunk
     size_t left_ = 0;
-    std::atomic<size_t> size_{0};
+    std::atomic<size_t> size_{0}, bytes_{0};
     std::mutex adding_;
 };
 

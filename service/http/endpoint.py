@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from keyblock.ranking.answer import Answered
 from service.call import Call
 from service.engine.errors import EngineDeadError, EngineError
 from service.errors import RequestError, ending, unexpected
@@ -29,7 +30,7 @@ from service.http.responses import error_response
 from service.keys.namespaces import namespace_of
 from service.ranking.admission import Place
 from service.ranking.model import Model
-from service.ranking.outcome import Outcome
+from service.ranking.preparation import count_bytes
 from service.ranking.ranker import Ranker, dead_error
 from service.ranking.slicing import LARGE_CHARS
 from service.telemetry.account import account_of
@@ -99,15 +100,21 @@ class Exchange:
     async def _answer(self, body: bytearray, place: Place) -> Response:
         unpacked = await self._unpacked(body)
         place.set_bytes(len(unpacked))
-        large = len(unpacked) >= PIECEWISE_FROM
+        n_bytes = len(unpacked)
+        large = n_bytes >= PIECEWISE_FROM
         call = await self._ranker.off_loop(lambda: self._read(unpacked), large=large)
+        place.set_bytes(max(n_bytes, call.documents.n_bytes))
         model = self._ranker.models.chosen(call, strict=self._ranker.settings.strict_models)
         self._stages.metrics = model.metrics
         self._stages.end("parse")
         outcome = await model.score(call, self._stages, place)
-        # counted from the texts, since the body may only have ids
-        large |= call.asked.reads_texts and sum(map(len, call.documents.texts)) > LARGE_CHARS
-        response = await self._ranker.off_loop(lambda: self._write(model, call, outcome), large=large)
+        repeats = call.return_documents or call.asked.reads_texts
+        large |= repeats and sum(map(len, call.documents.texts)) > LARGE_CHARS  # the body may only have ids
+        if call.asked.reads_texts:
+            answered = await model.answer_in_turns(call, outcome)
+            response = await self._ranker.off_loop(lambda: self._write(call, answered, model), large=large)
+        else:
+            response = await self._ranker.off_loop(lambda: self._write(call, model.answer(call, outcome), model), large=large)
         place.set_answer(response.n_bytes)
         self._stages.end("respond")
         model.count_answer(call, self._stages.total, degraded=self._degraded)
@@ -130,6 +137,7 @@ class Exchange:
         body.clear()  # the texts are copies; do not keep a large body while a slow model works
         self._dialect = dialect_of(payload)
         call = self._dialect.read(payload, settings)
+        count_bytes(call.documents)
         call.documents.by_id.namespace = namespace_of(self._request)
         self._account.documents = len(call.documents)
         if settings.log_texts:
@@ -138,8 +146,7 @@ class Exchange:
             return call
         return without_unreadable(call, self._request.headers.get("user-agent", ""), self._request.url.path)
 
-    def _write(self, model: Model, call: Call, outcome: Outcome) -> PiecesResponse:
-        answered = model.answer(call, outcome)
+    def _write(self, call: Call, answered: Answered, model: Model) -> PiecesResponse:
         ranking = answered.ranking
         self._stages.end("aggregate")
         self._degraded = ranking.degraded

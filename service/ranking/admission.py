@@ -17,6 +17,10 @@ from service.pace import Pace
 from service.settings import Limits
 from service.telemetry.metrics import Metrics
 
+Seconds = Callable[[], float]
+"""Seconds of a request's work, at the current pace."""
+Waiting = dict["Place", Seconds]
+"""The requests that wait for one kind of work, or are at it."""
 SecondsAhead = Callable[[float], float]
 """Maps the seconds that a new request needs the model to the seconds of other requests' work that come before it is done."""
 
@@ -55,7 +59,8 @@ class Admission:
         self._ahead = ahead
         self._metrics = metrics
         self._unqueued: dict[Place, float] = {}  # seconds of requests whose work the model does not have yet
-        self._preparing: dict[Place, Callable[[], float]] = {}  # seconds of large requests, at the current pace
+        self._preparing: Waiting = {}  # large requests
+        self._answering: Waiting = {}  # requests for spans and contexts
         self._pace = pace
         self._tokens_a_byte = Pace()  # over all models
 
@@ -129,12 +134,26 @@ class Admission:
         self._unqueued.pop(place, None)
         self._preparing.pop(place, None)
 
-    def set_preparation(self, place: "Place", seconds: Callable[[], float], *, has_deadline: bool) -> None:
+    def answered(self, place: "Place") -> None:
+        """All its work is done."""
+        self.queued(place)
+        self._answering.pop(place, None)
+
+    def set_preparation(self, place: "Place", seconds: Seconds, *, has_deadline: bool) -> None:
         """See Place."""
-        wait, limit = sum(other() for other in self._preparing.values()), self._limits.max_wait_ms / 1000
+        self._join(self._preparing, place, seconds, "preparing", has_deadline=has_deadline)
+
+    def set_answering(self, place: "Place", seconds: Seconds, *, has_deadline: bool) -> None:
+        """See Place."""
+        self._join(self._answering, place, seconds, "completing the answers of", has_deadline=has_deadline)
+
+    def _join(self, waiting: Waiting, place: "Place", seconds: Seconds, doing: str, *, has_deadline: bool) -> None:
+        """Let a request wait for work at which requests take turns, unless it would wait too long for others."""
+        own = seconds()
+        wait, limit = sum(min(other(), own) for other in waiting.values()), self._limits.max_wait_ms / 1000
         if wait > limit and not has_deadline:
-            raise self._refusal("wait", f"preparing others takes {wait:.1f} s, and the limit is {limit:g} s", wait - limit)
-        self._preparing[place] = seconds
+            raise self._refusal("wait", f"{doing} others takes {wait:.1f} s, and the limit is {limit:g} s", wait - limit)
+        waiting[place] = seconds
 
     def set_documents(self, place: "Place", n_bytes: int, seconds: float, pace: float) -> None:
         """See Place. `n_bytes` are the request's bytes of text, 0 if most of it is stored; `seconds` the model's estimated time."""
@@ -167,7 +186,7 @@ class Place:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         held = self._held
         self._add(-held.requests, -held.documents, -held.bytes)
-        self._admission.queued(self)
+        self._admission.answered(self)
 
     def begin(self) -> None:
         """The request is in flight from now on: its body is there, or a first part. Raises RequestError 429 if too many are."""
@@ -228,12 +247,19 @@ class Place:
         self._add(documents=n_documents)
         self._admission.set_documents(self, self._held.bytes if by_text else 0, seconds, pace)
 
-    def set_preparation(self, seconds: Callable[[], float], *, has_deadline: bool) -> None:
+    def set_preparation(self, seconds: Seconds, *, has_deadline: bool) -> None:
         """The request is large, and its preparation holds up other large requests for the estimated `seconds`, called when needed.
 
         Raises RequestError 429 when it would wait too long for others; not if it has a deadline, as in `set_documents`.
         """
         self._admission.set_preparation(self, seconds, has_deadline=has_deadline)
+
+    def set_answering(self, seconds: Seconds, *, has_deadline: bool) -> None:
+        """The request wants spans or contexts, which hold up those of other requests for the estimated `seconds`.
+
+        Raises RequestError 429 as `set_preparation` does.
+        """
+        self._admission.set_answering(self, seconds, has_deadline=has_deadline)
 
     def queued(self) -> None:
         """The model has its work now, and counts it itself."""
@@ -242,4 +268,4 @@ class Place:
     def set_answer(self, n_bytes: int) -> None:
         """The work is done: from now on the request only holds the bytes of its answer, until they are written."""
         self._add(documents=-self._held.documents, n_bytes=n_bytes - self._held.bytes)
-        self._admission.queued(self)
+        self._admission.answered(self)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from keyblock.bundle import TOKENIZER_FILE, Bundle
 from keyblock.fingerprint import preparation_fingerprint
 from keyblock.ranking.answer import Answered
+from keyblock.ranking.steps import finished, never
 from service.call import Call
 from service.errors import RequestError
 from service.pace import Pace
@@ -15,7 +16,7 @@ from service.ranking.cache import DocumentCache
 from service.ranking.drive import Drive
 from service.ranking.outcome import Outcome, count
 from service.ranking.plan import Plan, Work, make_plan
-from service.ranking.preparation import Preparer, sizes
+from service.ranking.preparation import Preparer, costs, sizes
 from service.ranking.scorers import Scorer
 from service.ranking.slicing import LARGE_CHARS, Threads
 from service.settings import Settings
@@ -24,6 +25,7 @@ from service.telemetry.metrics import Metrics
 from service.telemetry.stages import Stages
 
 SPECIALS = 3  # tokens: [CLS] query [SEP] blocks [SEP]
+ANSWERING_SECONDS = 0.005  # to find the spans and contexts of a result, until that is measured
 PROMISED_SECONDS = 0.05  # an answer exceeds its deadline by at most this, or by a batch if that takes longer
 
 
@@ -73,6 +75,7 @@ class Model:
             checked.result()
         self.metrics = shared.metrics.of(self.name)
         self.scorer = scoring(self.metrics)
+        self._answering = Pace(ANSWERING_SECONDS)  # of a result's spans and contexts
         self._fed = Pace()  # tokens fed for each token of an estimate of one sequence per document
         self._shared = shared
 
@@ -95,12 +98,14 @@ class Model:
             pace=work.model_pace,
             ahead=work.ahead,
         )
-        if (chars := sum(work.chars)) > LARGE_CHARS:
+        if call.asked.reads_texts:
+            place.set_answering(lambda: self._answering.estimate(_n_results(call)), has_deadline=has_deadline)
+        if (cost := sum(costs(call.documents))) > LARGE_CHARS:
             pace, threads = self.preparer.pace, self._shared.threads.number
-            place.set_preparation(lambda: pace.estimate(chars) / threads, has_deadline=has_deadline)
+            place.set_preparation(lambda: pace.estimate(cost) / threads, has_deadline=has_deadline)
         plan = Plan(budget) if time_limit is None else make_plan(budget, packing, stages.began, time_limit, work, self.now())
         step = await Drive(self, call, plan, stages, place, library).run()
-        return Outcome(step, work.tokens(plan.budget) / work.fed)
+        return Outcome(step, work.tokens(plan.budget) / work.fed, plan.answered_by)
 
     def now(self) -> float:
         """Seconds, on the clock that deadlines use."""
@@ -130,15 +135,33 @@ class Model:
 
     def _work(self, call: Call) -> Work:
         packing = self.bundle.manifest.pipeline.packing
-        paces = self.preparer.pace.seconds, self.scorer.pace.seconds
+        chars = sizes(call.documents)
+        a_char = sum(costs(call.documents)) / max(sum(chars), 1)
+        paces = self.preparer.pace.seconds * a_char, self.scorer.pace.seconds
         fed = self._fed.seconds or 1.0
-        return Work(sizes(call.documents), packing.longest_query + SPECIALS, *paces, self.scorer.backlog, fed)
+        answering = self._answering.estimate(_n_results(call)) if call.asked.reads_texts else 0.0
+        return Work(chars, packing.longest_query + SPECIALS, *paces, self.scorer.backlog, fed, answering)
 
     def answer(self, call: Call, outcome: Outcome) -> Answered:
-        """The answer to a call, with the spans and contexts that it requests; it is counted."""
-        answered = outcome.step.do()
+        """The answer to a call that requests no spans and contexts; it is counted."""
+        return self._counted(call, outcome, finished(outcome.step.steps(never)))
+
+    async def answer_in_turns(self, call: Call, outcome: Outcome) -> Answered:
+        """The answer to a call, with the spans and contexts that it requests, as far as its deadline allows; it is counted."""
+        until = outcome.answered_by
+        late = never if until is None else lambda: self.now() >= until
+        answered, seconds = await self._shared.threads.in_turns(outcome.step.steps(late))
+        self._answering.measured(len(answered.ranking.order) - answered.unread, seconds)
+        return self._counted(call, outcome, answered)
+
+    def _counted(self, call: Call, outcome: Outcome, answered: Answered) -> Answered:
         call.warnings.extend(answered.warnings)
         count(answered, outcome.step.outcome, self.metrics)
         if not answered.ranking.degraded:
             self._fed.measured(outcome.estimated_tokens, answered.ranking.n_tokens)
         return answered
+
+
+def _n_results(call: Call) -> int:
+    """The most results of a call."""
+    return min(call.asked.top_n or len(call.documents), len(call.documents))

@@ -16,10 +16,12 @@ class Outcome(NamedTuple):
     Attributes:
         step: the last step of the flow, which makes the answer.
         estimated_tokens: estimate of the call's tokens with one sequence per document, made before the call was prepared.
+        answered_by: when the answer must be made, on the machine's clock; None: no deadline.
     """
 
     step: Answer
     estimated_tokens: float
+    answered_by: float | None = None
 
 
 def count(answered: Answered, outcome: Known, metrics: Metrics) -> None:

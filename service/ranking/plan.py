@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from keyblock.description import PackingConfig
 from keyblock.runtime.batching import LENGTHS
 
+MOST_ANSWERING_SHARE = 0.3  # of the remaining time, which spans and contexts keep if they need so much
 LEAST_MODEL_SHARE = 0.5  # of the remaining time, which preparation leaves to the model if that needs so much
 CHARS_PER_TOKEN = 3  # fewer than in most languages: a plan that overestimates the work is late less often
 RESPOND_SECONDS = 0.003  # to write a small answer; a large one takes about as long as its request took to read
@@ -28,6 +29,7 @@ class Work:
         model_pace: seconds of the model per token.
         ahead: maps seconds of own work to the seconds of other calls' work that run before its end, since calls take turns.
         fed: measured tokens that calls feed, per token of one sequence per document; above 1 with passages or a learned selector.
+        answering: seconds to find the spans and contexts that the call requests.
     """
 
     chars: Sequence[int]
@@ -36,6 +38,7 @@ class Work:
     model_pace: float
     ahead: Callable[[float], float]
     fed: float = 1.0
+    answering: float = 0.0
 
     def tokens(self, budget: int) -> float:
         """Tokens of all documents, each with the query."""
@@ -59,11 +62,13 @@ class Plan:
         budget: tokens a sequence may have.
         prepared_by: documents that are not prepared by then are left out.
         scored_by: documents that are not scored by then are left without a logit.
+        answered_by: results whose texts are not read again by then have no spans and no context.
     """
 
     budget: int
     prepared_by: float | None = None
     scored_by: float | None = None
+    answered_by: float | None = None
 
     def chosen_by(self, own_tokens: float, next_tokens: float, now: float) -> float | None:
         """The deadline of a learned selector that starts now; its round has `own_tokens`, the next round `next_tokens`.
@@ -88,7 +93,8 @@ def make_plan(budget: int, packing: PackingConfig, began: float, seconds: float,
         now: the time, on the clock of `began`.
     """
     parsing = now - began
-    end = began + seconds - min(RESPOND_SECONDS + parsing, seconds / 4)
+    answered_by = began + seconds - min(RESPOND_SECONDS + parsing, seconds / 4)
+    end = answered_by - min(SLACK * work.answering, max(answered_by - now, 0.0) * MOST_ANSWERING_SHARE)
     left = max(end - now, 0.0)
     smallest = packing.budget_range[0]
     preparing = min(work.prepare_pace * sum(work.chars), left * (1 - LEAST_MODEL_SHARE))
@@ -96,4 +102,4 @@ def make_plan(budget: int, packing: PackingConfig, began: float, seconds: float,
     fitting_budgets = (tokens for tokens in fitting if SLACK * work.model_seconds(tokens) <= left - preparing)
     chosen = min(next(fitting_budgets, smallest), budget)
     prepared_by = end - min(SLACK * work.model_seconds(chosen), left * LEAST_MODEL_SHARE)
-    return Plan(chosen, prepared_by, end)
+    return Plan(chosen, prepared_by, end, answered_by)

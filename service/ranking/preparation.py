@@ -8,7 +8,8 @@ from keyblock.prepared import PreparedDocument, PreparedQuery, content_digest
 from service.call import ASSUMED_CHARS, Documents
 from service.pace import Pace
 from service.ranking.cache import DocumentCache
-from service.ranking.slicing import Threads, Watch
+from service.ranking.costs import COLD_SECONDS, cost, footprint, utf8_bytes
+from service.ranking.slicing import Texts, Threads, Watch
 from service.telemetry.metrics import Metrics
 
 T = TypeVar("T")
@@ -25,13 +26,13 @@ class Preparer:
         fingerprint: of the preparation, at most 16 bytes; pipelines with the same fingerprint prepare documents in the same way.
 
     Attributes:
-        pace: seconds per character of a slice, documents from the cache included.
+        pace: seconds per character of English of a slice, documents from the cache included.
     """
 
     def __init__(
         self, pipeline: Pipeline, cache: DocumentCache, threads: Threads, metrics: Metrics, fingerprint: bytes = b""
     ) -> None:
-        self.pace, self._choosing_pace = Pace(), Pace()
+        self.pace, self._choosing_pace = Pace(COLD_SECONDS), Pace()
         self._pipeline = pipeline
         self._fingerprint = fingerprint
         self._cache = cache
@@ -51,7 +52,7 @@ class Preparer:
         def work(numbers: range, watch: Watch) -> list[T]:
             return choose(self._prepared(documents, numbers, watch))
 
-        return await self._threads.in_slices(sizes(documents), work, until, self.pace)
+        return await self._threads.in_slices(costs(documents), work, until, self.pace, texts=_texts(documents))
 
     async def pack(
         self, tokens: Sequence[int], choose: Callable[[Sequence[int]], list[T]], until: float | None = None
@@ -73,7 +74,9 @@ class Preparer:
             prepared = self._pipeline.prepare_documents(texts[part], titles[part], watch)
             return [keep(number, document) for number, document in zip(numbers, prepared, strict=True)]
 
-        made = await self._threads.in_slices([len(text) for text in texts], work, None, Pace(), as_large=True)
+        chars, utf8 = [len(text) for text in texts], [utf8_bytes(text) for text in texts]
+        beside = Texts(chars, list(map(footprint, utf8)))
+        made = await self._threads.in_slices(list(map(cost, chars, utf8)), work, None, Pace(), texts=beside, as_large=True)
         return [one for one in made if one is not None]
 
     def _prepared(self, documents: Documents, numbers: range, watch: Watch) -> list[PreparedDocument]:
@@ -109,3 +112,27 @@ def sizes(documents: Documents) -> list[int]:
     for number, identity in documents.by_id.ids.items():
         chars[number] = documents.by_id.chars.get(identity, ASSUMED_CHARS)
     return chars
+
+
+def count_bytes(documents: Documents) -> None:
+    """Count the bytes of the documents in UTF-8, which takes milliseconds for millions of characters outside ASCII."""
+    documents.utf8[:] = [
+        utf8_bytes(text) + utf8_bytes(title) for text, title in zip(documents.texts, documents.titles, strict=True)
+    ]
+
+
+def costs(documents: Documents) -> list[int]:
+    """The time that each document takes, in characters of English."""
+    return [cost(chars, n_bytes) for chars, n_bytes in zip(sizes(documents), _utf8(documents), strict=True)]
+
+
+def _texts(documents: Documents) -> Texts:
+    """The sizes of the texts that are prepared; of a document that the store has prepared otherwise, at least its characters."""
+    chars, by_id = sizes(documents), documents.by_id
+    least = {number: chars[number] for number, identity in by_id.ids.items() if identity in by_id.stale}
+    return Texts(chars, [footprint(max(n_bytes, least.get(number, 0))) for number, n_bytes in enumerate(_utf8(documents))])
+
+
+def _utf8(documents: Documents) -> list[int]:
+    """The bytes of each document in UTF-8; 0 for one that the store has prepared."""
+    return documents.utf8 or [0] * len(documents)

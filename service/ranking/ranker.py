@@ -15,6 +15,7 @@ from service.ranking.cache import DocumentCache
 from service.ranking.loading import Opened, open_bundle, served_bundles, upstream_bundle
 from service.ranking.model import Model, Shared
 from service.ranking.models import Models
+from service.ranking.room import Room
 from service.ranking.scorers import EngineScorer, UpstreamScorer, VectorScorer
 from service.ranking.slicing import SLICES_IN_HAND, Threads
 from service.settings import Limits, Settings
@@ -90,7 +91,8 @@ class Ranker:
         self.store_admission = Admission(_of_the_store(settings), lambda _: 0.0, self.metrics, shares=CALLERS)
         self._edge = machine.pool(EDGE_THREADS, "edge")
         self._edge_large = machine.pool(EDGE_THREADS, "edge-large")
-        self._threads = Threads(max(settings.n_threads, SLICES_IN_HAND), machine)
+        room = Room(settings.max_bytes_in_flight, settings.max_wait_ms / 1000, self.metrics, machine)
+        self._threads = Threads(max(settings.n_threads, SLICES_IN_HAND), machine, room)
         seal = Seal(settings.store_key.get_secret_value())
         self.library = None if store is None else Library(store, b"", settings.store_ttl_seconds, self.metrics, seal, machine)
         cache = DocumentCache(settings.cache_bytes)

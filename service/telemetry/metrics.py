@@ -20,8 +20,8 @@ BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2
 RATIOS = tuple(tenth / 10 for tenth in range(1, 11))
 # select: the first round of a learned selector; upstream: scoring by an upstream, instead of model
 STAGES = ("parse", "prepare", "select", "queue", "model", "upstream", "aggregate", "respond")
-# fewer tokens; blocks not scored; ordered by blocks alone; in the order given; an upstream or the store failed
-DEGRADED = ("tokens", "blocks", "selector", "order", "upstream", "store")
+# fewer tokens; blocks not scored; ordered by blocks alone; in the order given; no spans; an upstream or the store failed
+DEGRADED = ("tokens", "blocks", "selector", "order", "spans", "upstream", "store")
 # late: for the deadline; spared: not sent, since the upstream was away
 UPSTREAM_OUTCOMES = ("ok", "retried", "late", "failed", "nonsense", "spared")
 DEADLINES = ("met", "late", "missed")  # late: by at most the promised time, the larger of 50 ms and a batch

@@ -26,3 +26,10 @@ def test_recent_work_counts_most_and_nothing_is_no_work() -> None:
         for _ in range(100):
             pace.measured(10, seconds)
         assert pace.estimate(10) == pytest.approx(seconds, rel=1e-3)
+
+
+def test_before_the_first_measurement_the_estimate_is_the_careful_one() -> None:
+    pace = Pace(0.5)
+    assert (pace.estimate(4), pace.seconds) == (2.0, 0.0)
+    pace.measured(10, 1.0)
+    assert pace.estimate(4) == pytest.approx(0.4)

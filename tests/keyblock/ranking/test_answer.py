@@ -10,6 +10,7 @@ from keyblock.pipeline import Pipeline
 from keyblock.ranking.answer import Documents, answered
 from keyblock.ranking.order import UNREAD, Candidate, Ranking, candidate, rank
 from keyblock.ranking.request import AnswerOptions
+from keyblock.ranking.steps import finished
 
 TEXTS = ["The mill stood by the river.", "Nobody spoke of the river.", "Cats sleep all day."]
 
@@ -28,7 +29,7 @@ def ranked(pipeline: Pipeline, candidates: list[Candidate], logits: list[float])
 def complete(pipeline: Pipeline, candidates: list[Candidate], logits: list[float], **asked: Any) -> Any:
     documents, wanted = Documents(candidates, [*TEXTS, "", ""][: len(candidates)]), AnswerOptions(**asked)
     ranking = ranked(pipeline, candidates, logits)
-    return answered(pipeline, pipeline.prepare_query("river"), documents, ranking, wanted)
+    return finished(answered(pipeline, pipeline.prepare_query("river"), documents, ranking, wanted))
 
 
 NOT = float("-inf")
@@ -106,3 +107,20 @@ def test_a_document_that_the_model_was_spared_takes_no_place_of_a_bound(pipeline
     none = complete(pipeline, candidates[:3], [2, -2, NOT], min_score=0.0, top_n=2)
     assert (none.ranking.order, none.below) == ([0, 1], 0), "whatever the model says reaches 0"
     assert complete(pipeline, candidates[:4], [2, -2, NOT, NOT], top_n=3).ranking.order == [0, 1, 2]
+
+
+@pytest.mark.parametrize("in_time", range(12))
+def test_once_it_is_late_the_best_results_have_spans_and_the_others_are_counted(
+    pipeline: Pipeline, candidates: list[Candidate], in_time: int
+) -> None:
+    """Time is up at each step in turn; what is answered is what an answer without a deadline has."""
+    documents, wanted = Documents(candidates[:3], TEXTS), AnswerOptions(spans=True, prune=True, threshold=0.0)
+    query, ranking = pipeline.prepare_query("river"), ranked(pipeline, candidates[:3], [2, -2, 1])
+    looks = iter([False] * in_time)
+    found = finished(answered(pipeline, query, documents, ranking, wanted, lambda: next(looks, True)))
+    whole = finished(answered(pipeline, query, documents, ranking, wanted))
+    assert whole.unread == 0
+    assert list(found.spans.items()) == list(whole.spans.items())[: in_time if in_time < 3 else None]
+    assert found.contexts.items() <= whole.contexts.items()
+    assert found.unread == 3 - len(found.contexts)
+    assert found.ranking.order == whole.ranking.order

@@ -19,6 +19,7 @@ from keyblock.prepared import PreparedDocument
 from keyblock.ranking.answer import Answered, Scores
 from keyblock.ranking.flow import Answer, Choose, Fetch, Flow, Pack, Prepare, Read, Score, Step, ranking
 from keyblock.ranking.request import AnswerOptions, RankRequest, Texts
+from keyblock.ranking.steps import finished, never
 from keyblock.ranking.warnings import Missing
 from keyblock.scoring import drive, drive_all
 from keyblock.text.frequencies import DocumentFrequencies
@@ -89,7 +90,7 @@ def test_what_is_late_is_told_and_ranked_behind(ranked: Pipeline) -> None:
     n_sequences = sum(len(one.sequences) for one in score.candidates)
     last = steps.send(Scores(logits, np.full(n_sequences, -np.inf, np.float32)))
     assert isinstance(last, Answer)
-    answered = last.do()
+    answered = finished(last.steps(never))
     assert answered.ranking.order[0] == 1
     assert answered.ranking.degraded
     assert set(answered.losses) >= {"order"}

@@ -236,3 +236,17 @@ def test_large_ones_wait_for_what_others_have_to_prepare_at_the_pace_of_the_mome
         third.set_preparation(lambda: 4 * pace, has_deadline=False)
     with begun(work, 0) as fourth:
         fourth.set_preparation(lambda: 99.0, has_deadline=False)
+
+
+def test_answers_are_completed_in_turns_so_that_a_small_one_is_admitted_beside_a_large_one() -> None:
+    work = admission(max_wait_ms=1000)
+    with work.enter(0) as large, work.enter(0) as small, work.enter(0) as late:
+        large.set_answering(lambda: 60.0, has_deadline=False)
+        small.set_answering(lambda: 0.5, has_deadline=False)
+        with pytest.raises(RequestError, match=r"completing the answers of others takes 2\.5 s, and the limit is 1 s"):
+            late.set_answering(lambda: 2.0, has_deadline=False)
+        large.queued()  # the model has scored it, and its answer is still to be completed
+        with pytest.raises(RequestError):
+            late.set_answering(lambda: 2.0, has_deadline=False)
+        large.set_answer(1)
+        late.set_answering(lambda: 2.0, has_deadline=False)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keyblock.description import PackingConfig
-from service.ranking.plan import MOST_CHOOSING_SHARE, RESPOND_SECONDS, SLACK, Plan, Work, make_plan
+from service.ranking.plan import MOST_ANSWERING_SHARE, MOST_CHOOSING_SHARE, RESPOND_SECONDS, SLACK, Plan, Work, make_plan
 
 PACKING = PackingConfig(budget=128, budget_range=(64, 256))
 LONG = [10_000] * 100  # characters: each fills its sequence
@@ -87,3 +87,13 @@ def test_what_calls_were_fed_before_counts() -> None:
     work = Work(LONG, 51, 0.0, 1e-5, lambda _: 0, fed=5.0)
     assert work.tokens(128) == 5 * 12_800
     assert make_plan(128, PACKING, 50.0, 0.16, work, NOW).budget == 64
+
+
+def test_spans_keep_a_share_of_the_time() -> None:
+    work = Work(LONG, 51, 0.0, 1e-6, lambda _: 0, answering=0.1)
+    made = make_plan(128, PACKING, NOW, 10.0, work, NOW)
+    assert made.answered_by == pytest.approx(60.0 - RESPOND_SECONDS)
+    assert made.scored_by == pytest.approx(60.0 - RESPOND_SECONDS - SLACK * 0.1)
+    hurried = make_plan(128, PACKING, NOW, 0.1, work, NOW)
+    assert hurried.answered_by is not None
+    assert hurried.scored_by == pytest.approx(NOW + (hurried.answered_by - NOW) * (1 - MOST_ANSWERING_SHARE))

@@ -5,8 +5,12 @@ from itertools import count
 
 import pytest
 
+from keyblock.ranking.steps import Steps
+from service.errors import RequestError
 from service.pace import Pace
-from service.ranking.slicing import LARGE_CHARS, AbandonedError, Threads, Watch
+from service.ranking.room import Room
+from service.ranking.slicing import LARGE_CHARS, AbandonedError, Texts, Threads, Watch
+from service.telemetry.metrics import Metrics
 from tests.service.clock import FAR, Leaping
 from tests.service.faults import PATIENCE, wait_for
 
@@ -62,3 +66,94 @@ def test_the_pace_of_a_long_slice_is_known_before_it_ends() -> None:
     assert short.seconds == 0
     other.end()
     assert short.seconds > 0
+
+
+def test_work_in_steps_takes_turns_and_stops_when_nobody_waits_for_it() -> None:
+    """One thread: a small answer is completed beside an endless one, which ends with its request."""
+    threads, steps_done = Threads(1), count()
+    seen = 0
+
+    def endless() -> Steps[None]:
+        nonlocal seen
+        while True:
+            time.sleep(0.001)
+            seen = next(steps_done)
+            yield
+
+    def small() -> Steps[str]:
+        yield
+        return "done"
+
+    async def ask() -> None:
+        long = asyncio.create_task(threads.in_turns(endless()))
+        while not seen:
+            await asyncio.sleep(0.001)
+        async with asyncio.timeout(PATIENCE):
+            assert (await threads.in_turns(small())).result == "done"
+        assert not long.done()
+        long.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await long
+
+    asyncio.run(ask())
+    threads.close()  # waits for the turn in hand
+    at_end = seen
+    time.sleep(0.05)
+    assert seen == at_end
+
+
+def test_an_error_of_a_step_is_that_of_the_request() -> None:
+    def failing() -> Steps[None]:
+        yield
+        raise KeyError("a step")
+
+    threads = Threads(1)
+    with pytest.raises(KeyError, match="a step"):
+        asyncio.run(threads.in_turns(failing()))
+    threads.close()
+
+
+def test_the_pace_of_a_slice_counts_its_cost() -> None:
+    """Two pauses of half the characters each: each is half of a cost that is ten times as high."""
+    pace, clock = Pace(), count(step=0.5)
+    watch = Watch(10 * LARGE_CHARS, pace, threading.Event(), lambda: next(clock), chars=LARGE_CHARS)
+    watch.begin()
+    watch(LARGE_CHARS // 2)
+    assert pace.seconds == pytest.approx(0.5 / (5 * LARGE_CHARS))
+    watch(LARGE_CHARS // 2)
+    assert pace.seconds == pytest.approx(0.5 / (5 * LARGE_CHARS))
+
+
+def test_slices_without_memory_wait_for_others_and_are_refused_in_the_end() -> None:
+    """Room for one slice: the second request waits for the first one's, and the third is refused before it begins."""
+    room = Room(100, patience=0.2, metrics=Metrics())
+    threads, leave, running, most = Threads(4, room=room), threading.Event(), 0, 0
+    lock = threading.Lock()
+
+    def work(numbers: range, _watch: Watch) -> list[int]:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        leave.wait(PATIENCE)
+        with lock:
+            running -= 1
+        return list(numbers)
+
+    costs, texts = [2 * LARGE_CHARS] * 2, Texts([LARGE_CHARS] * 2, [70] * 2)
+
+    async def ask() -> None:
+        first = asyncio.create_task(threads.in_slices(costs, work, None, Pace(), texts=texts))
+        while not running:
+            await asyncio.sleep(0.001)
+        with pytest.raises(RequestError, match="no memory to prepare its texts beside others") as raised:
+            await threads.in_slices(costs, work, None, Pace(), texts=texts)
+        assert (raised.value.status, raised.value.retry_after) == (429, 1)
+        second = asyncio.create_task(threads.in_slices(costs, work, None, Pace(), texts=texts))
+        await asyncio.sleep(0.01)
+        leave.set()
+        assert await first == await second == [0, 1]
+
+    asyncio.run(ask())
+    assert most == 1
+    threads.close()

@@ -1,0 +1,77 @@
+"""The memory in which texts are prepared: what does not fit beside others waits."""
+
+import math
+from collections.abc import AsyncIterator
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
+
+from service.errors import RequestError
+from service.machine import ASYNCIO, Machine
+from service.telemetry.metrics import Metrics
+
+MOST_SHARE = 0.75  # of the room, which one slice takes at most, so that small ones still fit beside it
+SMALL_SHARE = 0.125  # of the room: what needs no more does not queue behind larger ones
+
+
+class Room:
+    """Counts the memory of the slices that are prepared. Only the event loop uses it.
+
+    Args:
+        n_bytes: of memory. A slice that needs more than MOST_SHARE of it is prepared alone, but for small ones.
+        patience: seconds that a request waits for its first slice's room before it is refused.
+        metrics: counts refusals.
+        machine: gives the time.
+    """
+
+    def __init__(self, n_bytes: int, patience: float, metrics: Metrics, machine: Machine = ASYNCIO) -> None:
+        self._free = self._all = n_bytes
+        self._patience = patience
+        self._metrics, self._machine = metrics, machine
+        self._waiting: dict[Future[None], int] = {}  # the bytes of each, in the order of their arrival
+
+    @asynccontextmanager
+    async def taken(self, n_bytes: int, *, patient: bool) -> AsyncIterator[None]:
+        """Take this much memory, or as much as one slice may have, until the context is left.
+
+        Args:
+            n_bytes: of memory.
+            patient: whether to wait as long as it takes.
+
+        Raises RequestError 429 after `patience` seconds.
+        """
+        n_bytes = min(n_bytes, int(MOST_SHARE * self._all))
+        may_pass = not self._waiting or n_bytes <= SMALL_SHARE * self._all
+        if may_pass and n_bytes <= self._free:
+            self._free -= n_bytes
+        else:
+            await self._wait(n_bytes, None if patient else self._machine.now() + self._patience)
+        try:
+            yield
+        finally:
+            self._give_back(n_bytes)
+
+    async def _wait(self, n_bytes: int, until: float | None) -> None:
+        """Wait until it is this one's turn. Raises RequestError 429."""
+        turn = Future[None]()
+        self._waiting[turn] = n_bytes
+        came = False
+        try:
+            came = await self._machine.awaited(turn).wait_until(until)
+        finally:
+            if not came and self._waiting.pop(turn, None) is None:
+                self._give_back(n_bytes)  # it came while the wait was cancelled
+        if not came:
+            self._metrics.add("refused", why="wait")
+            seconds = self._patience
+            problem = f"for {seconds:g} s, which is the limit, there was no memory to prepare its texts beside others"
+            raise RequestError(429, f"busy: {problem}; try again later, or another replica", retry_after=max(1, math.ceil(seconds)))
+
+    def _give_back(self, n_bytes: int) -> None:
+        """Free memory, for those that wait for it."""
+        self._free += n_bytes
+        for turn, needed in list(self._waiting.items()):
+            if needed > self._free:
+                return
+            del self._waiting[turn]
+            self._free -= needed
+            turn.set_result(None)
