@@ -231,7 +231,8 @@ class Upload:
             return Item(given.id, encode(stored), expires)
 
         async with library.preparing:
-            items = await model.preparer.stored([given.text for given in batch], [given.title for given in batch], item)
+            texts, titles = [given.text for given in batch], [given.title for given in batch]
+            items = await model.preparer.stored(texts, titles, item, self._ranker.uploads)
         fitting = []
         for given, made in zip(batch, items, strict=True):
             if len(made.content) <= library.largest:

@@ -67,6 +67,7 @@ class Ranker:
         health: decides whether requests are admitted.
         admission: of requests that rank.
         store_admission: of requests that store or show documents.
+        uploads: the threads that prepare documents for the store.
         models: the served models; a reload replaces them.
         upstream: of these, the one that asks an upstream, if any; a reload leaves it as it is.
     """
@@ -91,8 +92,10 @@ class Ranker:
         self.store_admission = Admission(_of_the_store(settings), lambda _: 0.0, self.metrics, shares=CALLERS)
         self._edge = machine.pool(EDGE_THREADS, "edge")
         self._edge_large = machine.pool(EDGE_THREADS, "edge-large")
+        n_threads = max(settings.n_threads, SLICES_IN_HAND)
         room = Room(settings.max_bytes_in_flight, settings.max_wait_ms / 1000, self.metrics, machine)
-        self._threads = Threads(max(settings.n_threads, SLICES_IN_HAND), machine, room)
+        self._threads = Threads(n_threads, machine, room)
+        self.uploads = Threads(n_threads, machine, Room(_of_the_store(settings).max_bytes_in_flight, None, self.metrics, machine))
         seal = Seal(settings.store_key.get_secret_value())
         self.library = None if store is None else Library(store, b"", settings.store_ttl_seconds, self.metrics, seal, machine)
         cache = DocumentCache(settings.cache_bytes)
@@ -177,6 +180,7 @@ class Ranker:
         for pool in (self._edge, self._edge_large):
             pool.shutdown(wait=True, cancel_futures=True)
         self._threads.close()
+        self.uploads.close()
         if self.library is not None:
             self.library.close()
 

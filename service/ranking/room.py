@@ -18,12 +18,12 @@ class Room:
 
     Args:
         n_bytes: of memory. A slice that needs more than MOST_SHARE of it is prepared alone, but for small ones.
-        patience: seconds that a request waits for its first slice's room before it is refused.
+        patience: seconds that a request waits for its first slice's room before it is refused; None: as long as it takes.
         metrics: counts refusals.
         machine: gives the time.
     """
 
-    def __init__(self, n_bytes: int, patience: float, metrics: Metrics, machine: Machine = ASYNCIO) -> None:
+    def __init__(self, n_bytes: int, patience: float | None, metrics: Metrics, machine: Machine = ASYNCIO) -> None:
         self._free = self._all = n_bytes
         self._patience = patience
         self._metrics, self._machine = metrics, machine
@@ -44,15 +44,15 @@ class Room:
         if may_pass and n_bytes <= self._free:
             self._free -= n_bytes
         else:
-            await self._wait(n_bytes, None if patient else self._machine.now() + self._patience)
+            await self._wait(n_bytes, None if patient else self._patience)
         try:
             yield
         finally:
             self._give_back(n_bytes)
 
-    async def _wait(self, n_bytes: int, until: float | None) -> None:
-        """Wait until it is this one's turn. Raises RequestError 429."""
-        turn = Future[None]()
+    async def _wait(self, n_bytes: int, seconds: float | None) -> None:
+        """Wait until it is this one's turn, at most so many seconds. Raises RequestError 429."""
+        turn, until = Future[None](), None if seconds is None else self._machine.now() + seconds
         self._waiting[turn] = n_bytes
         came = False
         try:
@@ -60,9 +60,8 @@ class Room:
         finally:
             if not came and self._waiting.pop(turn, None) is None:
                 self._give_back(n_bytes)  # it came while the wait was cancelled
-        if not came:
+        if not came and seconds is not None:
             self._metrics.add("refused", why="wait")
-            seconds = self._patience
             problem = f"for {seconds:g} s, which is the limit, there was no memory to prepare its texts beside others"
             raise RequestError(429, f"busy: {problem}; try again later, or another replica", retry_after=max(1, math.ceil(seconds)))
 

@@ -18,7 +18,7 @@ from service.ranking.room import Room
 from service.slices import slices
 
 SLICE_DOCUMENTS = 32
-SLICE_CHARS = 200_000  # of English; `service.ranking.costs` says how many characters of other texts cost as much
+SLICE_CHARS = 200_000  # of English; `service.ranking.preparation` says how many characters of other texts cost as much
 MIN_MEASURED_CHARS = 5_000  # smaller slices are not measured: their time is the fixed cost of a slice, whatever they hold
 LEAST_SLICE_CHARS, SLICES_IN_TIME = 10_000, 8  # with a deadline slices are smaller: a slice is done in time or not at all
 SLICES_IN_HAND = 2  # one in the tokenizer, one in Python
@@ -154,9 +154,7 @@ class Threads:
         work: Work[T],
         until: float | None,
         pace: Pace,
-        *,
         texts: Texts | None = None,
-        as_large: bool = False,
     ) -> list[T | None]:
         """Apply `work` to all documents, and return the results in their order. Work that is late is not waited for.
 
@@ -166,18 +164,17 @@ class Threads:
             until: deadline; None: no deadline.
             pace: seconds for each unit of cost; gets the measurements.
             texts: the documents' sizes, if their texts are prepared.
-            as_large: whether to run it like a large request.
 
         Returns None for documents that are not done in time, or would not be at this pace.
 
         Raises RequestError 429 if there is no memory for the first slice for too long, and no deadline.
         """
         found: list[T | None] = [None] * len(costs)
-        large = as_large or sum(costs) > LARGE_CHARS
+        large = sum(costs) > LARGE_CHARS
         abandoned, clock = threading.Event(), self.machine.now
         slice_cost = SLICE_CHARS if until is None else _slice_chars(until - clock(), pace)
         todo = slices(costs, SLICE_DOCUMENTS, slice_cost)
-        begun = until is not None or as_large  # then nothing is refused any more
+        begun = until is not None  # then nothing is refused any more
 
         async def run_slices() -> None:
             nonlocal begun

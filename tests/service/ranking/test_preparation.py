@@ -16,7 +16,8 @@ from keyblock.ranking.flow import Choose, Pack, Read, choosing
 from keyblock.ranking.order import UNREAD, Candidate, candidate
 from service.call import Documents
 from service.ranking.cache import DocumentCache
-from service.ranking.preparation import Preparer
+from service.ranking.preparation import BYTES, PIECE, WIDE, Preparer, cost, footprint, utf8_bytes
+from service.ranking.room import Room
 from service.ranking.slicing import Threads
 from service.telemetry.metrics import TABLE, Metrics
 from tests.service.faults import PATIENCE
@@ -104,7 +105,7 @@ def test_a_failing_slice_fails_its_request_and_no_other(pipeline: Pipeline, thre
 def test_many_large_requests_keep_no_small_one_waiting(
     pipeline: Pipeline, threads: Threads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every thread there is for large ones hangs; documents that are stored count among them."""
+    """Every thread there is for large ones hangs."""
     preparer = Preparer(pipeline, DocumentCache(0), threads, Metrics())
     go_on, prepared = threading.Event(), Pipeline.prepare_documents
     text = "The river flooded the bridge. " * 100
@@ -117,8 +118,7 @@ def test_many_large_requests_keep_no_small_one_waiting(
 
     async def work() -> list[Candidate]:
         large = [chosen(preparer, pipeline, Documents([text] * 200, [""] * 200, [None] * 200)) for _ in range(3)]
-        stored = preparer.stored([text] * 4, [""] * 4, lambda number, _: number)
-        waiting = [asyncio.ensure_future(one) for one in (*large, stored)]
+        waiting = [asyncio.ensure_future(one) for one in large]
         try:
             async with asyncio.timeout(PATIENCE):
                 return await chosen(preparer, pipeline, Documents([text], [""], [None]))
@@ -129,6 +129,40 @@ def test_many_large_requests_keep_no_small_one_waiting(
 
     (found,) = asyncio.run(work())
     assert found.read
+
+
+def test_no_number_of_uploads_keeps_a_large_request_waiting(pipeline: Pipeline, threads: Threads) -> None:
+    """They fill the threads and the memory that they have, and wait for each other without end."""
+    preparer, go_on = Preparer(pipeline, DocumentCache(0), threads, Metrics()), threading.Event()
+    uploads = Threads(2, room=Room(1000, None, Metrics()))
+    text = "\u6cb3\u5ddd" * 10_000
+
+    async def work() -> list[Candidate]:
+        stored = [preparer.stored([text], [""], lambda *_: go_on.wait(PATIENCE), uploads) for _ in range(3)]
+        waiting = [asyncio.ensure_future(one) for one in stored]
+        try:
+            async with asyncio.timeout(PATIENCE):
+                return await chosen(preparer, pipeline, Documents(["river. " * 60_000], [""], [None]))
+        finally:
+            assert not any(one.done() for one in waiting)
+            go_on.set()
+            await asyncio.gather(*waiting)
+
+    (found,) = asyncio.run(work())
+    uploads.close()
+    assert found.read
+
+
+@pytest.mark.parametrize("text", ["", "a bridge", "na\xefve", "\u6771\u4eac", "\U0001f600\u200d" * PIECE, "\ud800 alone"])
+def test_bytes_are_those_of_utf8(text: str) -> None:
+    assert utf8_bytes(text) == len(text.encode("utf-8", "surrogatepass"))
+
+
+def test_texts_outside_ascii_cost_more() -> None:
+    assert cost(1000, 1000) == 1000
+    assert cost(1000, 3000) == 1000 + WIDE * 2000, "Chinese"
+    assert cost(1000, 0) == 1000, "a stored document, whose bytes nobody counted"
+    assert footprint(3000) == 3000 * BYTES
 
 
 def test_a_cancelled_request_stops_at_the_next_slice(pipeline: Pipeline, threads: Threads) -> None:
