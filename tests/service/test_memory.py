@@ -1,16 +1,39 @@
-"""Memory that is freed in pieces of a kilobyte, which the C library keeps."""
+"""Memory that is freed, most of it in pieces of a kilobyte, which the C library keeps."""
 
 import asyncio
 import ctypes
+import http.client
+import json
+import random
 import sys
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
-from service.memory import give_back, keep_giving_back
+from service.memory import KEPT, give_back, keep_giving_back
+from tests.support.serving import Service
 from training.evaluate.resources import MB, resident_mb
 
 PIECES, SIZE = 100_000, 1000
+REQUESTS, CLIENTS = 5000, 4
+CACHE_BYTES = 4 << 20  # of prepared documents, and the same of scores
+PATIENCE = 20.0  # seconds until what is freed is given back
+SCRIPTS = (
+    "abcdefghij",
+    "äöüßéñçøåæ",
+    "абвгдежзик",
+    "ابتثجحخدذر",
+    "कखगघचछजझटठ",
+    "กขคงจฉชซญฎ",
+    "漢字東京河川橋長水日",
+    "한국어문장강다리물",
+)
+ODD = "\u200d", "\U0001f600\u200d", "e\u0301\u0302", "\u0378", "a", "\n", ".!", "\ud800", "\u202e\ufeff", "0123456789"
+SIZING = Path(__file__).parents[2] / "docs" / "sizing.md"
 
 
 async def _for_a_second() -> None:
@@ -18,8 +41,22 @@ async def _for_a_second() -> None:
     await asyncio.wait([asyncio.create_task(keep_giving_back(pause=0.01, growth=-PIECES * SIZE))], timeout=1)
 
 
+async def _quiet_after_work() -> None:
+    """The same task, in a process that does not grow, but is quiet after some work."""
+    task = asyncio.create_task(keep_giving_back(pause=0.1, growth=1 << 40))
+    await asyncio.sleep(0)
+    until = time.process_time() + 0.1
+    while time.process_time() < until:
+        pass
+    await asyncio.wait([task], timeout=1)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="no other system tells what is resident as Linux does")
-@pytest.mark.parametrize("returning", [give_back, lambda: asyncio.run(_for_a_second())], ids=["once", "by the service"])
+@pytest.mark.parametrize(
+    "returning",
+    [give_back, lambda: asyncio.run(_for_a_second()), lambda: asyncio.run(_quiet_after_work())],
+    ids=["once", "when it has grown", "when it is quiet"],
+)
 def test_what_was_freed_is_given_back(returning: Callable[[], None]) -> None:
     library = ctypes.CDLL(None)
     if not hasattr(library, "malloc_trim"):
@@ -37,3 +74,44 @@ def test_what_was_freed_is_given_back(returning: Callable[[], None]) -> None:
     assert before is not None
     assert after is not None
     assert after < before - PIECES * SIZE / 2 / MB
+
+
+def _text(draw: random.Random) -> str:
+    """A text that no other request has: mostly words of a script, sometimes something odd without a space."""
+    if draw.random() < 0.01:
+        return f"{draw.random()} " + draw.choice(ODD) * draw.randrange(20_000)
+    letters = draw.choice(SCRIPTS)
+    return ". ".join("".join(draw.choices(letters + "  ", k=80)) for _ in range(draw.randrange(5)))
+
+
+def _ask(port: int, numbers: range) -> None:
+    """Requests, each of its own kind; one in ten is given up without reading the answer."""
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)) as connection:
+        for number in numbers:
+            draw = random.Random(number)
+            wish = draw.choice([{}, {"prune": True}, {"return_documents": True}, {"deadline_ms": draw.randrange(50)}])
+            body = {"query": _text(draw)[:50].strip() or "river", "documents": [_text(draw), _text(draw)], **wish}
+            connection.request("POST", "/rerank", json.dumps(body))
+            if number % 10:
+                answer = connection.getresponse()
+                assert (answer.status, answer.read()[:1]) == (200, b"{")
+            else:
+                connection.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no other system tells what is resident as Linux does")
+def test_five_thousand_requests_leave_no_more_than_is_stated(bundle_path: Path, tmp_path: Path) -> None:
+    limits = {"cache_bytes": CACHE_BYTES, "score_cache_bytes": CACHE_BYTES, "bundle": bundle_path}
+    with Service(2, tmp_path / "log", **limits) as service:
+        before = service.resident()
+        with ThreadPoolExecutor(CLIENTS) as pool:
+            list(pool.map(lambda first: _ask(service.port, range(first, REQUESTS, CLIENTS)), range(CLIENTS)))
+        assert service.cached() > 0.9 * CACHE_BYTES
+        most, until = before + 2 * CACHE_BYTES + KEPT, time.monotonic() + PATIENCE
+        while (left := service.resident()) > most and time.monotonic() < until:
+            time.sleep(0.1)
+        assert left <= most
+
+
+def test_the_page_that_sizes_pods_states_the_bound() -> None:
+    assert f"at most {KEPT >> 20} MiB more" in SIZING.read_text(encoding="utf-8")
