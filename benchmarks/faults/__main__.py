@@ -58,6 +58,7 @@ FAULTS: tuple[Callable[[Path], str], ...] = (
     answers.terminated_while_nobody_waits,
     answers.emoji_and_joiners,
     answers.freed_memory,
+    answers.largest_requests,
 )
 
 

@@ -7,7 +7,7 @@ import statistics
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -22,11 +22,26 @@ SMALL_DOCUMENTS, MANY_DOCUMENTS = 19, 100  # a request of 19 is one of less than
 DEADLINE = 1.0  # seconds
 POD_BYTES = 256 * MIB  # max_bytes_in_flight of a pod
 MOST_LIVE_SECONDS = 0.5  # that /health/live may take
+LARGEST_BYTES = 60 * MIB  # of a body: just below the limit
+LARGEST_SECONDS = 15.0  # until the client of such a body goes
+LARGEST = {  # what its documents are made of
+    "prose": "Bridges cross the river, and a boat of 1850 lies under them. ",
+    "one-letter words": "a b c d. ",
+    "marks": ".,!?;:-()",
+    "line ends": "\n",
+    "long words": "qjxzvkwyqjxzvkwy" * 6 + " ",
+    "one word": "a",
+    "marks on letters": "e\u0301o\u0308 ",
+    "Chinese": "東京都は日本の首都である。河川の橋は長い",
+    "Thai": "ภาษาไทยแม่น้ำและสะพาน ",
+    "emoji and joiners": "\U0001f600\u200d",
+}
 GZIP = {"content-encoding": "gzip"}
 MAX_WAIT_SECONDS = 10.0
 PATIENCE = 180.0  # seconds
-ROUNDS, ROUND_REQUESTS = 6, 8  # of varied requests
-KEPT_MIB = 192  # that a service may keep of what it freed, with its caches of small capacity, see docs/sizing.md
+ROUNDS, ROUND_REQUESTS = 8, 8  # of varied requests
+CACHE_MIB = 16  # of prepared documents
+KEPT_MIB = 320  # that may stay of large requests, beside the cache, see docs/sizing.md
 
 
 def pruned(n_documents: int, **more: object) -> bytes:
@@ -131,6 +146,56 @@ def emoji_and_joiners(folder: Path) -> str:
         return f"{len(body):,} bytes: 200 after {seconds:.0f} s, {alone}; four at once: {four}, {record}"
 
 
+def largest_requests(folder: Path) -> str:
+    """One request after the other, each a body of 60 MiB of another kind of text, with all that may be asked of it."""
+    asked = {
+        "query": "river",
+        "return_documents": True,
+        "return_blocks": True,
+        "prune": True,
+        "relevant_spans": {"mode": "enabled"},
+    }
+    worst: dict[str, float] = {}
+    statuses: Counter[str] = Counter()
+    with drill(folder, store=folder / "store") as it:
+
+        def ask(name: str, method: str, path: str, body: bytes) -> None:
+            with watched(it) as record:
+                try:
+                    length = {"content-length": str(len(body))}
+                    answer = httpx.request(
+                        method, it.service.url + path, content=_for_a_while(body), headers=length, timeout=LARGEST_SECONDS
+                    )
+                    statuses[str(answer.status_code)] += 1
+                except httpx.TimeoutException:
+                    statuses[f"not answered in {LARGEST_SECONDS:g} s"] += 1
+            worst[name] = 1000 * max(record.live)
+            must(worst[name] < 1000 * MOST_LIVE_SECONDS, f"{name}: {record}")
+
+        for name, unit in LARGEST.items():
+            text = unit * (HUGE_CHARS // len(unit))
+            documents = [text] * (LARGEST_BYTES // len(json.dumps(text, ensure_ascii=False).encode()))
+            body = json.dumps({**asked, "documents": documents}, ensure_ascii=False).encode()
+            ask(name, "POST", "/rerank", body)
+        short = [LARGEST["prose"] * 450] * 2048
+        ask("2,048 documents", "POST", "/rerank", json.dumps({**asked, "documents": short}).encode())
+        lines = b"".join(b'{"id": "%d", "text": "%d"}\n' % (n, n) for n in range(LARGEST_BYTES // 34))
+        ask("an upload of tiny documents", "PUT", "/documents", lines)
+        large = json.dumps({"id": "a", "text": LARGEST["emoji and joiners"] * (HUGE_CHARS // 2)}, ensure_ascii=False).encode()
+        ask("an upload of emoji", "PUT", "/documents", b"\n".join([large] * (LARGEST_BYTES // len(large))))
+    answers = ", ".join(f"{number} x {what}" for what, number in sorted(statuses.items()))
+    return f"{answers}; /health/live at most: {', '.join(f'{name} {ms:.0f} ms' for name, ms in worst.items())}"
+
+
+def _for_a_while(body: bytes) -> Iterator[bytes]:
+    """The pieces of a body that can be sent in LARGEST_SECONDS; raises httpx.WriteTimeout if these are not all."""
+    until = time.monotonic() + LARGEST_SECONDS
+    for start in range(0, len(body), MIB):
+        if time.monotonic() > until:
+            raise httpx.WriteTimeout("its client goes")
+        yield body[start : start + MIB]
+
+
 def _posted(it: Drill, body: bytes) -> tuple[httpx.Response, float]:
     """The answer to a gzip of a body, and the seconds that it took."""
     started = time.perf_counter()
@@ -148,31 +213,36 @@ def _seconds(work: Callable[[], object]) -> float:
 
 
 def freed_memory(folder: Path) -> str:
-    """Rounds of varied requests: unread answers of 3 MB, odd texts, long texts; then nothing is in flight."""
-    with drill(folder, cache_bytes=16 * MIB, max_bytes_in_flight=POD_BYTES) as it:
-        _round(it, 0)
-        settled, peak = _settled(it), 0.0
-        for number in range(1, ROUNDS):
+    """Rounds of varied requests at once, odd texts and long ones, whose answers nobody reads; then nothing is in flight."""
+    with drill(folder, cache_bytes=CACHE_MIB * MIB, max_bytes_in_flight=POD_BYTES) as it:
+        before, peak = _settled(it), 0.0
+        for number in range(ROUNDS):
             with watched(it) as record:
                 _round(it, number)
             peak = max(peak, record.mebibytes)
-        left = _settled(it) - settled
-        must(left < KEPT_MIB, f"{left:.0f} MiB more stay after {ROUNDS - 1} rounds")
-        return f"after {(ROUNDS - 1) * ROUND_REQUESTS} requests, which took {peak:.0f} MiB more at most, {left:.0f} MiB more stay"
+        left = _settled(it) - before
+        must(left < CACHE_MIB + KEPT_MIB, f"{left:.0f} MiB more stay after {ROUNDS} rounds")
+        return f"a round of {ROUND_REQUESTS} requests takes {peak:.0f} MiB at most; after {ROUNDS} rounds {left:.0f} MiB more stay"
 
 
 def _round(it: Drill, number: int) -> None:
     """Requests at once, each of another kind of text; no two rounds have a text in common."""
     draw = random.Random(number)
     alphabet = "".join(chr(draw.randrange(0x20, 0x3000)) for _ in range(60)) + "\u0301\u200d    "
-    odd = ["".join(draw.choices(alphabet, k=150_000)) for _ in range(ROUND_REQUESTS // 2)]
-    long = [f"{number} {n} river bridge. " * 150_000 for n in range(ROUND_REQUESTS // 2)]
-    bodies = [{"query": "river", "documents": [text], "return_documents": True, "prune": True} for text in odd + long]
-    threads = [threading.Thread(target=it.post, args=(body,)) for body in bodies]
+    texts = ["".join(draw.choices(alphabet, k=400_000)) for _ in range(ROUND_REQUESTS // 2)]
+    texts += [f"{number} {n} river bridge. " * 150_000 for n in range(ROUND_REQUESTS // 2)]
+    threads = [threading.Thread(target=_left_unread, args=(it, text)) for text in texts]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+
+
+def _left_unread(it: Drill, text: str) -> None:
+    """Ask for a text's spans and the text itself, and read only the head of the answer."""
+    body = {"query": "river", "documents": [text], "return_documents": True, "prune": True}
+    with httpx.stream("POST", f"{it.service.url}/rerank", content=json.dumps(body).encode(), timeout=PATIENCE) as answer:
+        must(answer.status_code in (200, 429), f"it was answered {answer.status_code}")
 
 
 def _settled(it: Drill) -> float:

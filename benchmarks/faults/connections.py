@@ -170,8 +170,14 @@ def kept_from_ranking(folder: Path) -> str:
     keys = f"{rank.entry}\n{store.entry}"
     limits = {"store": folder / "store", "max_bytes_in_flight": POD_BYTES, "max_connections": 2 * HEADS}
     bearer = f"Authorization: Bearer {store.secret}\r\n".encode()
-    line = zstandard.compress(json.dumps({"id": "huge", "text": "a b c d. " * 430_000}).encode() + b"\n")
-    put = b"PUT /documents HTTP/1.1\r\nHost: [::1]\r\nContent-Encoding: zstd\r\n%bContent-Length: %d\r\n\r\n" % (bearer, len(line))
+    line, costly = (
+        zstandard.compress(json.dumps({"id": "huge", "text": text}, ensure_ascii=False).encode() + b"\n")
+        for text in ("a b c d. " * 430_000, "\U0001f600\u200d" * 1_900_000)
+    )
+    put, put_costly = (
+        b"PUT /documents HTTP/1.1\r\nHost: [::1]\r\nContent-Encoding: zstd\r\n%bContent-Length: %d\r\n\r\n" % (bearer, len(packed))
+        for packed in (line, costly)
+    )
     attacks = {
         "heads of POST /rerank without a key": (b"POST /rerank HTTP/1.1\r\nHost: [::1]\r\nContent-Length: 9\r\n\r\n", 3 * HEADS),
         "heads of POST /rerank with the other key": (
@@ -181,6 +187,7 @@ def kept_from_ranking(folder: Path) -> str:
         "heads of PUT /documents": (put, 3 * HEADS),
         "unread answers of 3.9 MB": (b"GET /documents/huge HTTP/1.1\r\nHost: localhost\r\n%b\r\n" % bearer, HEADS),
         "uploads that unpack to 3.9 MB": (put + line, 200),
+        "uploads of 3.8 million emoji and joiners": (put_costly + costly, 200),
     }
     found = []
     with drill(folder, key=rank.secret, api_keys=keys, **limits) as it:
