@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 
 import benchmarks.faults
-from benchmarks.faults import answers, bodies, connections, disks, model, processes, stores
+from benchmarks.faults import answers, bodies, connections, disks, files, model, pages, processes, stores
 from benchmarks.faults.drill import NotHeldError, SkipError
 from benchmarks.performance.report import put
 from tests.support.redis_server import MissingRedisError
@@ -47,6 +47,9 @@ FAULTS: tuple[Callable[[Path], str], ...] = (
     connections.heads_of_uploads,
     connections.kept_from_ranking,
     connections.ambiguous_requests,
+    pages.foreign_pages,
+    files.files_on_the_page,
+    files.file_in_the_terminal,
     bodies.stored_many_times,
     bodies.line_of_lists,
     bodies.words_of_100_letters,

@@ -5,7 +5,7 @@ import sys
 
 from service.command.inputs import open_binary
 from service.command.report import Report
-from service.files.extraction import extract
+from service.files.bounded import BoundedReader
 from service.files.kinds import NotTextError
 
 
@@ -17,17 +17,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, report: Report) -> int:
     """Print the texts. Returns the exit code."""
-    for name in options.files:
-        try:
-            with open_binary(name) as file:
-                found = extract(file.read(), name)
-        except NotTextError as error:
-            report.fail(f"{name}: {error}")
-            continue
-        except OSError as error:
-            report.fail(f"{name}: {error.strerror or error}")
-            continue
-        if found.problem:
-            report.note(f"{name}: {found.problem}")
-        sys.stdout.buffer.write(found.text.encode("utf-8", "surrogatepass"))
+    with BoundedReader() as reader:
+        for name in options.files:
+            try:
+                with open_binary(name) as file:
+                    found = reader.read(file.read(), name)
+            except NotTextError as error:
+                report.fail(f"{name}: {error}")
+                continue
+            except OSError as error:
+                report.fail(f"{name}: {error.strerror or error}")
+                continue
+            if found.problem:
+                report.note(f"{name}: {found.problem}")
+            sys.stdout.buffer.write(found.text.encode("utf-8", "surrogatepass"))
     return int(report.failed)

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from keyblock.wire import Document
 from service.command.report import Report
-from service.files.extraction import extract
+from service.files.bounded import BoundedReader
 from service.files.kinds import NotTextError
 
 STDIN = "-"
@@ -53,6 +53,7 @@ class Files:
         self, names: Iterable[str], report: Report, *, recursive: bool = False, globs: Iterable[str] = (), form: str = AUTO
     ) -> None:
         self._report, self._recursive, self._globs, self._form = report, recursive, tuple(globs), form
+        self._reader = BoundedReader()
         self._discovered: set[str] = set()  # files found in directories, where a file without text is no failure
         self.names = [file for name in names for file in self._expanded(name)]
 
@@ -63,12 +64,13 @@ class Files:
 
     def read(self) -> Iterator[Input]:
         """The documents, one by one; files that cannot be read are reported."""
-        for name in self.names:
-            try:
-                with open_binary(name) as file:
-                    yield from self._lines(name, file) if self._has_lines(name) else self._text(name, file)
-            except OSError as error:
-                self._report.fail(f"{name}: {error.strerror or error}")
+        with self._reader:
+            for name in self.names:
+                try:
+                    with open_binary(name) as file:
+                        yield from self._lines(name, file) if self._has_lines(name) else self._text(name, file)
+                except OSError as error:
+                    self._report.fail(f"{name}: {error.strerror or error}")
 
     def _expanded(self, name: str) -> Iterator[str]:
         if name == STDIN or not os.path.isdir(name):
@@ -101,7 +103,7 @@ class Files:
 
     def _text(self, name: str, file: BinaryIO) -> Iterator[Input]:
         try:
-            found = extract(file.read(), name)
+            found = self._reader.read(file.read(), name)
         except NotTextError as error:
             (self._report.note if name in self._discovered else self._report.fail)(f"{name}: {error}")
             return

@@ -39,7 +39,7 @@ def read_pdf(content: bytes) -> Extracted:
     try:
         reader = _open(content)
         n_pages = len(reader.pages)
-    except UnreadableError:
+    except (UnreadableError, MemoryError):
         raise
     except Exception as error:  # pypdf raises all kinds of errors on a broken file
         raise UnreadableError(f"it is broken ({' '.join(str(error).split())[:100]})") from None
@@ -47,6 +47,8 @@ def read_pdf(content: bytes) -> Extracted:
     for number in range(n_pages):
         try:
             pages.append(_mark_headings(_clean(reader.pages[number].extract_text()), headings.get(number, {})))
+        except MemoryError:
+            raise
         except Exception:
             pages.append("")
             failed.append(number + 1)

@@ -37,6 +37,7 @@ STORE_LOOKUPS = ("hit", "miss", "stale", "damaged", "away")
 STORE_ERRORS = ("full", "unavailable")
 RELOADS = ("ok", "unchanged", "failed")
 DENIED = ("key", "scope", "origin", "host")
+FILES = ("ok", "refused", "too_much", "busy")
 STORE_METHODS = ("PUT", "GET", "DELETE")
 REFUSED = ("unready", "wait", "requests", "bytes", "documents")
 CLOSED = ("large_head", "late_head", "malformed", "unread", "crowded")
@@ -84,6 +85,12 @@ TABLE = {
         "keyblock_denied_total",
         f"Requests denied, for a key or scope that is missing, or a foreign origin or host: {_list(DENIED)}",
         {"why": DENIED},
+    ),
+    "files": Metric(
+        "counter",
+        "keyblock_files_total",
+        f"Files whose text the page wanted: {_list(FILES)}; too_much: of time or memory; busy: another was being read",
+        {"outcome": FILES},
     ),
     "in_flight": Metric("gauge", "keyblock_in_flight_requests", "Requests in flight, until their answers are written"),
     "connections": Metric("gauge", "keyblock_open_connections", "Connections that are open", {"port": PORTS}),

@@ -20,7 +20,7 @@ EMPTY = {
     "an EPUB": epub({"a.xhtml": ""}),
     "an HTML page": b"<!doctype html><script>run()</script>",
 }
-LIBRARIES = {"a PDF": "pypdf", "a Word document (DOCX)": "mammoth", "an EPUB": "lxml", "an HTML page": "lxml"}
+LIBRARIES = dict.fromkeys(FILES, "html_to_markdown") | {"a PDF": "pypdf", "a Word document (DOCX)": "mammoth"}
 
 
 @pytest.mark.parametrize("kind", FILES)

@@ -16,7 +16,7 @@ def test_paragraphs_headings_and_tables() -> None:
     made = word(
         paragraph("Rivers", "Heading1"), paragraph("They rise."), table(["river", "km"], ["Donau", "2850"]), paragraph("End")
     )
-    assert read_word(made).text == "# Rivers\n\nThey rise.\n\n| river | km |\n| Donau | 2850 |\n\nEnd"
+    assert read_word(made).text == "# Rivers\n\nThey rise.\n\n| river | km |\n| --- | --- |\n| Donau | 2850 |\n\nEnd"
 
 
 def test_headings_are_known_by_the_name_of_their_style_in_any_language_of_word() -> None:
@@ -39,14 +39,9 @@ def test_a_broken_file_is_one_line(content: bytes) -> None:
         read_word(content)
 
 
-def test_entities_are_refused() -> None:
+def test_entities_without_end_are_refused() -> None:
     thousandfold = "".join(f'<!ENTITY {b} "{f"&{a};" * 1000}">' for a, b in ("ab", "bc", "cd"))
     lol = f'<!DOCTYPE x [<!ENTITY a "{"a" * 1000}">{thousandfold}]>'
     body = f'<?xml version="1.0"?>{lol}<w:document {WORD_XML}><w:body>{paragraph("&d;")}</w:body></w:document>'
-    with pytest.raises(UnreadableError, match="it is broken \\(it defines entities"):
+    with pytest.raises(UnreadableError, match="it is broken \\(ExpatError: "):
         read_word(word(**{"word/document.xml": body}))
-
-
-def test_more_than_64_mib_of_xml_are_not_read() -> None:
-    with pytest.raises(UnreadableError, match="its parts unpack to more than 64 MiB"):
-        read_word(word(paragraph("x" * (33 * 2**20))))

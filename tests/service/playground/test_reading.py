@@ -1,17 +1,17 @@
 """The text of files for the page: read by a process that cannot harm the service, for whoever may rank."""
 
-import subprocess
-import sys
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from starlette.testclient import TestClient
 
 from service.app import create_app
-from service.files.__main__ import MEMORY, REFUSED, SECONDS
 from service.playground import reading
 from service.playground.reading import PATH
 from service.ranking.ranker import Ranker
 from service.settings import Settings
+from service.telemetry import metrics
 from tests.service.files.made import epub, paragraph, pdf, word
 from tests.service.keyed import bearing, keyed
 
@@ -22,7 +22,7 @@ FILES = [pdf([["The river rises."]]), word(paragraph("The river rises.")), b"<!d
 def test_the_text_of_a_file(client: TestClient, content: bytes) -> None:
     response = client.post(PATH, content=content)
     assert (response.status_code, response.headers["content-type"]) == (200, "application/json")
-    assert response.json() == {"text": "The river rises.", "title": "", "problem": ""}
+    assert response.json() == {"text": "The river rises.", "title": "", "problem": "", "paged": content.startswith(b"%PDF")}
 
 
 def test_a_book_has_its_title_and_a_piece_of_a_page_its_name(client: TestClient) -> None:
@@ -75,38 +75,26 @@ def test_without_the_page_there_is_none(settings: Settings, ranker: Ranker) -> N
     assert client_with(settings, ranker, playground=False).post(PATH).status_code == 404
 
 
-def test_too_many_files_at_once_are_refused_with_429(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "MOST_FILES", 0)
-    response = client.post(PATH, content=FILES[2])
-    assert (response.status_code, response.headers["retry-after"]) == (429, "1")
+def outcomes(ranker: Ranker) -> Counter[str]:
+    value = ranker.metrics.registry.get_sample_value
+    return Counter({one: int(value("keyblock_files_total", {"outcome": one}) or 0) for one in metrics.FILES})
 
 
-@pytest.mark.parametrize(("name", "value"), [("SECONDS", 0), ("sys.executable", "/bin/false")])
+def test_files_are_read_one_at_a_time_and_counted(client: TestClient, ranker: Ranker) -> None:
+    before = outcomes(ranker)
+    slow = word(paragraph("The river rises.") * 30_000)
+    with ThreadPoolExecutor(4) as senders:
+        answers = list(senders.map(lambda content: client.post(PATH, content=content), [slow] * 4))
+    assert Counter(answer.status_code for answer in answers) == {200: 1, 429: 3}
+    assert {answer.headers.get("retry-after") for answer in answers} == {None, "1"}
+    assert client.post(PATH, content=pdf([[]])).status_code == 422
+    assert outcomes(ranker) - before == {"ok": 1, "busy": 3, "refused": 1}
+
+
+@pytest.mark.parametrize(("name", "value"), [("SECONDS", 0), ("COMMAND", ("/bin/false",))])
 def test_a_process_that_does_not_end_well_is_a_file_that_takes_too_much(
     client: TestClient, monkeypatch: pytest.MonkeyPatch, name: str, value: object
 ) -> None:
     monkeypatch.setattr(f"service.playground.reading.{name}", value)
     response = client.post(PATH, content=FILES[2])
     assert (response.status_code, response.json()["message"]) == (422, reading.TOO_MUCH)
-
-
-def test_the_process_is_bounded_in_memory_and_seconds_and_writes_no_file() -> None:
-    limits = "*(resource.getrlimit(getattr(resource, 'RLIMIT_' + name))[0] for name in ('AS', 'CPU', 'FSIZE', 'CORE'))"
-    code = f"import resource, service.files.__main__ as process; process.bound(); print({limits})"
-    output = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
-    assert list(map(int, output.split())) == [MEMORY, SECONDS, 0, 0]
-
-
-def test_without_the_extra_the_process_says_what_to_install() -> None:
-    without = "import sys; sys.modules['charset_normalizer'] = None"
-    code = f"{without}; from service.files.__main__ import main; sys.exit(main('', 9))"
-    done = subprocess.run([sys.executable, "-c", code], input=FILES[0], capture_output=True, check=False)
-    assert done.returncode == REFUSED
-    assert b"to read it, install the extra files: pip install 'keyblock[files]'" in done.stdout
-
-
-def test_the_process_knows_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KEYBLOCK_STORE_KEY", "secret")
-    monkeypatch.setenv("LANG", "C")
-    assert "secret" not in reading._environment().values()
-    assert reading._environment()["LANG"] == "C"
