@@ -102,14 +102,14 @@ def test_a_span_is_more_likely_in_a_document_that_answers(pipeline: Pipeline) ->
     _, one = read(pipeline, "river banks", TEXT)
     (packed,) = one.sequences
     marks = [np.zeros(len(packed.ids), np.float32)]
-    config = pipeline.config.model_copy(update={"spans": SpanScores(bias=-1.0, mark=1.0, document=0.5)})
+    config = pipeline.config.model_copy(update={"spans": SpanScores(bias=-1.0, mark=1.0)})
     with_spans: Any = SimpleNamespace(config=config, reader=pipeline.reader, tokenizer=pipeline.tokenizer)
     query = pipeline.prepare_query("river banks")
     best = []
     for logit in (4.0, -4.0):
         ranking = rank([one], np.asarray([logit], np.float32), pipeline.config.fusion, 96, raw=False)
         found = scored_sentences(with_spans, query, one, ranking, 0, TEXT, marks)
-        expected = 1 / (1 + np.exp(1 - 0.5 * ranking.logits[0]))
+        expected = 1 / (1 + np.exp(-ranking.logits[0])) / (1 + np.exp(1))
         assert [span.score for span in found] == pytest.approx([expected] * 4)
         best.append(found[0].score)
     assert best[0] > best[1]

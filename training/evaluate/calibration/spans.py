@@ -1,4 +1,4 @@
-"""Fits on dev the probability that a sentence answers, from the mean mark of its tokens and its document's fused logit.
+"""Fits on dev the probability that a sentence answers, from the mean mark of its tokens beside its document's probability.
 
 A sentence answers if more than half of it lies in a gold passage of the query; no sentence of another document answers.
 """
@@ -101,32 +101,31 @@ def read_documents(ranker: LocalRanker, candidates: Mapping[str, Sequence[str]],
 
 
 def fit_spans(collections: Sequence[Sequence[ReadDocument]], fusion: Fusion) -> SpanScores:
-    """The logistic regression of "answers" on mark and fused logit; every collection counts the same.
+    """The likeliest `SpanScores` of what answers, beside the fitted fusion; every collection counts the same.
 
     Raises ValueError if no sentence answers.
     """
-    rows, labels, weights = [], [], []
-    for documents in collections:
-        marks = np.concatenate([one.marks for one in documents])
-        rows.append(np.stack([marks, np.concatenate([one.fused(fusion) for one in documents])], axis=1))
-        labels.append(np.concatenate([one.labels for one in documents]))
-        weights.append(np.full(len(marks), 1 / len(marks)))
-    inputs, answering, share = (torch.from_numpy(np.concatenate(parts)) for parts in (rows, labels, weights))
+    marks = [np.concatenate([one.marks for one in documents]) for documents in collections]
+    fused = [np.concatenate([one.fused(fusion) for one in documents]) for documents in collections]
+    labels = [np.concatenate([one.labels for one in documents]) for documents in collections]
+    weights = [np.full(len(part), 1 / len(part)) for part in marks]
+    mark, document, answering, share = (torch.from_numpy(np.concatenate(parts)) for parts in (marks, fused, labels, weights))
     if not answering.any():
         raise ValueError("spans: no sentence that was read lies in a gold passage; ask for more queries or depth")
-    parameters = torch.tensor([0.0, 1.0, 0.5], dtype=torch.float64, requires_grad=True)
+    parameters = torch.tensor([0.0, 1.0], dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.LBFGS([parameters], max_iter=200, line_search_fn="strong_wolfe")
 
     def closure() -> torch.Tensor:
         optimizer.zero_grad()
-        logits = parameters[0] + inputs @ parameters[1:].abs()
-        loss = (F.binary_cross_entropy_with_logits(logits, answering, reduction="none") * share).sum()
+        log_yes = F.logsigmoid(document) + F.logsigmoid(parameters[0] + parameters[1].abs() * mark)
+        log_no = torch.log1p(-log_yes.exp().clamp(max=1 - 1e-12))
+        loss = -(torch.where(answering > 0, log_yes, log_no) * share).sum()
         loss.backward()
         return loss
 
     optimizer.step(closure)
-    bias, mark, document = parameters.tolist()
-    return SpanScores(bias=bias, mark=abs(mark), document=abs(document))
+    bias, weight = parameters.tolist()
+    return SpanScores(bias=bias, mark=abs(weight))
 
 
 def span_probabilities(documents: Sequence[ReadDocument], fusion: Fusion, scores: SpanScores) -> list[NDArray[np.float64]]:
