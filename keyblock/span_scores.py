@@ -1,9 +1,10 @@
-"""How likely a span answers the query: its document's probability times a sigmoid of its tokens' marks.
+"""How likely a span answers the query: a sigmoid of its tokens' marks and of its document's score.
 
 The model reads query and key blocks once and gives two outputs: a logit of the whole, and for each token a logit that it belongs
 to the answering passage (as Provence does: Chirkova et al. 2025, "Provence: efficient and robust context pruning for
-retrieval-augmented generation"). The mean over a sentence's tokens says whether the sentence answers if the document does. The
-document's own score says whether the document answers at all. So no span is more likely to answer than its document.
+retrieval-augmented generation"). The mean over a sentence's tokens says how much the sentence stands out in its document. The
+document's own score says whether the document answers at all. Where the sentences of a document promise more than it does, their
+logits are lowered alike, until the best is as likely to answer as the document: no part answers where the whole does not.
 """
 
 import numpy as np
@@ -14,17 +15,19 @@ from keyblock.evidence import sigmoid
 
 
 class SpanScores(BaseModel):
-    """``sigmoid(fused logit) * sigmoid(bias + mark * mean token logit)``; fitted on the sentences of dev documents."""
+    """``sigmoid(bias + mark * mean token logit + document * fused logit)``; fitted on the sentences of dev documents."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     bias: float = Field(0.0, description="added once")
     mark: float = Field(1.0, ge=0, description="weight of the mean of the token logits of a sentence")
+    document: float = Field(0.0, ge=0, description="weight of the fused logit of its document")
 
-    def probabilities(self, marks: NDArray[np.floating], fused: NDArray[np.floating]) -> NDArray[np.float64]:
-        """How likely each sentence answers, 0 to the probability of its document.
+    def probabilities(self, marks: NDArray[np.floating], fused: float) -> NDArray[np.float64]:
+        """How likely each sentence of a document answers, 0 to the document's probability.
 
         Args:
             marks: shape (n_sentences,), the mean token logit of each.
-            fused: shape (n_sentences,), the fused logit of its document.
+            fused: the fused logit of the document.
         """
-        return sigmoid(np.asarray(fused, np.float64)) * sigmoid(self.bias + self.mark * np.asarray(marks, np.float64))
+        logits = self.bias + self.mark * np.asarray(marks, np.float64) + self.document * fused
+        return sigmoid(logits + min(fused - logits.max(initial=-np.inf), 0.0))

@@ -1,4 +1,4 @@
-"""Fits on dev the probability that a sentence answers, from the mean mark of its tokens beside its document's probability.
+"""Fits on dev the probability that a sentence answers, from the mean mark of its tokens and its document's fused logit.
 
 A sentence answers if more than half of it lies in a gold passage of the query; no sentence of another document answers.
 """
@@ -51,9 +51,9 @@ class ReadDocument:
         """Whether each sentence answers, shape (n_sentences,)."""
         return np.asarray([float(answers(one, self.gold)) for one in self.sentences])
 
-    def fused(self, fusion: Fusion) -> NDArray[np.float64]:
-        """The document's fused logit, repeated for each sentence: shape (n_sentences,)."""
-        return np.repeat(fusion.fuse(self.features[:1], self.features[None, 1:]), len(self.sentences))
+    def fused(self, fusion: Fusion) -> float:
+        """The document's fused logit."""
+        return float(fusion.fuse(self.features[:1], self.features[None, 1:])[0])
 
     @classmethod
     def of(
@@ -101,31 +101,36 @@ def read_documents(ranker: LocalRanker, candidates: Mapping[str, Sequence[str]],
 
 
 def fit_spans(collections: Sequence[Sequence[ReadDocument]], fusion: Fusion) -> SpanScores:
-    """The likeliest `SpanScores` of what answers, beside the fitted fusion; every collection counts the same.
+    """The likeliest `SpanScores` beside the fitted fusion; every collection counts the same.
 
     Raises ValueError if no sentence answers.
     """
-    marks = [np.concatenate([one.marks for one in documents]) for documents in collections]
-    fused = [np.concatenate([one.fused(fusion) for one in documents]) for documents in collections]
-    labels = [np.concatenate([one.labels for one in documents]) for documents in collections]
-    weights = [np.full(len(part), 1 / len(part)) for part in marks]
-    mark, document, answering, share = (torch.from_numpy(np.concatenate(parts)) for parts in (marks, fused, labels, weights))
+    documents = [one for found in collections for one in found]
+    counts = torch.tensor([len(one.sentences) for one in documents])
+    of_document = torch.arange(len(documents)).repeat_interleave(counts)
+    fused = torch.tensor([one.fused(fusion) for one in documents], dtype=torch.float64)
+    marks, answering = (
+        torch.from_numpy(np.concatenate(part)) for part in zip(*((one.marks, one.labels) for one in documents), strict=True)
+    )
+    share = torch.cat([torch.full((n,), 1 / n) for n in (sum(len(one.sentences) for one in found) for found in collections)])
     if not answering.any():
         raise ValueError("spans: no sentence that was read lies in a gold passage; ask for more queries or depth")
-    parameters = torch.tensor([0.0, 1.0], dtype=torch.float64, requires_grad=True)
+    parameters = torch.tensor([0.0, 1.0, 0.5], dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.LBFGS([parameters], max_iter=200, line_search_fn="strong_wolfe")
 
     def closure() -> torch.Tensor:
         optimizer.zero_grad()
-        log_yes = F.logsigmoid(document) + F.logsigmoid(parameters[0] + parameters[1].abs() * mark)
-        log_no = torch.log1p(-log_yes.exp().clamp(max=1 - 1e-12))
-        loss = -(torch.where(answering > 0, log_yes, log_no) * share).sum()
+        mark, document = parameters[1:].abs()
+        logits = parameters[0] + mark * marks + document * fused[of_document]
+        best = torch.full_like(fused, -torch.inf).scatter_reduce(0, of_document, logits, "amax")
+        logits = logits + (fused - best).clamp(max=0)[of_document]
+        loss = (F.binary_cross_entropy_with_logits(logits, answering, reduction="none") * share).sum()
         loss.backward()
         return loss
 
     optimizer.step(closure)
-    bias, weight = parameters.tolist()
-    return SpanScores(bias=bias, mark=abs(weight))
+    bias, mark, document = parameters.tolist()
+    return SpanScores(bias=bias, mark=abs(mark), document=abs(document))
 
 
 def span_probabilities(documents: Sequence[ReadDocument], fusion: Fusion, scores: SpanScores) -> list[NDArray[np.float64]]:
