@@ -70,6 +70,11 @@ class Sentence(NamedTuple):
     asks: bool
 
 
+def is_question(sentence: str) -> bool:
+    """Whether a sentence ends in a question mark, inside quotation marks or brackets or not."""
+    return sentence.rstrip().rstrip(CLOSING).endswith(QUESTION)
+
+
 def query_sentences(reading: Reading, analyzer: Analyzer) -> list[Sentence]:
     """The sentences of a query that has at least one token; together they hold all of its tokens."""
     (heads, tails), n = reading.places(), len(reading.ids)
@@ -84,7 +89,7 @@ def query_sentences(reading: Reading, analyzer: Analyzer) -> list[Sentence]:
     for start, end in pairwise(bounds):
         text = reading.text[heads[start] : tails[end - 1]]
         requested = REQUEST.search(text) is not None or (requested and start not in ends)  # what is asked for comes behind it
-        found.append(Sentence(start, end, analyzer.keys(text), requested or text.rstrip(CLOSING).endswith(QUESTION)))
+        found.append(Sentence(start, end, analyzer.keys(text), requested or is_question(text)))
     return found
 
 

@@ -195,6 +195,12 @@ class Settings(Limits, BaseSettings):
     answer_seconds: int = Field(
         60, ge=1, description="seconds for a client to read an answer; then the service closes the connection"
     )
+    keep_alive_seconds: int = Field(
+        75,
+        ge=1,
+        description="seconds that an idle connection stays open. Keep it longer than the proxy in front does (nginx and most load "
+        "balancers: 60): a proxy that sends a request as the service closes answers 502",
+    )
     max_connections: int = Field(
         4096,
         ge=1,

@@ -16,6 +16,7 @@ from keyblock.evidence import sigmoid
 from keyblock.packing import Packed, pieces
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedQuery
+from keyblock.queries import is_question
 from keyblock.ranking.order import Block, Candidate, Ranking, ScoredBy
 from keyblock.selectors import rank_blocks
 from keyblock.text.sentences import sentences
@@ -150,7 +151,7 @@ def scored_sentences(
     text: str,
     marks: Sequence[NDArray[np.float32]] | None = None,
 ) -> list[Span]:
-    """The sentences of a document's key blocks with the probability that they answer, in document order.
+    """The sentences of a document's key blocks with the probability that they answer, in document order, without questions.
 
     The probability comes from the marks of a sentence's tokens, if the model gives marks and the pipeline has fitted span scores.
     Otherwise it comes from the sentence's block by its share of query terms (see `by_terms`), and the block's from its own score if
@@ -175,7 +176,11 @@ def scored_sentences(
         places = np.asarray([block[:2] for block in candidate.blocks], np.int32).reshape(-1, 2)
         read = Read(text, candidate.sequences, places, np.asarray(candidate.lengths, np.int32), candidate.title)
         found = [one for one in marked_sentences(pipeline, read, marks) if one.tokens]
-        scores = config.spans.probabilities(np.asarray([one.mark for one in found]), np.full(len(found), logit))
+        found = [one for one in found if not is_question(text[one.start : one.end])]
+        scores = config.spans.probabilities(np.asarray([one.mark for one in found]), float(logit))
+        scores *= min(
+            1.0, float(sigmoid(config.activation.scale * logit)) / scores.max(initial=1e-9)
+        )  # no span is likelier to answer than its document
         return [Span(one.start, one.end, score) for one, score in zip(found, scores.tolist(), strict=True)]
     blocks = ranking.blocks[number]
     scores = np.asarray([block.score for block in blocks])
@@ -184,7 +189,8 @@ def scored_sentences(
     else:
         evidence = np.repeat(candidate.evidence[None], len(blocks), axis=0)
         worth = sigmoid(config.activation.scale * config.fusion.fuse(scores, evidence)).tolist()
-    return by_terms(pipeline, query, text, blocks, worth)
+    found_by_terms = by_terms(pipeline, query, text, blocks, worth)
+    return [one for one in found_by_terms if not is_question(text[one.start : one.end])]
 
 
 def spans(text: str, scored: Sequence[Span], threshold: float = THRESHOLD, most: int | None = None) -> list[Span]:

@@ -116,7 +116,7 @@ class CompiledReader:
         """The compiled segmenter that cuts by this rule."""
         if isinstance(rule, ByStructure):
             return native.core.ByStructure(self._structure, rule.block_tokens)
-        return native.core.WholeSentences(self._sentences, rule.clauses.view(np.uint8), rule.block_tokens)
+        return native.core.WholeSentences(self._sentences, rule.roles, rule.block_tokens)
 
     def _answered(self, texts: Sequence[str], work: Callable[..., list[Any]]) -> list[tuple[Any, ...] | None]:
         """The results of the compiled `work` for texts, with its questions answered; None for a text of mostly long stretches."""

@@ -29,15 +29,18 @@ class Terms(NamedTuple):
     bounds: Ints
 
 
+ENDS_CLAUSE, LEADS_ON = 1, 2  # roles of tokens, see `keyblock.segmenters.token_roles`
+
+
 class WholeSentences(NamedTuple):
     """The rule of the segmenter `whole_sentences`, for a reader that also cuts.
 
     Attributes:
-        clauses: whether each token ends a clause if a space follows it, shape (vocabulary,).
+        roles: what each token does at its place, shape (vocabulary,).
         block_tokens: the most tokens of a block.
     """
 
-    clauses: NDArray[np.bool_]
+    roles: NDArray[np.uint8]
     block_tokens: int
 
 

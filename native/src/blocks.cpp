@@ -8,7 +8,8 @@ namespace keyblock {
 namespace {
 
 constexpr int BLOCK_COST = 4, FORCED_COST = 8;
-constexpr uint8_t SENTENCE_COST = 1, CLAUSE_COST = 2;
+constexpr uint8_t SENTENCE_COST = 1, CLAUSE_COST = 2, LEADING_COST = 6;
+constexpr uint8_t ENDS_CLAUSE = 1, LEADS_ON = 2;
 
 struct Place {
     int32_t at;
@@ -65,7 +66,7 @@ Ints WholeSentences::bounds(View<Unit> text, const Reading& reading) const {
     const size_t n = tokens.size();
     std::vector<uint8_t> costs(n, 0);
     for (size_t i = 0; i + 1 < n; ++i)
-        if (ends_clause(tokens[i].id) && tokens[i].tail < tokens[i + 1].head) costs[i] = CLAUSE_COST;
+        if ((role(tokens[i].id) & ENDS_CLAUSE) != 0 && tokens[i].tail < tokens[i + 1].head) costs[i] = CLAUSE_COST;
     Ints ends, bounds;
     sentences_.ends(text, reading.marks, ends);
     size_t start = 0, token = 0;  // of the sentence; after it
@@ -77,7 +78,7 @@ Ints WholeSentences::bounds(View<Unit> text, const Reading& reading) const {
         while (token < n && tokens[token].head < end) ++token;
         if (token == start) continue;
         close(token);
-        costs[token - 1] = SENTENCE_COST;
+        costs[token - 1] = (role(tokens[token - 1].id) & LEADS_ON) != 0 ? LEADING_COST : SENTENCE_COST;
     }
     close(n);
     split(costs, longest_, bounds);

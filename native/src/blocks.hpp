@@ -26,18 +26,18 @@ void split(const std::vector<uint8_t>& costs, size_t longest, Ints& found);
 
 class WholeSentences {
   public:
-    WholeSentences(const Sentences& sentences, std::vector<uint8_t> clauses, size_t longest)
-        : sentences_(sentences), clauses_(std::move(clauses)), longest_(block_size(longest)) {}
+    WholeSentences(const Sentences& sentences, std::vector<uint8_t> roles, size_t longest)
+        : sentences_(sentences), roles_(std::move(roles)), longest_(block_size(longest)) {}
 
     // The bounds of the blocks, one more than blocks.
     template <class Unit>
     Ints bounds(View<Unit> text, const Reading& reading) const;
 
   private:
-    bool ends_clause(int32_t id) const { return static_cast<size_t>(id) < clauses_.size() && clauses_[static_cast<size_t>(id)] != 0; }
+    uint8_t role(int32_t id) const { return static_cast<size_t>(id) < roles_.size() ? roles_[static_cast<size_t>(id)] : 0; }
 
     const Sentences& sentences_;
-    std::vector<uint8_t> clauses_;  // whether each token ends a clause if a space follows it
+    std::vector<uint8_t> roles_;  // of each token: keyblock.segmenters.token_roles
     size_t longest_;
 };
 

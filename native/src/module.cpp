@@ -190,7 +190,7 @@ NB_MODULE(_core, module) {
     nb::set_leak_warnings(false);  // readers live as long as the process, and are no leaks
     constexpr const char* PROCESSORS[] = {"plain", "avx2", "avx512"};
     module.attr("PROCESSOR") = PROCESSORS[static_cast<int>(processor())];  // the kind of processor whose code runs here
-    module.attr("INTERFACE") = 5;  // changes whenever older versions of keyblock cannot use the module
+    module.attr("INTERFACE") = 6;  // changes whenever older versions of keyblock cannot use the module
     describe_flags(module);
     describe_selection(module);
 
@@ -216,9 +216,9 @@ NB_MODULE(_core, module) {
         }, "characters"_a, "titles"_a, "names_go_on"_a, "before_numbers"_a, "beginners"_a, nb::keep_alive<1, 2>())
         .def("ends", &sentence_ends, "text"_a);
     nb::class_<WholeSentences>(module, "WholeSentences")
-        .def("__init__", [](WholeSentences* self, const Sentences& sentences, Given<uint8_t> clauses, size_t longest) {
-            new (self) WholeSentences(sentences, {clauses.data(), clauses.data() + clauses.size()}, longest);
-        }, "sentences"_a, "clauses"_a, "longest"_a, nb::keep_alive<1, 2>());
+        .def("__init__", [](WholeSentences* self, const Sentences& sentences, Given<uint8_t> roles, size_t longest) {
+            new (self) WholeSentences(sentences, {roles.data(), roles.data() + roles.size()}, longest);
+        }, "sentences"_a, "roles"_a, "longest"_a, nb::keep_alive<1, 2>());
     nb::class_<Structure>(module, "Structure")
         .def(nb::init<const Sentences&>(), "sentences"_a, nb::keep_alive<1, 2>())
         .def("cuts", &structure_cuts, "text"_a)

@@ -33,7 +33,7 @@ class Port(uvicorn.Config):
 
     Args:
         app: answers the requests.
-        settings: seconds that heads and answers may take.
+        settings: seconds that heads, answers and idle connections may take.
         metrics: counts connections.
         name: of the port in the metrics.
         max_connections: connections that may be open.
@@ -46,9 +46,12 @@ class Port(uvicorn.Config):
     def __init__(
         self, app: ASGIApp, settings: Settings, metrics: Metrics, name: str, max_connections: int, **arguments: Any
     ) -> None:
-        wait = settings.shutdown_seconds
+        times: dict[str, Any] = {
+            "timeout_graceful_shutdown": settings.shutdown_seconds,
+            "timeout_keep_alive": settings.keep_alive_seconds,
+        }
         quiet: dict[str, Any] = {"log_config": None, "access_log": False}
-        super().__init__(app, http=Connection, ws="none", timeout_graceful_shutdown=wait, **quiet, **arguments)
+        super().__init__(app, http=Connection, ws="none", **times, **quiet, **arguments)
         self.head_seconds, self.answer_seconds = settings.head_seconds, settings.answer_seconds
         self.max_connections = max_connections
         self.waiting: OrderedDict[Connection, None] = OrderedDict()

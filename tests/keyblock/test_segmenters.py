@@ -318,6 +318,19 @@ def test_blocks_of_a_story_begin_with_its_sentences(pipeline: Pipeline) -> None:
     assert any("Dormouse shook itself" in block and "and went on so long" in block for block in blocks)
 
 
+@pytest.mark.parametrize("opening", ["How long is the notice period?", "The notice period of the flat:"])
+def test_what_leads_on_stays_with_the_sentence_behind_it(pipeline: Pipeline, opening: str) -> None:
+    """Wherever the question would end a full block."""
+    answer = "It is three months."
+    config = pipeline.config.model_copy(update={"segmenter": {"name": "whole_sentences"}})
+    pipeline = Pipeline(config, pipeline.tokenizer, pipeline.frequencies)
+    for n in range(30, 70):
+        text = f"{'word ' * n}end. {opening}\n{answer} {'Other text. ' * 30}"
+        document = pipeline.prepare_document(text)
+        blocks = [text[a:b] for a, b in zip(document.starts.tolist(), document.ends.tolist(), strict=True)]
+        assert [answer in block for block in blocks if opening in block] == [True]
+
+
 def test_commas_within_numbers_are_no_clauses(tokenizer: Tokenizer) -> None:
     text = "it cost 3,000 euros, he said; we paid"
     reading = encoded(text, tokenizer.encode([text])[0], Analyzer(AnalyzerConfig()))

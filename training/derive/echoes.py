@@ -19,6 +19,19 @@ UNANSWERED = (
     "{q} This question was closed as a duplicate.",
     "A reader writes: {q} We passed the question on to our experts.",
     "{q} It depends. Nobody can say in general.",
+    "{q}\n\nThis entry is empty. You can help by writing it.",
+    "{q} That is the question that this talk asks. The slides will be online after the conference.",
+    "In episode {n} we ask: {q} Listen wherever you get your podcasts.",
+    "{q} (0 answers, {n} views, asked {n} months ago)",
+    "Poll: {q} Vote now! {n} people have voted so far.",
+    "{q} Log in to see the answer.",
+    "Thank you for your message. You asked: {q} A colleague will reply within {n} working days.",
+    "This book is for everybody who has ever wondered: {q} {n} pages, paperback.",
+    "{q} Discuss in pairs, then compare with the group next to you.",
+    "Homework for Monday: {q} Write {n} sentences.",
+    "People also ask: {q}",
+    "{q} The answer may surprise you!",
+    "{q} was the title of the seminar. It took place in room {n} and was well attended.",
 )
 ABOUT = (
     "This section is about {k}. More on {k} follows below.",
@@ -27,6 +40,16 @@ ABOUT = (
     "Nothing is said here about {k}; see the separate document on {k}.",
     "Tags: {k}",
     "There is a lot of confusion around {k}. The next edition will deal with {k} in detail.",
+    "{k}, see page {n}; see also the index",
+    "Chapter {n}: {k}\n\nAfter this chapter you will know all about {k}.",
+    "Workshop on {k}. Bring your own laptop. Registration closes on the {n}th.",
+    "{k}\n\n(text missing)",
+    "We study {k}. We review earlier work on {k}, and we discuss what remains open.",
+    "Folder: {k}. Files: {n}. Last opened by the administrator.",
+    "The rules on {k} were revised. The new text on {k} replaces the old one.",
+    "#{k} is trending today. Everybody has an opinion on {k}.",
+    "Figure {n}: {k}",
+    "For {k}, ask the desk on floor {n}.",
 )
 FORUM = (
     "Hi all, {q} I looked everywhere and found nothing. Thanks in advance!",
@@ -48,6 +71,14 @@ MINUTES = (
     "Subject: {q}\n\nDear colleagues, I forward this question and will come back to you as soon as I know more.",
     "Search results for \u201c{q}\u201d: no matches were found. Check the spelling or use other words.",
     "He asked again: \u201c{q}\u201d She looked out of the window and said nothing.",
+    "Questionnaire, item {n}: {q}\n[ ] very satisfied [ ] satisfied [ ] not satisfied",
+    "As a user I want to find out: {q} Priority: medium. Status: open. Estimate: {n} points.",
+    "Agent: Good morning.\nCaller: {q}\nAgent: One moment, I will put you through.",
+    "Agenda\n{n}. {q}\nDecision: none. Next meeting: in two weeks.",
+    "The reporter wanted to know: {q} The spokesman declined to comment.",
+    "With reference to your letter of the {n}th, in which you ask \u201c{q}\u201d, we confirm that we received it.",
+    "TODO: {q} Ask someone who knows.",
+    "The exam asks, among other things: \u201c{q}\u201d Candidates have {n} minutes.",
 )
 
 
@@ -95,15 +126,15 @@ def _shuffled(one: Surroundings, rng: np.random.Generator) -> str:
 
 
 def _about(one: Surroundings, rng: np.random.Generator) -> str:
-    return _one_of(ABOUT, rng).format(k=keywords(one.query))
+    return _filled(_one_of(ABOUT, rng), one, rng)
 
 
 def _unanswered(one: Surroundings, rng: np.random.Generator) -> str:
-    return _one_of(UNANSWERED, rng).format(q=one.query)
+    return _filled(_one_of(UNANSWERED, rng), one, rng)
 
 
 def _reported(one: Surroundings, rng: np.random.Generator) -> str:
-    return _one_of(MINUTES, rng).format(q=one.query)
+    return _filled(_one_of(MINUTES, rng), one, rng)
 
 
 def _repeated(one: Surroundings, rng: np.random.Generator) -> str:
@@ -143,6 +174,10 @@ def _among(one: Surroundings, rng: np.random.Generator) -> list[str]:
     lines = [one.others[place] for place in rng.choice(len(one.others), count, replace=False)] if count else []
     lines.insert(int(rng.integers(len(lines) + 1)), one.query)
     return lines
+
+
+def _filled(template: str, one: Surroundings, rng: np.random.Generator) -> str:
+    return template.format(q=one.query, k=keywords(one.query), n=int(rng.integers(2, 60)))
 
 
 def _one_of(texts: Sequence[str], rng: np.random.Generator) -> str:

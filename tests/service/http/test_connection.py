@@ -26,8 +26,8 @@ from service.settings import Settings
 from service.telemetry.metrics import TABLE, Metrics
 from tests.service.faults import PATIENCE, wait_for
 
-SETTINGS = Settings(shutdown_seconds=5)
 ENDLESS = 3600  # seconds: longer than a test
+SETTINGS = Settings(shutdown_seconds=5, keep_alive_seconds=ENDLESS)
 SECONDS = 0.4  # that a head or an answer may take
 LARGE = 24 * 2**20  # bytes of an answer: more than the kernel keeps for a client that does not read
 GET = b"GET /echo HTTP/1.1\r\nHost: here\r\n"
@@ -54,8 +54,7 @@ class Server:
         self.metrics = Metrics()
         self.released = threading.Event()
         routes = [Route("/echo", self.echo, methods=["GET", "POST"]), Route("/large", self.large), Route("/slow", self.slow)]
-        more = {"port": 0, "lifespan": "off", "timeout_keep_alive": ENDLESS}
-        port = Port(Starlette(routes=routes), settings, self.metrics, "main", most, **more)
+        port = Port(Starlette(routes=routes), settings, self.metrics, "main", most, port=0, lifespan="off")
         self.server = uvicorn.Server(port)
         self.loop = loop
         self.thread = threading.Thread(target=self.server.run if loop is None else self._run, daemon=True)
@@ -178,6 +177,18 @@ def server() -> Iterator[Server]:
 def hasty() -> Iterator[Server]:
     with serving() as server:
         yield server
+
+
+def test_an_idle_connection_outlives_the_keep_alive_of_a_proxy() -> None:
+    """Proxies keep idle connections for 60 s; one that the service closes first is a 502 for the next request."""
+    assert Settings().keep_alive_seconds > 60
+    with serving(loop=LeapingLoop(), head_seconds=ENDLESS, keep_alive_seconds=PATIENCE) as server, server.connect() as client:
+        for _ in range(3):
+            send(client, GET + b"\r\n")
+            assert one_answer(client)[0] == 200
+            server.leap()
+        server.leap()
+        assert read(client) == b""
 
 
 def test_a_head_within_its_bounds_is_read_whole(server: Server) -> None:

@@ -14,6 +14,7 @@ from training.evaluate.calibration.fit import (
     auroc,
     best_threshold,
     calibration_gap,
+    threshold_interval,
     top_gap,
     top_scores,
 )
@@ -60,3 +61,11 @@ def test_the_calibration_error_of_a_case_by_hand() -> None:
     assert calibration_gap(scores, labels) == pytest.approx((0.35 * 2 + 0.05) / 3, abs=1e-4)
     assert top_gap(tops([0.95], [0.05])) == pytest.approx(0.05)
     assert top_gap(tops([0.95], [0.95])) == pytest.approx(0.45)
+
+
+def test_few_queries_leave_the_threshold_open_and_many_settle_it() -> None:
+    """Answered ones score .6 to .9 and the others .1 to .4: any value between them is as good."""
+    rng = np.random.default_rng(0)
+    few, many = (threshold_interval([tops(rng.uniform(0.6, 0.9, n).tolist(), rng.uniform(0.1, 0.4, n).tolist())]) for n in (8, 400))
+    assert 0.4 < many[0] <= many[1] < 0.6
+    assert few[1] - few[0] > 2 * (many[1] - many[0])

@@ -29,6 +29,7 @@ from training.evaluate.calibration.fit import (
     read_scores,
     reliability,
     score_dev,
+    threshold_interval,
     top_gap,
     top_scores,
     write_scores,
@@ -216,12 +217,15 @@ def _answers(scored: Sequence[DevScores], fusion: Fusion) -> dict[str, Any]:
     usable = {name: tops for name, tops in by_collection.items() if len(tops.answered) and len(tops.unanswered)}
     if not usable:
         return {}
-    threshold = best_threshold(list(usable.values()))
+    threshold = best_threshold(list(usable.values()))._asdict() | {"interval": threshold_interval(list(usable.values()))}
     return {
         "answers": {
             name: {"auroc": auroc(tops.answered, tops.unanswered), "top_error": top_gap(tops)} for name, tops in usable.items()
         },
-        "threshold": {**threshold._asdict(), "unanswered": "the same queries without their relevant candidates"},
+        "threshold": {
+            **threshold,
+            "unanswered": "the same queries without their relevant candidates",
+        },
     }
 
 
@@ -273,7 +277,8 @@ def _answer_tables(calibration: Mapping[str, Any]) -> list[str]:
     rows = [[name, f"{row['auroc']:.3f}", f"{row['top_error']:.3f}"] for name, row in calibration["answers"].items()]
     found = calibration["threshold"]
     rates = f"precision {found['precision']:.3f}, recall {found['recall']:.3f}, {found['refused']:.3f} of the others refused"
-    return [markdown([head, *rows]), f"threshold {found['score']:.3f} for min_score: {rates}"]
+    interval = "{:.3f} to {:.3f} with other dev queries".format(*found["interval"])
+    return [markdown([head, *rows]), f"threshold {found['score']:.3f} for min_score ({interval}): {rates}"]
 
 
 def _check(pipeline: Pipeline, settings: Sequence[Setting], default: int | None) -> None:

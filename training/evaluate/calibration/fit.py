@@ -319,7 +319,13 @@ def best_threshold(tops: Sequence[Tops]) -> Threshold:
     """
     candidates = np.unique(np.concatenate([np.concatenate([one.answered, one.unanswered]) for one in tops]))
     middles = (candidates[1:] + candidates[:-1]) / 2 if len(candidates) > 1 else candidates
-    return max((at_threshold(tops, float(score)) for score in middles), key=lambda found: found.recall + found.refused)
+    passed = [np.mean([_share_from(getattr(one, part), middles) for one in tops], axis=0) for part in ("answered", "unanswered")]
+    return at_threshold(tops, float(middles[np.argmax(passed[0] - passed[1])]))
+
+
+def _share_from(values: NDArray[np.float64], scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The share of the values that reach each score, shape (n_scores,)."""
+    return 1 - np.searchsorted(np.sort(values), scores, "left") / len(values)
 
 
 def at_threshold(tops: Sequence[Tops], score: float) -> Threshold:
@@ -328,6 +334,19 @@ def at_threshold(tops: Sequence[Tops], score: float) -> Threshold:
     passed = float(np.mean([(one.unanswered >= score).mean() for one in tops]))
     precision = recall / (recall + passed) if recall + passed else 1.0
     return Threshold(score, precision, recall, 1 - passed)
+
+
+def threshold_interval(tops: Sequence[Tops], draws: int = 200, seed: int = 0) -> tuple[float, float]:
+    """Where 90% of the thresholds of other dev queries would lie: percentiles of the bootstrap over queries (Efron 1979)."""
+    rng = np.random.default_rng(seed)
+    found = [best_threshold([_resampled(one, rng) for one in tops]).score for _ in range(draws)]
+    low, high = np.percentile(found, [5, 95]).tolist()
+    return low, high
+
+
+def _resampled(tops: Tops, rng: np.random.Generator) -> Tops:
+    answered = rng.integers(len(tops.answered), size=len(tops.answered))
+    return Tops(tops.answered[answered], rng.choice(tops.unanswered, len(tops.unanswered)), tops.right[answered])
 
 
 def top_gap(tops: Tops) -> float:
