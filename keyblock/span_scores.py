@@ -3,8 +3,7 @@
 The model reads query and key blocks once and gives two outputs: a logit of the whole, and for each token a logit that it belongs
 to the answering passage (as Provence does: Chirkova et al. 2025, "Provence: efficient and robust context pruning for
 retrieval-augmented generation"). The mean over a sentence's tokens says how much the sentence stands out in its document. The
-document's own score says whether the document answers at all. Where the sentences of a document promise more than it does, their
-logits are lowered alike, until the best is as likely to answer as the document: no part answers where the whole does not.
+document's own score says whether the document answers at all.
 """
 
 import numpy as np
@@ -22,12 +21,11 @@ class SpanScores(BaseModel):
     mark: float = Field(1.0, ge=0, description="weight of the mean of the token logits of a sentence")
     document: float = Field(0.0, ge=0, description="weight of the fused logit of its document")
 
-    def probabilities(self, marks: NDArray[np.floating], fused: float) -> NDArray[np.float64]:
-        """How likely each sentence of a document answers, 0 to the document's probability.
+    def probabilities(self, marks: NDArray[np.floating], fused: NDArray[np.floating]) -> NDArray[np.float64]:
+        """How likely each sentence answers, 0 to 1.
 
         Args:
             marks: shape (n_sentences,), the mean token logit of each.
-            fused: the fused logit of the document.
+            fused: shape (n_sentences,), the fused logit of its document.
         """
-        logits = self.bias + self.mark * np.asarray(marks, np.float64) + self.document * fused
-        return sigmoid(logits + min(fused - logits.max(initial=-np.inf), 0.0))
+        return sigmoid(self.bias + self.mark * np.asarray(marks, np.float64) + self.document * np.asarray(fused, np.float64))

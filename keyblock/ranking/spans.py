@@ -177,7 +177,7 @@ def scored_sentences(
         read = Read(text, candidate.sequences, places, np.asarray(candidate.lengths, np.int32), candidate.title)
         found = [one for one in marked_sentences(pipeline, read, marks) if one.tokens]
         found = [one for one in found if not is_question(text[one.start : one.end])]
-        scores = config.spans.probabilities(np.asarray([one.mark for one in found]), float(logit))
+        scores = config.spans.probabilities(np.asarray([one.mark for one in found]), np.full(len(found), logit))
         scores *= min(
             1.0, float(sigmoid(config.activation.scale * logit)) / scores.max(initial=1e-9)
         )  # no span is likelier to answer than its document

@@ -51,9 +51,9 @@ class ReadDocument:
         """Whether each sentence answers, shape (n_sentences,)."""
         return np.asarray([float(answers(one, self.gold)) for one in self.sentences])
 
-    def fused(self, fusion: Fusion) -> float:
-        """The document's fused logit."""
-        return float(fusion.fuse(self.features[:1], self.features[None, 1:])[0])
+    def fused(self, fusion: Fusion) -> NDArray[np.float64]:
+        """The document's fused logit, repeated for each sentence: shape (n_sentences,)."""
+        return np.repeat(fusion.fuse(self.features[:1], self.features[None, 1:]), len(self.sentences))
 
     @classmethod
     def of(
@@ -101,18 +101,17 @@ def read_documents(ranker: LocalRanker, candidates: Mapping[str, Sequence[str]],
 
 
 def fit_spans(collections: Sequence[Sequence[ReadDocument]], fusion: Fusion) -> SpanScores:
-    """The likeliest `SpanScores` beside the fitted fusion; every collection counts the same.
+    """The logistic regression of "answers" on mark and fused logit; every collection counts the same.
 
     Raises ValueError if no sentence answers.
     """
-    documents = [one for found in collections for one in found]
-    counts = torch.tensor([len(one.sentences) for one in documents])
-    of_document = torch.arange(len(documents)).repeat_interleave(counts)
-    fused = torch.tensor([one.fused(fusion) for one in documents], dtype=torch.float64)
-    marks, answering = (
-        torch.from_numpy(np.concatenate(part)) for part in zip(*((one.marks, one.labels) for one in documents), strict=True)
-    )
-    share = torch.cat([torch.full((n,), 1 / n) for n in (sum(len(one.sentences) for one in found) for found in collections)])
+    rows, labels, weights = [], [], []
+    for documents in collections:
+        marks = np.concatenate([one.marks for one in documents])
+        rows.append(np.stack([marks, np.concatenate([one.fused(fusion) for one in documents])], axis=1))
+        labels.append(np.concatenate([one.labels for one in documents]))
+        weights.append(np.full(len(marks), 1 / len(marks)))
+    inputs, answering, share = (torch.from_numpy(np.concatenate(parts)) for parts in (rows, labels, weights))
     if not answering.any():
         raise ValueError("spans: no sentence that was read lies in a gold passage; ask for more queries or depth")
     parameters = torch.tensor([0.0, 1.0, 0.5], dtype=torch.float64, requires_grad=True)
@@ -120,10 +119,7 @@ def fit_spans(collections: Sequence[Sequence[ReadDocument]], fusion: Fusion) -> 
 
     def closure() -> torch.Tensor:
         optimizer.zero_grad()
-        mark, document = parameters[1:].abs()
-        logits = parameters[0] + mark * marks + document * fused[of_document]
-        best = torch.full_like(fused, -torch.inf).scatter_reduce(0, of_document, logits, "amax")
-        logits = logits + (fused - best).clamp(max=0)[of_document]
+        logits = parameters[0] + inputs @ parameters[1:].abs()
         loss = (F.binary_cross_entropy_with_logits(logits, answering, reduction="none") * share).sum()
         loss.backward()
         return loss
