@@ -159,6 +159,7 @@ class Ranker:
             FirstStage.read(beside.get("first_stage_scores"), beside.get("fusion"), len(read)),
         )
         whole, selected = self._answered(request, read, model)
+        refused = whole.refused
         ended = time.perf_counter()
         seconds = {"prepare": selected - began, "model": ended - selected, "total": ended - began}
         results = tuple(_result(read[number], whole, number, return_blocks=return_blocks) for number in whole.ranking.order)
@@ -168,7 +169,9 @@ class Ranker:
             warnings=tuple(whole.warnings),
             total_tokens=whole.ranking.n_tokens,
             timings_ms={stage: 1000 * taken for stage, taken in seconds.items()},
-            below_min_score=whole.below,
+            min_score=refused.least if refused else None,
+            below_min_score=refused.left_out if refused else None,
+            best_below_min_score=refused.best if refused else None,
             context=_context_size(whole),
         )
 

@@ -110,7 +110,9 @@ class Ranking(Sequence[Result]):
         total_tokens: tokens that the model read.
         timings_ms: milliseconds of each stage in the service, and their `total`.
         request_id: the id under which the service logs the request.
+        min_score: the least score of a result, which `min_score` gave or chose; none without it in the request.
         below_min_score: number of results that were left out; none without `min_score` in the request.
+        best_below_min_score: the best score among them, a probability.
         context: what pruning saved; none without `prune`.
         fallback: whether this is the order given, because the service could not be reached.
     """
@@ -123,7 +125,9 @@ class Ranking(Sequence[Result]):
     timings_ms: Mapping[str, float] = field(default_factory=dict)
     request_id: str = ""
     fallback: bool = False
+    min_score: float | None = None
     below_min_score: int | None = None
+    best_below_min_score: float | None = None
     context: ContextSize | None = None
 
     def __len__(self) -> int:

@@ -79,7 +79,9 @@ def read_ranking(answer: wire.RerankAnswer, documents: Sequence[Mapping[str, Any
         total_tokens=answer["usage"]["total_tokens"],
         timings_ms=meta["timings_ms"],
         request_id=request_id,
+        min_score=meta.get("min_score"),
         below_min_score=meta.get("below_min_score"),
+        best_below_min_score=meta.get("best_below_min_score"),
         context=ContextSize(**meta["context"]) if "context" in meta else None,
     )
 

@@ -89,6 +89,20 @@ class Saved(NamedTuple):
         return self.of_documents - self.tokens
 
 
+class Refused(NamedTuple):
+    """What a `min_score` left out.
+
+    Attributes:
+        least: the score that a result has to reach, a probability.
+        left_out: how many documents do not reach it, not counting those that the cascade spared the model.
+        best: the best score among them; none if there are none.
+    """
+
+    least: float
+    left_out: int
+    best: float | None
+
+
 @dataclass(frozen=True, slots=True)
 class Answered:
     """An answer.
@@ -98,8 +112,7 @@ class Answered:
         spans: each result's spans, best first, by document number.
         contexts: each result's context, by document number; empty unless the call asked for pruning.
         saved: what pruning saved; none without pruning.
-        below: how many documents their score left out, not counting those that the cascade spared the model; none without a
-            bound.
+        refused: what a least score left out; none without one.
         unread: how many results have no spans and no context, since time was up.
         warnings: requests that were not honoured, and work that could not be done.
         losses: what was not done in full for lack of time or because something does not answer, by the kind of loss.
@@ -110,7 +123,7 @@ class Answered:
     spans: dict[int, list[Span]] = field(default_factory=dict)
     contexts: dict[int, Context] = field(default_factory=dict)
     saved: Saved | None = None
-    below: int | None = None
+    refused: Refused | None = None
     unread: int = 0
     warnings: list[str] = field(default_factory=list)
     losses: dict[str, str] = field(default_factory=dict)
@@ -248,40 +261,42 @@ def answered(
     warnings: list[str] = []
     if options.tokens is not None and not options.prune:
         warnings.append("max_context_tokens: bounds the contexts that prune gives, which was not asked for")
-    reaching, below = _reaching(pipeline, documents.candidates, ranking, options, warnings)
+    reaching, refused = _reaching(pipeline, documents.candidates, ranking, options, warnings)
     order = reaching[: options.top_n or None]
     kept = replace(ranking, order=order)
     if not options.reads_texts:
-        return Answered(kept, below=below, warnings=warnings)
+        return Answered(kept, refused=refused, warnings=warnings)
     found: dict[int, list[Span]] = {}
+    best: dict[int, list[Span]] = {}  # what answers, and where nothing reaches the threshold, the best sentence
     marks = documents.marks_by_document()
     for number in order:
         yield
         if late():
             break
         text = documents.texts[number]
-        found[number] = []
+        found[number] = best[number] = []
         if text:
             scored = scored_sentences(pipeline, query, documents.candidates[number], ranking, number, text, marks[number])
             found[number] = spans(text, scored, options.threshold, options.most)
+            best[number] = found[number] or spans(text, scored, 0.0, 1)
     unread = len(order) - len(found)
     contexts: dict[int, Context] = {}
     saved = None
     if options.prune:
         texts = {number: documents.texts[number] for number in order}
         pruner = Pruner(texts, pipeline.reader.count, options.tokens, late)
-        contexts = yield from pruner.prune(found)
+        contexts = yield from pruner.prune(best)
         if pruner.stopped:
-            unread += sum(bool(of) and number not in contexts for number, of in found.items())
+            unread += sum(bool(of) and number not in contexts for number, of in best.items())
         whole = sum(documents.candidates[number].tokens for number in order)
         saved = Saved(sum(context.tokens for context in contexts.values()), whole)
-    return Answered(kept, found if options.spans else {}, contexts, saved, below, unread, warnings)
+    return Answered(kept, found if options.spans else {}, contexts, saved, refused, unread, warnings)
 
 
 def _reaching(
     pipeline: Pipeline, candidates: Sequence[Candidate], ranking: Ranking, options: AnswerOptions, warnings: list[str]
-) -> tuple[list[int], int | None]:
-    """The results that reach the score, and how many do not; the count is None without a bound.
+) -> tuple[list[int], Refused | None]:
+    """The results that reach the score, and what does not; None without a bound.
 
     Only documents that the model scored are judged. A document that it could not score stays, since nothing is known of it, unless
     the document has no text. Documents that the cascade spared the model are no results, since the judged ones promise more; the
@@ -302,4 +317,10 @@ def _reaching(
             else bool(candidates[number].sequences) or not candidates[number].read
         )
     ]
-    return order, len(ranking.order) - len(order) - ranking.spared
+    reaching = set(order)
+    below = [
+        float(probable[number])
+        for number in ranking.order
+        if number not in reaching and ranking.scored_by[number] is ScoredBy.MODEL
+    ]
+    return order, Refused(float(least), len(ranking.order) - len(order) - ranking.spared, max(below, default=None))

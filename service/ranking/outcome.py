@@ -39,7 +39,7 @@ def count(answered: Answered, outcome: Known, metrics: Metrics) -> None:
     for how in answered.losses:
         metrics.add("degraded", how=how)
     metrics.add("spans", sum(map(len, answered.spans.values())))
-    metrics.add("below", answered.below or 0)
+    metrics.add("below", answered.refused.left_out if answered.refused else 0)
     if answered.saved is not None:
         metrics.add("context_tokens", answered.saved.tokens, of="contexts")
         metrics.add("context_tokens", answered.saved.of_documents, of="documents")

@@ -51,6 +51,7 @@ def test_documents_that_only_talk_of_tenants_are_left_out(client: TestClient) ->
     answer = ask(client, min_score="auto")
     assert [result["id"] for result in answer["results"]] == ["lease"]
     assert answer["meta"]["below_min_score"] == 2
+    assert answer["meta"]["best_below_min_score"] < answer["meta"]["min_score"] <= answer["results"][0]["relevance_score"]
 
 
 def test_nothing_answers_a_question_about_something_else(client: TestClient) -> None:

@@ -141,8 +141,10 @@ def _frame(call: Call, answered: Answered, about: About) -> RerankAnswer:
     }
     if ranking.spared:
         meta["spared"] = ranking.spared
-    if answered.below is not None:
-        meta["below_min_score"] = answered.below
+    if answered.refused is not None:
+        meta["min_score"], meta["below_min_score"] = answered.refused.least, answered.refused.left_out
+        if answered.refused.best is not None:
+            meta["best_below_min_score"] = answered.refused.best
     if (saved := answered.saved) is not None:
         meta["context"] = ContextMeta(tokens=saved.tokens, tokens_of_documents=saved.of_documents, saved=saved.saved)
     return {

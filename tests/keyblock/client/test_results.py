@@ -66,7 +66,9 @@ def test_spans_and_contexts_are_read() -> None:
             "degraded": False,
             "warnings": [],
             "timings_ms": {},
+            "min_score": 0.3,
             "below_min_score": 2,
+            "best_below_min_score": 0.25,
             "context": {"tokens": 3, "tokens_of_documents": 9, "saved": 6},
         },
         "results": [
@@ -80,7 +82,8 @@ def test_spans_and_contexts_are_read() -> None:
         ],
     }
     ranking = read_ranking(answer, [{"text": "one two"}, {"text": "three"}], "id")
-    assert (ranking.below_min_score, ranking.context) == (2, ContextSize(3, 9, 6))
+    assert (ranking.min_score, ranking.below_min_score, ranking.best_below_min_score) == (0.3, 2, 0.25)
+    assert ranking.context == ContextSize(3, 9, 6)
     assert ranking[0].relevant_spans == (Span(4, 7, 0.25, "two"),)
     assert ranking[0].context == Context("two", 1, ((4, 7),))
     assert (ranking[1].relevant_spans, ranking[1].context) == ((), None)

@@ -41,15 +41,15 @@ def test_the_models_results_are_judged_and_those_that_it_has_not_scored_stay_unl
     """By hand: the sigmoid of 2 is .88, that of -2 is .12; document 2 was not scored in time, 3 is empty, 4 was not read."""
     found = complete(pipeline, candidates, [2, -2, NOT, NOT, NOT], min_score=0.5)
     assert found.ranking.order == [0, 2, 4]
-    assert found.below == 2
+    assert found.refused == (0.5, 2, pytest.approx(0.119, abs=1e-3)), "the empty one has no score"
     assert complete(pipeline, candidates, [2, -2, NOT, NOT, NOT], min_score=0.1).ranking.order == [0, 1, 2, 4]
-    assert complete(pipeline, candidates, [2, -2, NOT, NOT, NOT]).below is None
+    assert complete(pipeline, candidates, [2, -2, NOT, NOT, NOT]).refused is None
 
 
 def test_what_is_below_the_score_takes_no_place_among_the_results(pipeline: Pipeline, candidates: list[Candidate]) -> None:
     """Document 2 was not scored in time: it stays, behind document 0, for 1 is below the score; 3 is empty."""
     found = complete(pipeline, candidates, [2, -2, NOT, NOT, NOT], min_score=0.5, top_n=2)
-    assert (found.ranking.order, found.below) == ([0, 2], 2)
+    assert (found.ranking.order, found.refused.left_out) == ([0, 2], 2)
     assert complete(pipeline, candidates, [2, -2, NOT, NOT, NOT], top_n=2).ranking.order == [0, 1]
     assert complete(pipeline, candidates, [2, -2, NOT, NOT, NOT], min_score="auto", top_n=2).ranking.order == [0, 1]
 
@@ -65,7 +65,7 @@ def test_a_bundles_own_threshold(pipeline: Pipeline, candidates: list[Candidate]
     recommending = Pipeline(config, pipeline.tokenizer, pipeline.frequencies)
     assert complete(recommending, candidates, [2, -2, -3, NOT, NOT], min_score="auto").ranking.order == [0, 4]
     found = complete(pipeline, candidates, [2, -2, -3, NOT, NOT], min_score="auto")
-    assert (found.below, len(found.ranking.order)) == (None, 5)
+    assert (found.refused, len(found.ranking.order)) == (None, 5)
     assert "recommends no threshold" in found.warnings[0]
 
 
@@ -103,9 +103,9 @@ def test_a_document_that_the_model_was_spared_takes_no_place_of_a_bound(pipeline
     """It promises less than document 1, which the model has judged and which is below the bound; so is none without text."""
     candidates[2] = candidates[2]._replace(sequences=[], spared=True)
     found = complete(pipeline, candidates[:4], [2, -2, NOT, NOT], min_score=0.5, top_n=3, spans=True)
-    assert (found.ranking.order, found.below, found.ranking.spared) == ([0], 2, 1)
+    assert (found.ranking.order, found.refused.left_out, found.ranking.spared) == ([0], 2, 1)
     none = complete(pipeline, candidates[:3], [2, -2, NOT], min_score=0.0, top_n=2)
-    assert (none.ranking.order, none.below) == ([0, 1], 0), "whatever the model says reaches 0"
+    assert (none.ranking.order, none.refused) == ([0, 1], (0.0, 0, None)), "whatever the model says reaches 0"
     assert complete(pipeline, candidates[:4], [2, -2, NOT, NOT], top_n=3).ranking.order == [0, 1, 2]
 
 

@@ -212,9 +212,12 @@ def test_results_below_the_score_are_left_out_and_counted(client: TestClient) ->
     answer = ask(client, min_score=middle)
     assert answer["results"] == every[:2]
     assert answer["meta"]["below_min_score"] == 1
+    assert answer["meta"]["min_score"] == middle
+    assert answer["meta"]["best_below_min_score"] == pytest.approx(every[2]["relevance_score"])
     assert ask(client, min_score=middle, raw_scores=True)["meta"]["below_min_score"] == 1
     assert ask(client, min_score=1)["results"] == []
-    assert "below_min_score" not in ask(client)["meta"]
+    assert not {"min_score", "below_min_score", "best_below_min_score"} & set(ask(client)["meta"])
+    assert "best_below_min_score" not in ask(client, min_score=0)["meta"]
 
 
 def test_top_n_counts_what_reaches_the_score(client: TestClient) -> None:
