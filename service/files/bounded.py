@@ -1,7 +1,7 @@
 """Reads files in a process of its own, whose memory and time are bounded: small files may unpack to gigabytes, or take minutes.
 
-The process reads any number of files. Each comes on stdin as a line of JSON, `{name, size, seconds, max_chars}`, and `size` bytes.
-The answer is a line on stdout: an object, the fields of `Extracted`, or a string, the reason why there is no text.
+The process reads any number of files. Each comes on stdin as a line of JSON, `{name, size, seconds, wait,
+max_chars}`, and `size` bytes. The answer is a line on stdout: an object, the fields of `Extracted`, or a string, the reason why there is no text.
 """
 
 import json
@@ -17,7 +17,8 @@ from service.files.kinds import NotTextError, kind_of
 
 COMMAND = (sys.executable, "-P", "-m", "service.files")  # -P: no module of the directory in which the command runs
 MEMORY = 512 * 2**20  # bytes
-SECONDS = 30  # for each file
+SECONDS = 30  # of a processor, for each file
+WAIT = 4 * SECONDS  # for each file by the clock: beside others, who go first, it takes longer
 TOO_MUCH = f"takes more than {SECONDS} s or {MEMORY >> 20} MiB to read: give its text"
 LONGEST_NAME = 200  # characters; only the end of a name counts
 
@@ -73,7 +74,7 @@ class BoundedReader:
 
 def question(content: bytes, name: str, max_chars: int | None = None) -> bytes:
     """A file as the process takes it; a text of more than `max_chars` characters is refused."""
-    head = {"name": name[-LONGEST_NAME:], "size": len(content), "seconds": SECONDS, "max_chars": max_chars}
+    head = {"name": name[-LONGEST_NAME:], "size": len(content), "seconds": SECONDS, "wait": WAIT, "max_chars": max_chars}
     return b"%b\n%b" % (json.dumps(head).encode(), content)
 
 

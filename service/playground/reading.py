@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from service.errors import RequestError, ending, unexpected
-from service.files.bounded import COMMAND, SECONDS, TOO_MUCH, environment, question
+from service.files.bounded import COMMAND, TOO_MUCH, WAIT, environment, question
 from service.http.answers import PiecesResponse
 from service.http.bodies.parsing import check_head, declared_bytes, discard, encoding_of, read_body
 from service.http.endpoint import GONE, unless_gone
@@ -99,7 +99,7 @@ async def _answer_of(asked: bytes) -> bytes:
     """What a new process answers; empty if it takes too much. If this is cancelled, the process ends."""
     process = await asyncio.create_subprocess_exec(*COMMAND, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=environment())
     try:
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(WAIT):
             output, _ = await process.communicate(asked)
     except TimeoutError:
         return b""
