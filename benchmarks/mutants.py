@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-GROUPS = ("keyblock", "export", "service/engine", "training/learning/loop.py")
+GROUPS = ("keyblock", "export", "service/queue", "training/learning/loop.py")
 PRELOADED = (
     "numpy",
     "pytest",

@@ -16,8 +16,8 @@ from benchmarks.simulation.traffic import Ask
 from benchmarks.simulation.upstream import SimulatedUpstream
 from keyblock.ranking.answer import Outcome
 from service.call import ById, Call, Documents
-from service.engine.errors import EngineDeadError, EngineError
 from service.errors import RequestError
+from service.queue.job import EngineDeadError, EngineError
 from service.ranking.admission import Place
 from service.ranking.model import PROMISED_SECONDS, Model
 from service.ranking.ranker import Ranker, dead_error
@@ -100,7 +100,7 @@ class Clients:
 
     async def _answered(self, ask: Ask, place: Place, ranker: Ranker) -> None:
         machine, checks = self._machine, self._checks
-        stages = Stages(ranker.metrics, clock=machine.now)
+        stages = Stages(ranker.metrics)
         call = _call(ask)
         await ranker.off_loop(lambda: machine.spend(ask.bytes * BYTE_SECONDS), large=False)
         model = ranker.models.chosen(call, strict=False)
@@ -165,7 +165,7 @@ class Clients:
         if error.status == 429 or (error.status == 422 and ask.ids):
             return f"refused: {error.status}"
         if error.status == 503:
-            if not self._service.ranker.engine.ready and self._faults.between((*ENDS, SLOW), 0.0):
+            if not self._service.ranker.worker.ready and self._faults.between((*ENDS, SLOW), 0.0):
                 return "refused: 503"
             if ask.ids and self._faults.between(STORE, came - 5.0):
                 return "store away"

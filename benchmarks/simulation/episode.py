@@ -87,7 +87,7 @@ class Episode:
         """Run the episode to its end. Raises ViolationError, with the seed, the command that replays it and the last events."""
         loop, checks = self.machine.loop, self.checks
         try:
-            with loop.running(), self._abandoning():
+            with self.machine.standing_in(), self._abandoning():
                 self._start()
                 self._begin(self._open())
                 while loop.step():
@@ -124,7 +124,7 @@ class Episode:
 
     def _store(self) -> DocumentStore:
         if self._climate.redis:
-            return RedisStore("redis://simulated", connection(self.shelf), self.machine.now)
+            return RedisStore("redis://simulated", connection(self.shelf))
         return SimulatedStore(self.shelf)
 
     def _begin(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
@@ -154,7 +154,7 @@ class Episode:
 
     async def _open(self) -> None:
         ranker = self.service.ranker
-        while not ranker.engine.ready:
+        while not ranker.worker.ready:
             await asyncio.sleep(0.01)
         length = self._requests * self._traffic.mean_gap
         for fault in drawn(self._random, self.machine.now(), length):
@@ -175,7 +175,7 @@ class Episode:
             if pause > PATIENCE_SECONDS:
                 raise ViolationError(f"{len(self.clients.in_flight)} requests are never answered")
             self._check_health()
-            if not (self.service.ranker.engine.alive or self._restarting):
+            if not (self.service.ranker.worker.alive or self._restarting):
                 await self._restart()
         await self._end()
 
@@ -183,9 +183,9 @@ class Episode:
         """Check that health reports a model thread that is dead or hangs."""
         device, hung_after = self.device, self.service.settings.hung_seconds
         hung = device.hangs_since is not None and self.machine.now() - device.hangs_since > hung_after
-        if (device.dead or hung) and self.service.ranker.engine.alive and not self._restarting:
+        if (device.dead or hung) and self.service.ranker.worker.alive and not self._restarting:
             raise ViolationError(f"the model's thread {'is dead' if device.dead else 'hangs'}, and is said to be alive")
-        if device.dead and any(not job.finished for job in self.service.ranker.engine.rounds.jobs):
+        if device.dead and any(not job.finished for job in self.service.ranker.worker.jobs()):
             raise ViolationError("the model's thread is dead, and a request still waits for it")
 
     async def _restart(self) -> None:

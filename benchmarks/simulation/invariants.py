@@ -1,13 +1,12 @@
 """The invariants: they must hold after every event and at the end."""
 
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from benchmarks.simulation.machine import SimulatedMachine
 from benchmarks.simulation.store import Key, Shelf
-from service.engine.jobs import Job
-from service.engine.schedule import TURNS_TO_OLDEST, Run
+from service.queue.job import Job
+from service.queue.schedule import TURNS_TO_OLDEST
 from service.ranking.model import PROMISED_SECONDS
 from service.ranking.ranker import Ranker
 from service.settings import Limits
@@ -90,19 +89,20 @@ class Checks:
 
     def watch(self, ranker: Ranker) -> None:
         """Check that nothing is in flight when a process begins to serve."""
-        self._ranker, self._rounds, self._load = ranker, ranker.engine.rounds, ranker.admission.load
+        self._ranker, self._load = ranker, ranker.admission.load
+        self._schedule = schedule = ranker.worker.schedule
         self._turns.clear()
-        hand_in, take = self._rounds.submit, self._rounds.round
+        take_in, decide = schedule.accept, schedule.begin_round
 
-        def submit(job: Job) -> None:
-            self.submits(job)
-            hand_in(job)
+        def accept(job: Job) -> None:
+            self.accepts(job)
+            take_in(job)
 
-        def round_() -> Iterator[Run[Job]]:
-            yield from take()
-            self.round_ends()
+        def begin_round(now: float) -> None:
+            decide(now)
+            self.round_begins()
 
-        self._rounds.submit, self._rounds.round = submit, round_  # type: ignore[method-assign]
+        schedule.accept, schedule.begin_round = accept, begin_round  # type: ignore[method-assign]
 
     def enters(self, number: int) -> None:
         """Count a request whose body may come."""
@@ -132,14 +132,14 @@ class Checks:
             raise ViolationError(f"request {number} is answered twice: {self.outcomes[number]}, then {outcome}")
         self.outcomes[number] = outcome
 
-    def submits(self, job: Job) -> None:
+    def accepts(self, job: Job) -> None:
         """Record a new job. Every fourth turn serves the oldest job, so a job needs at most four turns per earlier sequence."""
-        before = sum(one.n_waiting for one in self._rounds.jobs if not one.finished)
-        self._turns[job] = self._rounds.turns, TURNS_TO_OLDEST * (before + job.n_waiting + 1)
+        before = sum(one.n_waiting for one in self._schedule.tasks if not one.finished)
+        self._turns[job] = self._schedule.turns, TURNS_TO_OLDEST * (before + job.n_waiting + 1)
 
-    def round_ends(self) -> None:
-        """Check a finished round, which has taken its sequences."""
-        turns, ended = self._rounds.turns, []
+    def round_begins(self) -> None:
+        """Check a new round, which has taken its sequences."""
+        turns, ended = self._schedule.turns, []
         for job, (came, most) in self._turns.items():
             if job.finished or not job.n_waiting:
                 ended.append(job)
@@ -181,7 +181,7 @@ class Checks:
 
     def at_rest(self) -> None:
         """Check that nothing is left in flight."""
-        if any(not job.finished for job in self._rounds.jobs):
+        if any(not job.finished for job in self._ranker.worker.jobs()):
             raise ViolationError("a job is left over")
         if (wait := self._ranker.admission.wait_seconds()) > 0:
             raise ViolationError(f"nothing is in flight, and a newcomer would wait {wait:.3f} s")

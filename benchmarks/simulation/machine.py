@@ -1,21 +1,25 @@
-"""A machine whose clock is a number and whose threads take turns. It has the interface of `service.machine.Machine`.
+"""A machine whose clock is a number and whose threads take turns; it stands in for Python's own in the modules of the service.
 
 Each simulated thread has a real thread, and one runs at a time, until it spends time, waits, or ends. So other threads run between
 the steps of a thread's work, and a seed decides the order.
 """
 
+import random
+import sys
 import threading
+import time
 from collections import deque
-from collections.abc import Callable
-from concurrent.futures import Executor, Future
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from random import Random
+from types import ModuleType
 from typing import Any, ClassVar, Self, TypeVar, cast
 
 import httpx
 
 from benchmarks.simulation.loop import MOST_AT_ONCE, Loop, StuckError
-from service.machine import AsyncioMachine
 
 T = TypeVar("T")
 DEFAULT_THREADS = 6  # asyncio's default threads
@@ -30,8 +34,24 @@ class EndedError(BaseException):
     """Ends a thread when the simulation ends."""
 
 
-class SimulatedMachine(AsyncioMachine):
-    """Asyncio on the loop of a simulation.
+class StandIn(ModuleType):
+    """A module with some names replaced."""
+
+    def __init__(self, real: ModuleType, **replaced: Any) -> None:
+        super().__init__(real.__name__)
+        self._real = real
+        vars(self).update(replaced)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+def _of_the_service() -> list[ModuleType]:
+    return [module for name, module in sys.modules.items() if name.startswith("service.")]
+
+
+class SimulatedMachine:
+    """The clock and the threads of a simulation; waiting is asyncio's own, on the simulation's loop.
 
     Args:
         random: source of random numbers.
@@ -55,33 +75,44 @@ class SimulatedMachine(AsyncioMachine):
         self.threads: dict[SimulatedThread, None] = {}
         self.current: SimulatedThread | None = None
 
+    @contextmanager
+    def standing_in(self) -> Iterator[None]:
+        """Run the loop, and the modules of the service on this machine instead of Python's clock and threads."""
+        parts: dict[int, object] = {
+            id(time): StandIn(time, perf_counter=self.now, time=self.wall),
+            id(threading): StandIn(threading, Thread=self.thread, Condition=lambda: SimulatedCondition(self)),
+            id(ThreadPoolExecutor): self.pool,
+            id(random): StandIn(random, uniform=self._random.uniform),
+            id(httpx): StandIn(httpx, AsyncClient=lambda **options: httpx.AsyncClient(transport=self.carrier, **options)),
+        }
+        modules = _of_the_service()
+        real = [(module, name, one) for module in modules for name, one in vars(module).items() if id(one) in parts]
+        for module, name, one in real:
+            setattr(module, name, parts[id(one)])
+        try:
+            with self.loop.running():
+                yield
+        finally:
+            for module, name, one in real:
+                setattr(module, name, one)
+        if late := [module.__name__ for module in _of_the_service() if module not in modules]:
+            raise RuntimeError(f"imported during the run, so on Python's own clock: {late}")
+
     def now(self) -> float:
-        """See Machine. Work that is done at once sees the time pass that it spends."""
+        """Seconds since the beginning. Work that is done at once sees the time pass that it spends."""
         return self.loop.seconds + (self._spent or 0.0)
 
     def wall(self) -> float:
-        """See Machine."""
+        """Seconds since 1970, by a clock that may jump."""
         return self.now() + self.wall_is
 
-    def uniform(self, low: float, high: float) -> float:
-        """See Machine."""
-        return self._random.uniform(low, high)
+    def pool(self, threads: int, name: str = "") -> Executor:
+        """A pool of threads; without a name a real one, whose work takes no time."""
+        return SimulatedPool(self, threads) if name else ThreadPoolExecutor(threads)
 
-    def pool(self, threads: int, name: str) -> Executor:
-        """See Machine."""
-        return SimulatedPool(self, threads)
-
-    def thread(self, work: Callable[[], None], name: str) -> "SimulatedThread":
-        """See Machine."""
-        return SimulatedThread(self, work)
-
-    def condition(self) -> "SimulatedCondition":
-        """See Machine."""
-        return SimulatedCondition(self)
-
-    def transport(self) -> httpx.AsyncBaseTransport | None:
-        """See Machine."""
-        return self.carrier
+    def thread(self, target: Callable[[], None], **_about: Any) -> "SimulatedThread":
+        """A thread for this work."""
+        return SimulatedThread(self, target)
 
     def spend(self, seconds: float) -> None:
         """Spend time in the running thread. If it is the loop's own, only other threads go on meanwhile."""
@@ -138,7 +169,7 @@ class _Worker:
 
 
 class SimulatedThread:
-    """See `service.machine.Thread`. The loop's step raises the exceptions of its work.
+    """See `threading.Thread`. The loop's step raises the exceptions of its work.
 
     Args:
         machine: the thread's machine.
@@ -155,16 +186,16 @@ class SimulatedThread:
         self._raised: BaseException | None = None
 
     def start(self) -> None:
-        """See Thread."""
+        """See threading.Thread."""
         self.ident = id(self)
         self.soon()
 
     def is_alive(self) -> bool:
-        """See Thread."""
+        """See threading.Thread."""
         return self.ident is not None and not self._over
 
     def join(self, timeout: float | None = None) -> None:
-        """See Thread; for the loop's own thread."""
+        """See threading.Thread; for the loop's own thread."""
         loop = self._machine.loop
         loop.block(lambda: self._over, None if timeout is None else loop.seconds + timeout)
 
@@ -217,7 +248,7 @@ class SimulatedThread:
 
 
 class SimulatedCondition:
-    """See `service.machine.Condition`. A thread that holds it must not rest: other threads would wait for ever."""
+    """See `threading.Condition`. A thread that holds it must not rest: other threads would wait for ever."""
 
     def __init__(self, machine: SimulatedMachine) -> None:
         self._machine, self._held = machine, False
@@ -238,7 +269,7 @@ class SimulatedCondition:
         self._held = False
 
     def wait(self) -> None:
-        """See Condition."""
+        """See threading.Condition."""
         thread = self._machine.running()
         self._waiting.append(thread)
         self._held = False
@@ -246,7 +277,7 @@ class SimulatedCondition:
         self._held = True
 
     def notify(self) -> None:
-        """See Condition."""
+        """See threading.Condition."""
         if self._waiting:
             self._waiting.popleft().soon()
 

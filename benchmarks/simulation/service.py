@@ -1,5 +1,6 @@
 """Builds the service on a simulated machine. HTTP, texts, device, files and other servers are not real."""
 
+import importlib
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, Self
@@ -9,13 +10,14 @@ from benchmarks.simulation.machine import SimulatedMachine
 from benchmarks.simulation.ranker import MODELS, UPSTREAM, UPSTREAM_SALT, bundle, combine, salt_of
 from benchmarks.simulation.traffic import Climate
 from keyblock.runtime.providers import Choice, Provider
-from service.engine.instance import Graphs
-from service.ranking.loading import Opened
+from service.queue.graphs import Graphs
+from service.ranking.loading import LoadedBundle
 from service.ranking.ranker import Ranker
 from service.ranking.reload import Reloader
 from service.settings import Settings, UpstreamKind, UpstreamScores
 from service.store.base import DocumentStore
 
+importlib.import_module("service.upstream.asking")  # which the service imports late, and a machine stands in for what it finds
 READ_SECONDS = 0.01
 SCORE_BYTES = 1 << 16  # a few requests, so that entries are soon evicted
 USUAL = Settings(
@@ -68,12 +70,12 @@ class Files:
         """A bundle."""
         return bundle(self._machine, name, salt, self._climate.char_seconds, broken=self.broken)
 
-    def opened(self, one: Any, _settings: Settings) -> Opened:
+    def opened(self, one: Any, _settings: Settings) -> LoadedBundle:
         """See `service.ranking.loading.open_bundle`."""
         self._machine.spend(READ_SECONDS)
         learned = one.pipeline.aggregator.learned
         graph = Graph(self._device, one.salt, states=learned)
-        return Opened(one, Graphs(graph, combine=combine if learned else None, ahead=self._climate.ahead), CHOICE)
+        return LoadedBundle(one, Graphs(graph, combine=combine if learned else None, ahead=self._climate.ahead), CHOICE)
 
 
 class Service:
@@ -98,14 +100,14 @@ class Service:
         self.settings = USUAL.model_copy(update=climate.limits | upstream | {"threads": climate.threads})
         self.files = Files(machine, device, climate)
         self.listens = False
-        self._machine, self._store = machine, store
+        self._store = store
 
     def start(self) -> None:
         """Start a process, as `service.app` does."""
         settings, metrics = self.settings, Silent()
         opened = [self.files.opened(one, settings) for one in self.files.read(settings)]
         upstream = self.files.bundle(UPSTREAM, UPSTREAM_SALT) if settings.upstream else None
-        self.ranker = Ranker(settings, opened, self._store(), upstream, self._machine, metrics)  # type: ignore[arg-type]
+        self.ranker = Ranker(settings, opened, self._store(), upstream, metrics)  # type: ignore[arg-type]
         self.ranker.start()
         state: Any = SimpleNamespace(keyring=None)
         self.reloader = Reloader(self.ranker, state, self.files.read, self.files.opened)

@@ -9,7 +9,6 @@ from starlette.responses import Response
 
 from keyblock.ranking.answer import Answered
 from service.call import Call
-from service.engine.errors import EngineDeadError, EngineError
 from service.errors import RequestError, ending, unexpected
 from service.http.answers import About, PiecesResponse, disconnected
 from service.http.bodies.parsing import (
@@ -28,6 +27,7 @@ from service.http.costs import cost_headers
 from service.http.dialects import NATIVE, TEI, Dialect, dialect_of
 from service.http.responses import error_response
 from service.keys.namespaces import namespace_of
+from service.queue.job import EngineDeadError, EngineError
 from service.ranking.admission import Place
 from service.ranking.model import Model
 from service.ranking.preparation import count_bytes

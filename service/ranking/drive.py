@@ -1,5 +1,6 @@
 """Drives the ranking flow for one call: its steps wait for the store, threads and the model, as long as its deadline allows."""
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,8 +10,8 @@ from keyblock.ranking.answer import Scores
 from keyblock.ranking.flow import Answer, Choose, Fetch, Flow, Pack, Prepare, Read, Score, Step, ranking
 from keyblock.ranking.warnings import Missing, named
 from service.call import Call
-from service.engine.instance import Turn
 from service.errors import RequestError
+from service.queue.graphs import Priority
 from service.ranking.admission import Place
 from service.ranking.plan import Plan
 from service.ranking.stored import look_up, renew
@@ -89,9 +90,9 @@ class Drive:
 
     async def _chosen(self, step: Choose) -> NDArray[np.float32]:
         own = sum(len(packed.ids) for packed in step.sequences)
-        until = self._plan.chosen_by(own, step.tokens_to_score, self._model.now())
+        until = self._plan.chosen_by(own, step.tokens_to_score, time.perf_counter())
         self._place.queued()
-        logits = (await self._model.scorer.choose(step.sequences, Turn(until, priority=self._call.priority))).logits
+        logits = (await self._model.scorer.choose(step.sequences, Priority(until, level=self._call.priority))).logits
         self._model.metrics.add("blocks", len(step.sequences) - int(np.isneginf(logits).sum()), step="asked")
         return logits
 
@@ -100,8 +101,8 @@ class Drive:
             renew(self._library, self._call.documents, self._stale, self._model.fingerprint)
         until = self._plan.scored_by
         self._place.queued()
-        turn = Turn(until, step.order() if until else None, self._call.priority)
-        scored = await self._model.scorer.score(self._call, step.candidates, turn)
+        priority = Priority(until, step.order() if until else None, self._call.priority)
+        scored = await self._model.scorer.score(self._call, step.candidates, priority)
         self._stages.add("queue", scored.queue_seconds)
         self._stages.add(self._model.scorer.stage, scored.model_seconds)
         return Scores(scored.logits, scored.passages, scored.marks, scored.problem)

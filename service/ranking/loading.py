@@ -10,8 +10,8 @@ from keyblock.bundle import MANIFEST_FILE, Bundle, BundleError, load_bundle
 from keyblock.runtime.batching import LENGTHS
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import GPU, Choice
-from service.engine.instance import Graphs
 from service.memory import give_back
+from service.queue.graphs import Graphs
 from service.ranking.scorers import Scorer
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 DEFAULT = "default"  # in a directory of bundles, the bundle of this name comes first
 
 
-class Opened(NamedTuple):
+class LoadedBundle(NamedTuple):
     """A bundle that is ready to run.
 
     Attributes:
@@ -39,7 +39,7 @@ class Opened(NamedTuple):
     elsewhere: Callable[[Metrics], Scorer] | None = None
 
 
-Open = Callable[[Bundle, Settings], Opened]
+Open = Callable[[Bundle, Settings], LoadedBundle]
 """Opens a bundle's graphs. Raises ProviderError and SessionError."""
 
 
@@ -98,13 +98,13 @@ def _read_all(paths: Sequence[Path]) -> list[Bundle]:
     return list(bundles.values())
 
 
-def open_bundle(bundle: Bundle, settings: Settings) -> Opened:
+def open_bundle(bundle: Bundle, settings: Settings) -> LoadedBundle:
     """Open a bundle's graphs, if it has any. Raises ProviderError and SessionError."""
     if bundle.manifest.graph is None:
-        return Opened(bundle, None, None)
+        return LoadedBundle(bundle, None, None)
     started = time.perf_counter()
     model = GraphModel.open(bundle, settings.provider, settings.n_threads, settings.precision)
     combine = None if model.aggregator is None else model.combine
     graphs = Graphs(model.session, model.selector, combine, ahead=int(model.session.choice.provider in GPU))
     give_back()  # while it opens a graph, the runtime frees several copies of the weights: a hundred megabytes for a small model
-    return Opened(bundle, graphs, model.session.choice, time.perf_counter() - started)
+    return LoadedBundle(bundle, graphs, model.session.choice, time.perf_counter() - started)

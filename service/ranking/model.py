@@ -1,5 +1,6 @@
 """One model: a bundle, and every step from a call to its ranking."""
 
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -103,13 +104,11 @@ class Model:
         if (cost := sum(costs(call.documents))) > LARGE_CHARS:
             pace, threads = self.preparer.pace, self._shared.threads.number
             place.set_preparation(lambda: pace.estimate(cost) / threads, has_deadline=has_deadline)
-        plan = Plan(budget) if time_limit is None else make_plan(budget, packing, stages.began, time_limit, work, self.now())
+        plan = (
+            Plan(budget) if time_limit is None else make_plan(budget, packing, stages.began, time_limit, work, time.perf_counter())
+        )
         step = await Drive(self, call, plan, stages, place, library).run()
         return Outcome(step, work.tokens(plan.budget) / work.fed, plan.answered_by)
-
-    def now(self) -> float:
-        """Seconds, on the clock that deadlines use."""
-        return self._shared.threads.machine.now()
 
     def _time_limit(self, call: Call) -> float | None:
         """Seconds that a call may take; None: as long as it needs."""
@@ -149,7 +148,7 @@ class Model:
     async def answer_in_turns(self, call: Call, outcome: Outcome) -> Answered:
         """The answer to a call, with the spans and contexts that it requests, as far as its deadline allows; it is counted."""
         until = outcome.answered_by
-        late = never if until is None else lambda: self.now() >= until
+        late = never if until is None else lambda: time.perf_counter() >= until
         answered, seconds = await self._shared.threads.in_turns(outcome.step.steps(late))
         self._answering.measured(len(answered.ranking.order) - answered.unread, seconds)
         return self._counted(call, outcome, answered)

@@ -1,22 +1,23 @@
-"""The service itself: its models, and everything that they share: the engine, the threads, the store and admission."""
+"""The service itself: its models, and everything that they share: the threads, the store and admission."""
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, Self, TypeVar
 
 from keyblock import __version__
 from keyblock.bundle import Bundle
-from service.engine.encoder import Caps
-from service.engine.engine import Engine
 from service.errors import RequestError
-from service.machine import ASYNCIO, Machine
+from service.queue.batch import Caps
+from service.queue.worker import Worker
 from service.ranking.admission import Admission, Place
 from service.ranking.cache import DocumentCache
-from service.ranking.loading import Opened, open_bundle, served_bundles, upstream_bundle
+from service.ranking.loading import LoadedBundle, open_bundle, served_bundles, upstream_bundle
 from service.ranking.model import Model, Shared
 from service.ranking.models import Models
 from service.ranking.room import Room
-from service.ranking.scorers import EngineScorer, UpstreamScorer, VectorScorer
+from service.ranking.scorers import GraphScorer, UpstreamScorer, VectorScorer
 from service.ranking.slicing import SLICES_IN_HAND, Threads
 from service.settings import Limits, Settings
 from service.store.base import DocumentStore
@@ -59,9 +60,8 @@ class Ranker:
         opened: the served bundles, the default one first.
         store: keeps documents by id; None: requests for them are refused.
         upstream: the bundle that prepares documents for the settings' upstream; its model comes after those of the bundles.
-        machine: runs the threads and gives the time.
         metrics: of the service; None: new ones.
-        health: of scoring; None: the health of this process's engine.
+        health: of scoring; None: the health of this process's worker.
 
     Attributes:
         health: decides whether requests are admitted.
@@ -75,29 +75,28 @@ class Ranker:
     def __init__(
         self,
         settings: Settings,
-        opened: Sequence[Opened],
+        opened: Sequence[LoadedBundle],
         store: DocumentStore | None = None,
         upstream: Bundle | None = None,
-        machine: Machine = ASYNCIO,
         metrics: Metrics | None = None,
         health: Health | None = None,
     ) -> None:
-        self.settings, self.machine = settings, machine
+        self.settings = settings
         self.metrics = metrics or Metrics()
         caps = Caps(settings.token_cap, settings.batch_ms / 1000, settings.hung_seconds)
-        self.engine = Engine(caps, self.metrics, settings.score_cache_bytes, machine)
-        self.health: Health = health or self.engine
+        self.worker = Worker(caps, self.metrics, settings.score_cache_bytes)
+        self.health: Health = health or self.worker
         self.gpus = Gpus(self.metrics)
         self.admission = Admission(settings, self._shortest_backlog, self.metrics, self._fastest_pace)
         self.store_admission = Admission(_of_the_store(settings), lambda _: 0.0, self.metrics, shares=CALLERS)
-        self._edge = machine.pool(EDGE_THREADS, "edge")
-        self._edge_large = machine.pool(EDGE_THREADS, "edge-large")
+        self._edge = ThreadPoolExecutor(EDGE_THREADS, "edge")
+        self._edge_large = ThreadPoolExecutor(EDGE_THREADS, "edge-large")
         n_threads = max(settings.n_threads, SLICES_IN_HAND)
-        room = Room(settings.max_bytes_in_flight, settings.max_wait_ms / 1000, self.metrics, machine)
-        self._threads = Threads(n_threads, machine, room)
-        self.uploads = Threads(n_threads, machine, Room(_of_the_store(settings).max_bytes_in_flight, None, self.metrics, machine))
+        room = Room(settings.max_bytes_in_flight, settings.max_wait_ms / 1000, self.metrics)
+        self._threads = Threads(n_threads, room)
+        self.uploads = Threads(n_threads, Room(_of_the_store(settings).max_bytes_in_flight, None, self.metrics))
         seal = Seal(settings.store_key.get_secret_value())
-        self.library = None if store is None else Library(store, b"", settings.store_ttl_seconds, self.metrics, seal, machine)
+        self.library = None if store is None else Library(store, b"", settings.store_ttl_seconds, self.metrics, seal)
         cache = DocumentCache(settings.cache_bytes)
         self._shared = Shared(settings, self.metrics, cache, self._threads, self.library)
         self.models = Models([])
@@ -114,7 +113,7 @@ class Ranker:
         opened = [open_bundle(bundle, settings) for bundle in served_bundles(settings)]
         return cls(settings, opened, open_store(settings), upstream_bundle(settings))
 
-    def model(self, opened: Opened) -> Model:
+    def model(self, opened: LoadedBundle) -> Model:
         """Make a model, which starts to warm up and is not served yet. Raises BundleError and EngineDeadError."""
         bundle, graphs, choice = opened.bundle, opened.graphs, opened.choice
         if opened.elsewhere is not None:
@@ -122,16 +121,16 @@ class Ranker:
             log.info("%s from %s, whose graphs run in another process", model.name, bundle.path)
             return model
         if graphs is None or choice is None:
-            model = Model(bundle, lambda _: VectorScorer(bundle, self.machine.now), self._shared)
+            model = Model(bundle, lambda _: VectorScorer(bundle), self._shared)
             log.info("%s from %s: scores by the vectors of blocks, and runs no graph to score", model.name, bundle.path)
             return model
-        model = Model(bundle, lambda _: EngineScorer(self.engine, bundle, graphs, choice), self._shared, opened.seconds)
+        model = Model(bundle, lambda _: GraphScorer(self.worker, bundle, graphs, choice), self._shared, opened.seconds)
         log.info("%s from %s, on %s: %s", model.name, bundle.path, choice.provider, choice.why)
         return model
 
     def _asking_upstream(self, bundle: Bundle) -> Model:
         """The model in front of the settings' upstream."""
-        model = Model(bundle, lambda metrics: UpstreamScorer(bundle, self.settings, metrics, self.machine), self._shared)
+        model = Model(bundle, lambda metrics: UpstreamScorer(bundle, self.settings, metrics), self._shared)
         log.info("%s, at %s; blocks are cut by the tokenizer of %s", model.name, self.settings.upstream_place, bundle.path)
         return model
 
@@ -139,7 +138,7 @@ class Ranker:
         """Replace the served models by these; each request in flight ends with the model that it began with."""
         gone = set(self.models) - set(models)
         if gone:
-            self.engine.scores.clear()  # the entries of all models, since reloads are rare
+            self.worker.scores.clear()  # the entries of all models, since reloads are rare
         for model in gone:
             self.metrics.forget("build", **build_labels(model))
             if models.get(model.name) is None:
@@ -162,7 +161,7 @@ class Ranker:
 
     async def measure(self) -> None:
         """Set the gauges of the metrics to what holds now."""
-        self.engine.measure([model.name for model in self.models])
+        self.worker.measure([model.name for model in self.models])
         self.gpus.measure()
         self.metrics.set("ready", self.health.ready)
         self.metrics.set("in_flight", self.admission.load.requests + self.store_admission.load.requests)
@@ -172,11 +171,11 @@ class Ranker:
 
     def start(self) -> None:
         """Start the model's thread, which warms up first."""
-        self.engine.start()
+        self.worker.start()
 
     def close(self) -> None:
         """Stop the threads; work that still waits fails."""
-        self.engine.close()
+        self.worker.close()
         for pool in (self._edge, self._edge_large):
             pool.shutdown(wait=True, cancel_futures=True)
         self._threads.close()
@@ -191,7 +190,7 @@ class Ranker:
 
     async def off_loop(self, work: Callable[[], T], *, large: bool) -> T:
         """Run short work off the event loop; large requests use their own threads, so that they do not hold up small ones."""
-        return await self.machine.run(self._edge_large if large else self._edge, work)
+        return await asyncio.get_running_loop().run_in_executor(self._edge_large if large else self._edge, work)
 
     def enter(self, n_bytes: int) -> Place:
         """Let a request in that declares `n_bytes` bytes, of which none has arrived yet: see Admission.

@@ -12,7 +12,9 @@ import logging
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
 from starlette.datastructures import State
@@ -20,8 +22,8 @@ from starlette.datastructures import State
 from keyblock.bundle import Bundle, BundleError
 from keyblock.runtime.providers import ProviderError
 from keyblock.runtime.session import SessionError
-from service.engine.errors import EngineDeadError, EngineError
 from service.keys.keys import Keyring, KeysError, describe, load_keys
+from service.queue.job import EngineDeadError, EngineError
 from service.ranking.loading import Open, open_bundle, served_bundles
 from service.ranking.model import Model
 from service.ranking.models import Models
@@ -72,9 +74,9 @@ class Reloader:
         read: Callable[[Settings], list[Bundle]] = served_bundles,
         opened: Open = open_bundle,
     ) -> None:
-        self._ranker, self._state, self._machine = ranker, state, ranker.machine
+        self._ranker, self._state = ranker, state
         self._read, self._opened = read, opened
-        self._thread = self._machine.pool(1, "reload")
+        self._thread = ThreadPoolExecutor(1, "reload")
         self._lock = asyncio.Lock()
         self._next: asyncio.Task[Reloaded] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()  # holds references: the event loop keeps none that would keep a task alive
@@ -140,11 +142,11 @@ class Reloader:
             return reloaded
 
     async def _reload(self) -> Reloaded:
-        began = self._machine.now()
+        began = time.perf_counter()
         old = self._ranker.models
         if self._closed:
             raise EngineDeadError("the service is ending")
-        keyring, models = await self._machine.run(self._thread, self._load, old)
+        keyring, models = await asyncio.get_running_loop().run_in_executor(self._thread, self._load, old)
         new = [model for model in models if model not in set(old)]
         await self._wait_until_warm(new)
         self._ranker.serve(Models(models))
@@ -153,7 +155,7 @@ class Reloader:
         removed = [model.name for model in old if model.name not in names]
         self._ranker.metrics.add("reloads", outcome="ok" if new or removed or keys_changed else "unchanged")
         key_names = [key.name for key in keyring.keys] if keyring else []
-        return Reloaded(names, [model.name for model in new], removed, key_names, self._machine.now() - began)
+        return Reloaded(names, [model.name for model in new], removed, key_names, time.perf_counter() - began)
 
     def _use_keys(self, keyring: Keyring | None) -> bool:
         """Use these keys from now on. Returns whether they differ from the old ones."""

@@ -1,12 +1,11 @@
 """The memory in which texts are prepared: what does not fit beside others waits."""
 
+import asyncio
 import math
 from collections.abc import AsyncIterator
-from concurrent.futures import Future
 from contextlib import asynccontextmanager
 
 from service.errors import RequestError
-from service.machine import ASYNCIO, Machine
 from service.telemetry.metrics import Metrics
 
 MOST_SHARE = 0.75  # of the room, which one slice takes at most, so that small ones still fit beside it
@@ -20,14 +19,13 @@ class Room:
         n_bytes: of memory. A slice that needs more than MOST_SHARE of it is prepared alone, but for small ones.
         patience: seconds that a request waits for its first slice's room before it is refused; None: as long as it takes.
         metrics: counts refusals.
-        machine: gives the time.
     """
 
-    def __init__(self, n_bytes: int, patience: float | None, metrics: Metrics, machine: Machine = ASYNCIO) -> None:
+    def __init__(self, n_bytes: int, patience: float | None, metrics: Metrics) -> None:
         self._free = self._all = n_bytes
         self._patience = patience
-        self._metrics, self._machine = metrics, machine
-        self._waiting: dict[Future[None], int] = {}  # the bytes of each, in the order of their arrival
+        self._metrics = metrics
+        self._waiting: dict[asyncio.Future[None], int] = {}  # the bytes of each, in the order of their arrival
 
     @asynccontextmanager
     async def taken(self, n_bytes: int, *, patient: bool) -> AsyncIterator[None]:
@@ -52,11 +50,11 @@ class Room:
 
     async def _wait(self, n_bytes: int, seconds: float | None) -> None:
         """Wait until it is this one's turn, at most so many seconds. Raises RequestError 429."""
-        turn, until = Future[None](), None if seconds is None else self._machine.now() + seconds
+        turn = asyncio.get_running_loop().create_future()
         self._waiting[turn] = n_bytes
         came = False
         try:
-            came = await self._machine.awaited(turn).wait_until(until)
+            came = bool((await asyncio.wait([turn], timeout=seconds))[0])
         finally:
             if not came and self._waiting.pop(turn, None) is None:
                 self._give_back(n_bytes)  # it came while the wait was cancelled

@@ -1,5 +1,6 @@
-"""Scorers of a model's candidates: the engine with a bundle's graphs, a bundle's vectors, or a reranker that runs elsewhere."""
+"""Scorers of a model's candidates: a bundle's graphs behind the queue, a bundle's vectors, or a reranker that runs elsewhere."""
 
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from itertools import chain
@@ -14,12 +15,11 @@ from keyblock.runtime.providers import Choice
 from keyblock.scoring import score_sequences
 from keyblock.vector_scores import VectorModel
 from service.call import Call
-from service.engine.aggregation import Aggregation
-from service.engine.engine import Engine
-from service.engine.instance import ANY_TURN, Graphs, Turn
-from service.engine.jobs import Scored
-from service.machine import ASYNCIO, Clock, Machine
 from service.pace import Pace
+from service.queue.aggregation import Aggregation
+from service.queue.graphs import USUAL, Graphs, Priority, QueuedGraphs
+from service.queue.job import Scored
+from service.queue.worker import Worker
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
 
@@ -52,10 +52,10 @@ class Scorer(Protocol):
     def backlog(self, share: float) -> float:
         """Seconds of work that wait for the scorer; at most `share` of each request."""
 
-    async def score(self, call: Call, candidates: Sequence[Candidate], turn: Turn) -> Scored:
+    async def score(self, call: Call, candidates: Sequence[Candidate], priority: Priority) -> Scored:
         """The candidates' logits. Raises EngineError or EngineDeadError."""
 
-    async def choose(self, packed: Sequence[Packed], turn: Turn) -> Scored:
+    async def choose(self, packed: Sequence[Packed], priority: Priority) -> Scored:
         """Logits of single blocks, for a learned selector. Raises EngineError or EngineDeadError."""
 
     def labels(self) -> dict[str, str]:
@@ -65,14 +65,14 @@ class Scorer(Protocol):
         """The precision, the provider and more, for /info."""
 
     async def close(self) -> None:
-        """Release everything that the scorer holds beside the engine."""
+        """Release everything that the scorer holds beside the queue."""
 
 
-class EngineScorer:
+class GraphScorer(QueuedGraphs):
     """A bundle's graphs on the model's thread.
 
     Args:
-        engine: owns the thread.
+        worker: owns the thread.
         bundle: the graphs' bundle.
         graphs: open.
         choice: their device and arithmetic, and the reasons.
@@ -82,38 +82,19 @@ class EngineScorer:
 
     stage, reads_texts = "model", False
 
-    def __init__(self, engine: Engine, bundle: Bundle, graphs: Graphs, choice: Choice) -> None:
-        self.instance = engine.add(bundle.manifest.name, graphs, bundle.pipeline)
-        self.marks = bundle.graph.marks
-        self._engine, self._manifest, self._choice = engine, bundle.manifest, choice
-
-    @property
-    def pace(self) -> Pace:
-        """See Scorer."""
-        return self.instance.pace
-
-    @property
-    def warmed(self) -> "Future[None]":
-        """See Scorer."""
-        return self.instance.warmed
-
-    @property
-    def fell_back(self) -> bool:
-        """See Scorer."""
-        return self._choice.fell_back
+    def __init__(self, worker: Worker, bundle: Bundle, graphs: Graphs, choice: Choice) -> None:
+        super().__init__(worker, bundle.manifest.name, graphs, bundle.pipeline)
+        self.marks, self.fell_back = bundle.graph.marks, choice.fell_back
+        self._manifest, self._choice = bundle.manifest, choice
 
     def backlog(self, share: float) -> float:
         """See Scorer: the backlog of the model's thread, over all models."""
-        return self._engine.backlog(share)
+        return self._worker.backlog(share)
 
-    async def score(self, call: Call, candidates: Sequence[Candidate], turn: Turn = ANY_TURN) -> Scored:
+    async def score(self, call: Call, candidates: Sequence[Candidate], priority: Priority = USUAL) -> Scored:
         """See Scorer."""
         marks = call.asked.reads_texts and self.marks
-        return await self.instance.score([candidate.sequences for candidate in candidates], turn, marks=marks)
-
-    async def choose(self, packed: Sequence[Packed], turn: Turn = ANY_TURN) -> Scored:
-        """See Scorer."""
-        return await self.instance.choose(packed, turn)
+        return await self.score_documents([candidate.sequences for candidate in candidates], priority, marks=marks)
 
     def labels(self) -> dict[str, str]:
         """See Scorer."""
@@ -135,7 +116,7 @@ class EngineScorer:
         }
 
     async def close(self) -> None:
-        """See Scorer: the engine belongs to the ranker, which closes it."""
+        """See Scorer: the worker belongs to the ranker, which closes it."""
 
 
 class VectorScorer:
@@ -145,13 +126,11 @@ class VectorScorer:
 
     Args:
         bundle: whose pipeline has a `cosine_scale`.
-        clock: measures the time of scoring.
     """
 
     stage, reads_texts, marks, fell_back = "model", False, False, False
 
-    def __init__(self, bundle: Bundle, clock: Clock = ASYNCIO.now) -> None:
-        self._clock = clock
+    def __init__(self, bundle: Bundle) -> None:
         self.pace = Pace()  # stays 0, since no tokens are fed
         self.warmed: Future[None] = Future()
         self.warmed.set_result(None)
@@ -161,13 +140,13 @@ class VectorScorer:
         """See Scorer: nothing waits."""
         return 0.0
 
-    async def score(self, call: Call, candidates: Sequence[Candidate], turn: Turn = ANY_TURN) -> Scored:
+    async def score(self, call: Call, candidates: Sequence[Candidate], priority: Priority = USUAL) -> Scored:
         """See Scorer."""
-        started = self._clock()
+        started = time.perf_counter()
         (logits, passages), _ = score_sequences(self._pipeline.aggregator, [one.sequences for one in candidates], self._model)
-        return Scored(logits, 0.0, self._clock() - started, passages)
+        return Scored(logits, 0.0, time.perf_counter() - started, passages)
 
-    async def choose(self, packed: Sequence[Packed], turn: Turn = ANY_TURN) -> Scored:
+    async def choose(self, packed: Sequence[Packed], priority: Priority = USUAL) -> Scored:
         """See Scorer. Raises ValueError, since no pipeline of vectors uses a learned selector."""
         return Scored(self._model.choose(packed), 0.0, 0.0)
 
@@ -190,42 +169,27 @@ class UpstreamScorer:
         bundle: the pipeline in front of the upstream, see `service.upstream.passages`.
         settings: the upstream's address, and how to use it.
         metrics: the service's metrics, labelled with this model.
-        machine: gives the time, and waits.
     """
 
-    stage, reads_texts, marks = "upstream", True, False
+    stage, reads_texts, marks, fell_back = "upstream", True, False, False
 
-    def __init__(self, bundle: Bundle, settings: Settings, metrics: Metrics, machine: Machine = ASYNCIO) -> None:
+    def __init__(self, bundle: Bundle, settings: Settings, metrics: Metrics) -> None:
         from service.upstream.asking import Asker  # imports an HTTP client, which only an upstream needs
         from service.upstream.client import Upstream
 
-        self._upstream = Upstream(settings, metrics, machine)
-        self._asker = Asker(self._upstream, settings.upstream_batch, settings.upstream_concurrency, machine)
+        self._upstream = Upstream(settings, metrics)
+        self._asker = Asker(self._upstream, settings.upstream_batch, settings.upstream_concurrency)
         self._aggregator, self._packing = bundle.pipeline.aggregator, bundle.pipeline.config.packing
-        self._settings, self._clock = settings, machine.now
-        self._warmed: Future[None] = Future()
-        self._warmed.set_result(None)
-
-    @property
-    def pace(self) -> Pace:
-        """See Scorer."""
-        return self._asker.pace
-
-    @property
-    def warmed(self) -> "Future[None]":
-        """See Scorer."""
-        return self._warmed
-
-    @property
-    def fell_back(self) -> bool:
-        """See Scorer."""
-        return False
+        self._settings = settings
+        self.pace = self._asker.pace
+        self.warmed: Future[None] = Future()
+        self.warmed.set_result(None)
 
     def backlog(self, share: float) -> float:
         """See Scorer."""
         return self._asker.backlog(share)
 
-    async def score(self, call: Call, candidates: Sequence[Candidate], turn: Turn = ANY_TURN) -> Scored:
+    async def score(self, call: Call, candidates: Sequence[Candidate], priority: Priority = USUAL) -> Scored:
         """See Scorer; if the upstream fails, `Scored.problem` says why, and the documents have no logit."""
         from service.upstream.asking import Pairs
 
@@ -235,20 +199,20 @@ class UpstreamScorer:
         packed = chain.from_iterable(one.sequences for one in candidates)
         tokens = np.fromiter((len(one.ids) for one in packed), np.intp, int(counts.sum()))
         ends = np.cumsum(counts)
-        documents = range(len(candidates)) if turn.order is None else turn.order
+        documents = range(len(candidates)) if priority.order is None else priority.order
         order = [number for document in documents for number in range(ends[document] - counts[document], ends[document])]
-        timeout_at = self._clock() + self._settings.upstream_timeout_ms / 1000
-        until = timeout_at if turn.until is None else min(turn.until, timeout_at)
+        timeout_at = time.perf_counter() + self._settings.upstream_timeout_ms / 1000
+        until = timeout_at if priority.until is None else min(priority.until, timeout_at)
         passages = _passages(call, candidates, self._packing.kept_inside(call.max_tokens))
         answer = await self._asker.ask(Pairs(call.query, passages, tokens, order), until)
         scored = answer.logits > -np.inf
         logits, of_passages = Aggregation(self._aggregator, counts, None, len(tokens)).aggregate_known(answer.logits, scored)
         problem = answer.problem
-        if not problem and turn.until is None and not scored.all():
+        if not problem and priority.until is None and not scored.all():
             problem = f"has not answered in {self._settings.upstream_timeout_ms} ms"
         return Scored(logits, answer.queue_seconds, answer.seconds, of_passages, problem)
 
-    async def choose(self, packed: Sequence[Packed], turn: Turn = ANY_TURN) -> Scored:
+    async def choose(self, packed: Sequence[Packed], priority: Priority = USUAL) -> Scored:
         """See Scorer. Raises TypeError, since no pipeline in front of an upstream uses a learned selector."""
         raise TypeError("an upstream chooses no blocks")
 

@@ -5,14 +5,16 @@ waits behind them. When a request's client has gone, or its time is up, its work
 slice, which may be one long text. The tokenizer releases the interpreter lock while it works; the rest of a slice is short.
 """
 
+import asyncio
 import threading
+import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from keyblock.ranking.steps import Steps
 from service.errors import RequestError
-from service.machine import ASYNCIO, Clock, Machine
 from service.pace import Pace
 from service.ranking.room import Room
 from service.slices import slices
@@ -49,21 +51,18 @@ class Watch:
         chars: characters of the slice; None: as many as its cost.
         pace: gets the measurements.
         abandoned: is set when nobody waits for the work any more.
-        clock: measures time, in seconds.
     """
 
-    def __init__(
-        self, cost: int, pace: Pace, abandoned: threading.Event, clock: Clock = ASYNCIO.now, chars: int | None = None
-    ) -> None:
+    def __init__(self, cost: int, pace: Pace, abandoned: threading.Event, chars: int | None = None) -> None:
         self._cost: float = cost
         self._each = cost / chars if chars else 1.0
         self._long = cost > LARGE_CHARS
-        self._pace, self._abandoned, self._clock = pace, abandoned, clock
+        self._pace, self._abandoned = pace, abandoned
         self._since = 0.0
 
     def begin(self) -> None:
         """Note that the work begins, after its wait for a thread. Raises AbandonedError."""
-        self._since = self._clock()
+        self._since = time.perf_counter()
         self(0)
 
     def __call__(self, chars: int) -> None:
@@ -79,7 +78,7 @@ class Watch:
             self._measure(self._cost)
 
     def _measure(self, cost: float) -> None:
-        now = self._clock()
+        now = time.perf_counter()
         self._pace.measured(cost, now - self._since)
         self._cost, self._since = self._cost - cost, now
 
@@ -109,30 +108,27 @@ class Threads:
 
     Args:
         number: see below.
-        machine: see below.
         room: the memory for slices; none: as much as they take.
 
     Attributes:
         number: of threads for each of the four kinds of work.
-        machine: makes the threads; its clock counts deadlines.
     """
 
-    def __init__(self, number: int, machine: Machine = ASYNCIO, room: Room | None = None) -> None:
+    def __init__(self, number: int, room: Room | None = None) -> None:
         self.number = number
-        self.machine = machine
         self._room = room
-        self._small = machine.pool(number, "prepare")
-        self._large = machine.pool(number, "prepare-large")
-        self._answers = machine.pool(number, "answer")  # completed in turns, so that none waits long for another
-        self._short = machine.pool(number, "prepare-query")  # a deadline may pass before other requests' slices are done
+        self._small = ThreadPoolExecutor(number, "prepare")
+        self._large = ThreadPoolExecutor(number, "prepare-large")
+        self._answers = ThreadPoolExecutor(number, "answer")  # completed in turns, so that none waits long for another
+        self._short = ThreadPoolExecutor(number, "prepare-query")  # a deadline may pass before other requests' slices are done
 
     async def run(self, work: Callable[..., T], *arguments: Any, large: bool = False) -> T:
         """Run the work in one of the threads."""
-        return await self.machine.run(self._large if large else self._small, work, *arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._large if large else self._small, work, *arguments)
 
     async def run_short(self, work: Callable[..., T], *arguments: Any) -> T:
         """Run short work that a request must have, in a thread that no slice occupies."""
-        return await self.machine.run(self._short, work, *arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._short, work, *arguments)
 
     def close(self) -> None:
         """Stop the threads after the work in hand."""
@@ -143,7 +139,7 @@ class Threads:
         """Do work in steps, which takes turns with that of other requests. Cancelling the await stops it."""
         seconds = 0.0
         while True:
-            results, taken = await self.machine.run(self._answers, _take_turn, steps, self.machine.now)
+            results, taken = await asyncio.get_running_loop().run_in_executor(self._answers, _take_turn, steps)
             seconds += taken
             for result in results:
                 return Done(result, seconds)
@@ -171,8 +167,8 @@ class Threads:
         """
         found: list[T | None] = [None] * len(costs)
         large = sum(costs) > LARGE_CHARS
-        abandoned, clock = threading.Event(), self.machine.now
-        slice_cost = SLICE_CHARS if until is None else _slice_chars(until - clock(), pace)
+        abandoned = threading.Event()
+        slice_cost = SLICE_CHARS if until is None else _slice_chars(until - time.perf_counter(), pace)
         todo = slices(costs, SLICE_DOCUMENTS, slice_cost)
         begun = until is not None  # then nothing is refused any more
 
@@ -181,11 +177,11 @@ class Threads:
             first = True  # the first slice runs whatever the estimate: so a wrong pace is measured again
             for numbers in todo:
                 cost = sum(costs[number] for number in numbers)
-                now = clock()
+                now = time.perf_counter()
                 if until is not None and (now >= until or (not first and now + pace.estimate(cost) > until)):
                     continue
                 first = False
-                watch = Watch(cost, pace, abandoned, clock, None if texts is None else texts.chars_of(numbers))
+                watch = Watch(cost, pace, abandoned, None if texts is None else texts.chars_of(numbers))
                 async with self._memory_for(numbers, texts if large else None, patient=begun):
                     begun = True
                     made = await self.run(_run_watched, work, numbers, watch, large=large)
@@ -193,8 +189,9 @@ class Threads:
 
         try:
             with suppress(TimeoutError):
-                async with self.machine.timeout(until):
-                    await self.machine.together([run_slices() for _ in range(SLICES_IN_HAND)])
+                async with asyncio.timeout(None if until is None else until - time.perf_counter()), asyncio.TaskGroup() as group:
+                    for _ in range(SLICES_IN_HAND):
+                        group.create_task(run_slices())
         except ExceptionGroup as failed:
             refused = failed.subgroup(RequestError)
             raise failed if refused is None else refused.exceptions[0] from None
@@ -215,15 +212,15 @@ def _slice_chars(left: float, pace: Pace) -> int:
     return int(min(max(fit, LEAST_SLICE_CHARS), SLICE_CHARS))
 
 
-def _take_turn(steps: Steps[T], clock: Clock) -> tuple[list[T], float]:
+def _take_turn(steps: Steps[T]) -> tuple[list[T], float]:
     """Go on with the work for TURN_SECONDS. Returns its result, if there is one by then, and the seconds taken."""
-    began = clock()
+    began = time.perf_counter()
     try:
-        while clock() < began + TURN_SECONDS:
+        while time.perf_counter() < began + TURN_SECONDS:
             next(steps)
     except StopIteration as end:
-        return [end.value], clock() - began
-    return [], clock() - began
+        return [end.value], time.perf_counter() - began
+    return [], time.perf_counter() - began
 
 
 def _run_watched(work: Work[T], numbers: range, watch: Watch) -> list[T]:

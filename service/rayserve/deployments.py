@@ -24,7 +24,7 @@ from service.ranking.ranker import Ranker
 from service.rayserve.leaving import Leaving
 from service.remote.holder import Holder
 from service.remote.replicas import Ask, GoneError, Replicas, opened
-from service.remote.wire import Asked, Described, Named, Reply, Report
+from service.remote.wire import Described, Named, Reply, Report, ScoreRequest
 from service.settings import Settings
 from service.start import configure_threads
 from service.store.opening import open_store
@@ -51,14 +51,14 @@ class Model:
         """See Holder."""
         return await self._holder.describe(name)
 
-    async def score(self, name: Named, asked: Asked) -> Reply:
+    async def score(self, name: Named, asked: ScoreRequest) -> Reply:
         """See Holder."""
         return await self._holder.score(name, asked)
 
     def check_health(self) -> None:
         """Raise RuntimeError if the model's thread is dead or hangs: Serve then replaces this replica."""
-        if not self._holder.engine.alive:
-            raise RuntimeError("the model's thread hangs" if self._holder.engine.hung else "the model's thread is dead")
+        if not self._holder.worker.alive:
+            raise RuntimeError("the model's thread hangs" if self._holder.worker.hung else "the model's thread is dead")
 
 
 class Preparation:

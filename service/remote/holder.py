@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import socket
+import time
 from collections import OrderedDict
 from pathlib import Path
 
@@ -12,15 +13,13 @@ import numpy as np
 from keyblock.bundle import BundleError, load_bundle
 from keyblock.runtime.providers import ProviderError
 from keyblock.runtime.session import SessionError
-from service.engine.encoder import Caps
-from service.engine.engine import Engine
-from service.engine.errors import EngineDeadError, EngineError
-from service.engine.instance import Turn
-from service.engine.jobs import Scored
-from service.machine import ASYNCIO
-from service.ranking.loading import Opened, open_bundle, served_bundles
-from service.ranking.scorers import EngineScorer
-from service.remote.wire import Asked, Described, Named, Reply, Report, named, read
+from service.queue.batch import Caps
+from service.queue.graphs import Priority
+from service.queue.job import EngineDeadError, EngineError, Scored
+from service.queue.worker import Worker
+from service.ranking.loading import LoadedBundle, open_bundle, served_bundles
+from service.ranking.scorers import GraphScorer
+from service.remote.wire import Described, Named, Reply, Report, ScoreRequest, named, read
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
 
@@ -49,11 +48,11 @@ class Holder:
         self._id = f"{socket.gethostname()}:{os.getpid()}"
         caps = Caps(settings.token_cap, settings.batch_ms / 1000, settings.hung_seconds)
         self.metrics = Metrics()
-        self.engine = Engine(caps, self.metrics, settings.score_cache_bytes)
+        self.worker = Worker(caps, self.metrics, settings.score_cache_bytes)
         opened = [open_bundle(bundle, settings) for bundle in served_bundles(settings)]
         self.own = {named(one.bundle): scorer for one in opened if (scorer := self._scorer(one)) is not None}
-        self._others: OrderedDict[Named, asyncio.Task[EngineScorer]] = OrderedDict()
-        self.engine.start()
+        self._others: OrderedDict[Named, asyncio.Task[GraphScorer]] = OrderedDict()
+        self.worker.start()
 
     def warm(self) -> None:
         """Wait until its own bundles are warm. Raises EngineDeadError."""
@@ -62,33 +61,35 @@ class Holder:
 
     def close(self) -> None:
         """Stop after the batch in hand."""
-        self.engine.close()
+        self.worker.close()
 
     def report(self) -> Report:
         """The state of this replica."""
         others = {name: task.result() for name, task in self._others.items() if task.done() and not _failed(task)}
         paces = {name: scorer.pace.seconds for name, scorer in (self.own | others).items()}
-        return Report(self._id, np.asarray(self.engine.waiting(), np.float32), paces, self.engine.ready)
+        return Report(
+            self._id, np.asarray([job.seconds_waiting for job in self.worker.jobs()], np.float32), paces, self.worker.ready
+        )
 
     async def describe(self, name: Named) -> Described:
         """Describe a bundle; opens it if necessary. Raises EngineError."""
         scorer = await self._open(name)
         return Described(scorer.labels(), scorer.describe(self._settings), scorer.fell_back)
 
-    async def score(self, name: Named, asked: Asked) -> Reply:
+    async def score(self, name: Named, asked: ScoreRequest) -> Reply:
         """Score sequences with a bundle's graphs; cancelling the await drops those that wait."""
-        turn = Turn(None if asked.seconds is None else ASYNCIO.now() + asked.seconds, asked.order, asked.priority)
+        priority = Priority(None if asked.seconds is None else time.perf_counter() + asked.seconds, asked.order, asked.level)
         try:
             scorer = await self._open(name)
         except (EngineError, EngineDeadError) as error:
             return Reply(self.report(), None, str(error), elsewhere=True)
         try:
-            scored = await _scored(scorer, asked, turn)
+            scored = await _scored(scorer, asked, priority)
             return Reply(self.report(), scored)  # the report is made last, since the receiver believes the latest one
         except (EngineError, EngineDeadError) as error:
             return Reply(self.report(), None, str(error), elsewhere=isinstance(error, EngineDeadError))
 
-    async def _open(self, name: Named) -> EngineScorer:
+    async def _open(self, name: Named) -> GraphScorer:
         """The scorer of this bundle. Raises EngineError if it cannot be opened, and EngineDeadError."""
         if (opened := self.own.get(name)) is not None:
             return opened
@@ -99,7 +100,7 @@ class Holder:
             self._others.popitem(last=False)
         return await asyncio.shield(self._others[name])  # shielded: the first caller may leave while others wait for it too
 
-    async def _open_other(self, name: Named) -> EngineScorer:
+    async def _open_other(self, name: Named) -> GraphScorer:
         log.info("%s belongs to another version of the application, and is opened for it", name.path)
         try:
             scorer = self._scorer(await asyncio.to_thread(self._load, name))
@@ -110,26 +111,26 @@ class Holder:
         await asyncio.wrap_future(scorer.warmed)
         return scorer
 
-    def _load(self, name: Named) -> Opened:
+    def _load(self, name: Named) -> LoadedBundle:
         """Load a bundle. Raises BundleError if the directory holds another bundle by now, and the errors of opening it."""
         bundle = load_bundle(Path(name.path))
         if named(bundle) != name:
             raise BundleError(f"{name.path} holds another bundle by now: give each version a directory of its own")
         return open_bundle(bundle, self._settings)
 
-    def _scorer(self, opened: Opened) -> EngineScorer | None:
+    def _scorer(self, opened: LoadedBundle) -> GraphScorer | None:
         """The scorer; None for a bundle without graphs, which preparation scores by its vectors. Raises EngineDeadError."""
         if opened.graphs is None or opened.choice is None:
             return None
-        return EngineScorer(self.engine, opened.bundle, opened.graphs, opened.choice)
+        return GraphScorer(self.worker, opened.bundle, opened.graphs, opened.choice)
 
 
-async def _scored(scorer: EngineScorer, asked: Asked, turn: Turn) -> Scored:
+async def _scored(scorer: GraphScorer, asked: ScoreRequest, priority: Priority) -> Scored:
     documents = read(asked.sequences)
     if asked.blocks:
-        return await scorer.instance.choose([packed for document in documents for packed in document], turn)
-    return await scorer.instance.score(documents, turn, marks=asked.marks)
+        return await scorer.choose([packed for document in documents for packed in document], priority)
+    return await scorer.score_documents(documents, priority, marks=asked.marks)
 
 
-def _failed(task: "asyncio.Task[EngineScorer]") -> bool:
+def _failed(task: "asyncio.Task[GraphScorer]") -> bool:
     return task.done() and (task.cancelled() or task.exception() is not None)

@@ -15,13 +15,11 @@ from keyblock.bundle import Bundle
 from keyblock.packing import Packed
 from keyblock.ranking.order import Candidate
 from service.call import Call
-from service.engine.errors import EngineDeadError, EngineError
-from service.engine.instance import ANY_TURN, Turn
-from service.engine.jobs import Scored
-from service.machine import ASYNCIO, Clock
 from service.pace import Pace
-from service.ranking.loading import Opened
-from service.remote.wire import Asked, Described, Named, Reply, Report, named, written
+from service.queue.graphs import USUAL, Priority
+from service.queue.job import EngineDeadError, EngineError, Scored
+from service.ranking.loading import LoadedBundle
+from service.remote.wire import Described, Named, Reply, Report, ScoreRequest, named, written
 from service.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -44,7 +42,6 @@ class Replicas:
     Args:
         ask: calls one of them.
         hung_seconds: without an answer from any replica, after which none is expected any more.
-        clock: gives the time.
 
     Attributes:
         hung: always False: a replica whose model hangs reports that itself, to the process that can restart it.
@@ -52,9 +49,9 @@ class Replicas:
 
     hung = False
 
-    def __init__(self, ask: Ask, hung_seconds: float, clock: Clock = ASYNCIO.now) -> None:
-        self._ask, self._hung_seconds, self._clock = ask, hung_seconds, clock
-        self._last_report, self._last_ready = clock(), -math.inf
+    def __init__(self, ask: Ask, hung_seconds: float) -> None:
+        self._ask, self._hung_seconds = ask, hung_seconds
+        self._last_report, self._last_ready = time.perf_counter(), -math.inf
         self._reports: dict[str, tuple[float, Report]] = {}
         self._calls: dict[object, float] = {}
         self._paces: dict[Named, Pace] = {}
@@ -64,12 +61,12 @@ class Replicas:
     @property
     def alive(self) -> bool:
         """Whether a replica may still answer."""
-        return self._clock() - self._last_report < self._hung_seconds
+        return time.perf_counter() - self._last_report < self._hung_seconds
 
     @property
     def ready(self) -> bool:
         """Whether a warm replica has answered a moment ago."""
-        return self._clock() - self._last_ready < READY_SECONDS
+        return time.perf_counter() - self._last_ready < READY_SECONDS
 
     def listen(self) -> None:
         """Start to request reports regularly."""
@@ -90,14 +87,14 @@ class Replicas:
 
         That is the work that replicas have reported, from all callers, or the work sent from here, whichever is more.
         """
-        now = self._clock()
+        now = time.perf_counter()
         fresh = [report for at, report in self._reports.values() if now - at < FRESH_SECONDS]
         reported = sum(float(np.minimum(report.waiting, share).sum()) for report in fresh) / max(len(fresh), 1)
         return max(reported, sum(min(seconds, share) for seconds in self._calls.values()) / max(len(fresh), 1))
 
     def record(self, report: Report) -> None:
         """Keep the report of a replica."""
-        self._last_report = now = self._clock()
+        self._last_report = now = time.perf_counter()
         if report.ready:
             self._last_ready = now
         self._reports[report.replica] = now, report
@@ -112,21 +109,21 @@ class Replicas:
         self.record(await self._ask("report"))
         return described
 
-    async def score(self, name: Named, asked: Asked, until: float | None) -> Scored | None:
+    async def score(self, name: Named, asked: ScoreRequest, until: float | None) -> Scored | None:
         """The scores of a replica; None at the deadline. Raises EngineError, and EngineDeadError if none answers."""
         call = object()
         self._calls[call] = self.pace(name).estimate(len(asked.sequences.ids))
         try:
             for _ in range(TRIES):
                 with suppress(GoneError):
-                    began = self._clock()
+                    began = time.perf_counter()
                     seconds = None if until is None else until - began - self._trip.seconds
                     reply = await self._reply(self._ask("score", name, asked._replace(seconds=seconds)), until)
                     if reply is None:
                         return None
                     self.record(reply.report)
                     if reply.scored is not None:
-                        return self._with_trip(reply.scored, self._clock() - began)
+                        return self._with_trip(reply.scored, time.perf_counter() - began)
                     if not reply.elsewhere:
                         raise EngineError(reply.problem)
                     log.warning("replica %s: %s", reply.report.replica, reply.problem)
@@ -146,7 +143,7 @@ class Replicas:
             while not task.done():
                 if not self.alive:
                     raise EngineDeadError("no replica of the model answers")
-                left = PAUSE_SECONDS if until is None else min(until - self._clock(), PAUSE_SECONDS)
+                left = PAUSE_SECONDS if until is None else min(until - time.perf_counter(), PAUSE_SECONDS)
                 if left <= 0:
                     return None
                 await asyncio.wait([task], timeout=left)
@@ -162,12 +159,12 @@ class Replicas:
             await asyncio.sleep(PAUSE_SECONDS)
 
 
-async def opened(bundle: Bundle, replicas: Replicas) -> Opened:
+async def opened(bundle: Bundle, replicas: Replicas) -> LoadedBundle:
     """A bundle whose graphs run elsewhere; a bundle without graphs scores in this process. Raises EngineError."""
     if bundle.manifest.graph is None:
-        return Opened(bundle, None, None)
+        return LoadedBundle(bundle, None, None)
     described = await replicas.describe(named(bundle))
-    return Opened(bundle, None, None, elsewhere=lambda _: RemoteScorer(replicas, bundle, described))
+    return LoadedBundle(bundle, None, None, elsewhere=lambda _: RemoteScorer(replicas, bundle, described))
 
 
 class RemoteScorer:
@@ -204,22 +201,24 @@ class RemoteScorer:
         """See Scorer: the backlog of a replica, over all models."""
         return self._replicas.backlog(share)
 
-    async def score(self, call: Call, candidates: Sequence[Candidate], turn: Turn = ANY_TURN) -> Scored:
+    async def score(self, call: Call, candidates: Sequence[Candidate], priority: Priority = USUAL) -> Scored:
         """See Scorer."""
         documents = [candidate.sequences for candidate in candidates]
         if not any(documents):
             return _unscored(len(documents), 0.0)
         marks = call.asked.reads_texts and self.marks
-        asked = Asked(written(documents), None, turn.order, turn.priority, marks=marks)
-        return await self._scored(asked, turn.until, len(documents))
+        asked = ScoreRequest(written(documents), None, priority.order, priority.level, marks=marks)
+        return await self._scored(asked, priority.until, len(documents))
 
-    async def choose(self, packed: Sequence[Packed], turn: Turn = ANY_TURN) -> Scored:
+    async def choose(self, packed: Sequence[Packed], priority: Priority = USUAL) -> Scored:
         """See Scorer."""
         if not packed:
             return Scored(np.zeros(0, np.float32), 0.0, 0.0)
-        return await self._scored(Asked(written([packed]), None, None, turn.priority, blocks=True), turn.until, len(packed))
+        return await self._scored(
+            ScoreRequest(written([packed]), None, None, priority.level, blocks=True), priority.until, len(packed)
+        )
 
-    async def _scored(self, asked: Asked, until: float | None, number: int) -> Scored:
+    async def _scored(self, asked: ScoreRequest, until: float | None, number: int) -> Scored:
         began = time.perf_counter()
         scored = await self._replicas.score(self.name, asked, until)
         return _unscored(number, time.perf_counter() - began) if scored is None else scored

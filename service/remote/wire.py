@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from keyblock.bundle import Bundle
 from keyblock.packing import Packed, weights_of
-from service.engine.jobs import Scored
+from service.queue.job import Scored
 
 NO_BLOCKS = np.zeros(0, np.intp)  # scoring does not need to know which blocks a sequence holds
 
@@ -45,14 +45,14 @@ class Sequences(NamedTuple):
     counts: NDArray[np.intp]
 
 
-class Asked(NamedTuple):
+class ScoreRequest(NamedTuple):
     """A request for scores.
 
     Attributes:
         sequences: to be scored.
         seconds: from the call's arrival, after which nothing more is scored, since two machines share no clock; None: no deadline.
         order: document numbers, the most urgent first, if there is a deadline; None: any order.
-        priority: calls of a smaller one go first.
+        level: calls of a smaller one go first.
         marks: whether to mark the tokens.
         blocks: whether each sequence is a block for a learned selector, and not a part of a document.
     """
@@ -60,7 +60,7 @@ class Asked(NamedTuple):
     sequences: Sequences
     seconds: float | None = None
     order: Sequence[int] | None = None
-    priority: int = 0
+    level: int = 0
     marks: bool = False
     blocks: bool = False
 

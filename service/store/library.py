@@ -6,8 +6,9 @@ writer.
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -15,7 +16,6 @@ from typing import Any, TypeVar
 
 from keyblock.prepared import PreparedDocument
 from service.errors import RequestError
-from service.machine import ASYNCIO, Machine
 from service.slices import slices
 from service.store.base import AWAY, Away, DocumentStore, Item, Renewal, Size, StoreError, StoreFullError, StoreUnavailableError
 from service.store.codec import StoredDocument, encode
@@ -48,7 +48,6 @@ class Library:
         ttl_seconds: lifetime of a document that has no expiry of its own; 0 for ever.
         metrics: counts lookups and errors.
         seal: of values; None: they are stored without one.
-        machine: gives the time and the threads.
 
     Attributes:
         fingerprint: of the stored preparation, 16 bytes: the default model's. Other models prepare documents again from the text.
@@ -62,16 +61,15 @@ class Library:
         ttl_seconds: int,
         metrics: Metrics,
         seal: Seal | None = None,
-        machine: Machine = ASYNCIO,
     ) -> None:
         self.fingerprint = fingerprint
         self.preparing = asyncio.Lock()
-        self._store, self._machine = store, machine
+        self._store = store
         self._ttl_seconds = ttl_seconds
         self._metrics = metrics
         self._values = Values(seal or Seal(), metrics)
-        self._readers = machine.pool(READERS, "store-read")
-        self._writer = machine.pool(1, "store-write")
+        self._readers = ThreadPoolExecutor(READERS, "store-read")
+        self._writer = ThreadPoolExecutor(1, "store-write")
         self._renewing: set[Future[None]] = set()
 
     @property
@@ -82,7 +80,7 @@ class Library:
     def expiry(self, seconds: float | None) -> int:
         """The expiry of a document that is stored now for `seconds`, in the unit of `Item.expires`."""
         seconds = self._ttl_seconds if seconds is None else seconds
-        return int((self._machine.wall() + seconds) * 1000) if seconds else 0
+        return int((time.time() + seconds) * 1000) if seconds else 0
 
     async def look_up(
         self,
@@ -103,14 +101,14 @@ class Library:
             fingerprint: of the preparation that is wanted.
             texts: whether texts are wanted too.
             check: of a document that is not stale; one that fails it is not there: a graph would fail with the whole batch.
-            until: deadline, in seconds of the machine's clock.
+            until: deadline, in seconds of `time.perf_counter`.
             reserve: called with the bytes that memory is going to hold, before it does; it may raise.
 
         Raises RequestError 503 when no part of the store answers, and what `reserve` raises.
         """
         found: dict[str, Found | Away | None] = {}
         with suppress(TimeoutError):
-            async with self._machine.timeout(until):
+            async with asyncio.timeout(None if until is None else until - time.perf_counter()):
                 answers = await self._in_thread(self._readers, partial(self._store.sizes, namespace, ids))
                 sizes = {identity: size for identity, size in zip(ids, answers, strict=True) if size is not AWAY}
                 found |= dict.fromkeys((identity for identity in ids if identity not in sizes), AWAY)
@@ -198,7 +196,7 @@ class Library:
     async def _in_thread(self, pool: Executor, work: Callable[[], T]) -> T:
         """Run the work in a thread, and turn errors of the store into answers to the client."""
         with self._errors_as_answers():
-            return await self._machine.run(pool, work)
+            return await asyncio.get_running_loop().run_in_executor(pool, work)
 
     @contextmanager
     def _errors_as_answers(self) -> Iterator[None]:

@@ -9,7 +9,6 @@ from redis.connection import Connection, parse_url
 from redis.exceptions import ConnectionError, OutOfMemoryError, RedisError, TimeoutError
 from redis.retry import Retry
 
-from service.machine import ASYNCIO, Clock
 from service.store.base import HEAD, StoreError, StoreFullError, StoreUnavailableError
 from service.store.bounded import bounded
 
@@ -35,21 +34,20 @@ def options_of(url: str) -> dict[str, Any]:
 class BoundedPool(redis.ConnectionPool):
     """Connections to a server, with limits for the time and the bytes of an answer; time limits among the options replace ours."""
 
-    def __init__(self, connection_class: type = Connection, clock: Clock = ASYNCIO.now, **options: Any) -> None:
+    def __init__(self, connection_class: type = Connection, **options: Any) -> None:
         limits = {"socket_connect_timeout": CONNECT_SECONDS, "socket_timeout": ANSWER_SECONDS}
         # a connection that the server has closed meanwhile is opened again; a server that hangs is not tried twice
         again = {"retry": Retry(NoBackoff(), 1, (ConnectionError,))}
-        super().__init__(bounded(connection_class, clock), **limits | options | again)
+        super().__init__(bounded(connection_class), **limits | options | again)
 
 
-def client_of(options: Mapping[str, Any], clock: Clock = ASYNCIO.now) -> "redis.Redis":
+def client_of(options: Mapping[str, Any]) -> "redis.Redis":
     """A client of a server, which need not run yet.
 
     Args:
         options: as `options_of` gives them.
-        clock: measures the time of an answer.
     """
-    return redis.Redis.from_pool(BoundedPool(clock=clock, **options))
+    return redis.Redis.from_pool(BoundedPool(**options))
 
 
 def key_of(prefix: bytes, namespace: str, identity: str) -> bytes:

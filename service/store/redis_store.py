@@ -6,13 +6,13 @@ server has accepted it.
 """
 
 import logging
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from redis.exceptions import AuthenticationError, ClusterCrossSlotError, MovedError
 
-from service.machine import ASYNCIO, Clock
 from service.store.base import DocumentStore, Item, Renewal, Size, StoreUnavailableError
 from service.store.redis_client import ERRORS, LARGEST, NO_ANSWER, RENEW, client_of, key_of, one_line, options_of, store_error
 
@@ -27,7 +27,6 @@ class RedisStore(DocumentStore):
     Args:
         url: ``redis://[user:password@]host[:port][/database]``, ``rediss://`` for TLS, ``unix://`` for a socket.
         connection: class of the client's connections; None: the one for the URL.
-        clock: gives the time for REST_SECONDS.
 
     Raises StoreUnavailableError, one line, when the URL is invalid or the server refuses the password.
     """
@@ -35,15 +34,15 @@ class RedisStore(DocumentStore):
     kind = "redis"
     largest = LARGEST
 
-    def __init__(self, url: str, connection: type | None = None, clock: Clock = ASYNCIO.now) -> None:
+    def __init__(self, url: str, connection: type | None = None) -> None:
         try:
-            self._redis = client_of(options_of(url) | ({"connection_class": connection} if connection else {}), clock)
+            self._redis = client_of(options_of(url) | ({"connection_class": connection} if connection else {}))
         except ValueError:  # its message may quote a part of the password
             raise StoreUnavailableError(
                 "the store's URL is not one of Redis: give redis://[user:password@]host[:port][/database], "
                 "with special characters as %XX"
             ) from None
-        self._resting_until, self._clock = 0.0, clock
+        self._resting_until = 0.0
         self._renew = self._redis.register_script(RENEW)
         self._check()
 
@@ -108,13 +107,13 @@ class RedisStore(DocumentStore):
     @contextmanager
     def _clear_errors(self) -> Iterator[None]:
         """Turn errors of the client and the server into one line. A server that did not answer is left alone for a moment."""
-        if self._clock() < self._resting_until:
+        if time.perf_counter() < self._resting_until:
             raise StoreUnavailableError("the store does not answer: Redis could not be reached a moment ago")
         try:
             yield
         except ERRORS as error:
             if isinstance(error, NO_ANSWER):
-                self._resting_until = self._clock() + REST_SECONDS
+                self._resting_until = time.perf_counter() + REST_SECONDS
             if isinstance(error, ClusterCrossSlotError | MovedError):
                 raise StoreUnavailableError("the store's URL names a server of a Redis Cluster: give redis+cluster://") from None
             raise store_error(error) from None

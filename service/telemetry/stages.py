@@ -1,8 +1,8 @@
 """The times of a request's stages."""
 
+import time
 from typing import NamedTuple
 
-from service.machine import ASYNCIO, Clock
 from service.telemetry.metrics import Metrics
 
 
@@ -26,19 +26,17 @@ class Stages:
     Args:
         metrics: gets the times of the stages.
         trace_id: of the request's trace, where it has one.
-        clock: gives the time.
     """
 
-    def __init__(self, metrics: Metrics, trace_id: str | None = None, clock: Clock = ASYNCIO.now) -> None:
+    def __init__(self, metrics: Metrics, trace_id: str | None = None) -> None:
         self.metrics = metrics
         self.trace_id = trace_id
-        self._clock = clock
-        self.began = self._last = clock()
+        self.began = self._last = time.perf_counter()
         self.intervals: list[Interval] = []
 
     def end(self, stage: str) -> None:
         """End a stage that began at the end of the one before it."""
-        self.add(stage, self._clock() - self._last)
+        self.add(stage, time.perf_counter() - self._last)
 
     def add(self, stage: str, seconds: float) -> None:
         """Add a stage that began at the end of the one before it, and whose time was measured elsewhere."""
@@ -49,7 +47,7 @@ class Stages:
     @property
     def total(self) -> float:
         """Seconds since the request arrived."""
-        return self._clock() - self.began
+        return time.perf_counter() - self.began
 
     def milliseconds(self) -> dict[str, float]:
         """Milliseconds by stage, and their `total`, rounded to microseconds."""

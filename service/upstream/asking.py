@@ -1,13 +1,13 @@
 """Sends all passages of a request in batches of bounded size, several at once; large and small requests take turns."""
 
 import asyncio
+import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from service.machine import ASYNCIO, Machine
 from service.pace import Pace
 from service.upstream.client import Upstream, UpstreamError
 
@@ -53,17 +53,16 @@ class Asker:
         upstream: scores the batches.
         batch: largest number of passages in a batch.
         concurrency: batches under way at once, of all requests together.
-        machine: gives the time, and waits.
 
     Attributes:
         pace: seconds per token, with all batches under way at once.
         waiting: tokens for which each request in hand still waits.
     """
 
-    def __init__(self, upstream: Upstream, batch: int, concurrency: int, machine: Machine = ASYNCIO) -> None:
+    def __init__(self, upstream: Upstream, batch: int, concurrency: int) -> None:
         self.pace = Pace()
         self.waiting: dict[object, int] = {}
-        self._upstream, self._batch, self._concurrency, self._machine = upstream, batch, concurrency, machine
+        self._upstream, self._batch, self._concurrency = upstream, batch, concurrency
         self._free = asyncio.Semaphore(concurrency)
         self._in_flight = 0
 
@@ -72,23 +71,25 @@ class Asker:
         return sum(min(self.pace.estimate(tokens), share) for tokens in self.waiting.values())
 
     async def ask(self, pairs: Pairs, until: float) -> PassageScores:
-        """Score the passages, as far as there is time until the deadline, in seconds of the machine's clock."""
+        """Score the passages, as far as there is time until the deadline, in seconds of `time.perf_counter`."""
         progress = _Progress(pairs, self._batch)
         self.waiting[progress] = int(pairs.tokens.sum())
-        began = self._machine.now()
+        began = time.perf_counter()
         workers = min(self._concurrency, len(progress.batches))
         try:
-            await self._machine.together([self._work(progress, until) for _ in range(workers)])
+            async with asyncio.TaskGroup() as group:
+                for _ in range(workers):
+                    group.create_task(self._work(progress, until))
         finally:
             del self.waiting[progress]
-        started = progress.started or self._machine.now()
-        return PassageScores(progress.logits, progress.problem, started - began, self._machine.now() - started)
+        started = progress.started or time.perf_counter()
+        return PassageScores(progress.logits, progress.problem, started - began, time.perf_counter() - started)
 
     async def _work(self, progress: "_Progress", until: float) -> None:
         """Send one batch after the other; each waits for its turn among those of other requests."""
         for batch in progress.remaining:
             try:
-                async with self._machine.timeout(until):
+                async with asyncio.timeout(until - time.perf_counter()):
                     await self._free.acquire()
             except TimeoutError:
                 return
@@ -104,15 +105,15 @@ class Asker:
 
     async def _send_batch(self, progress: "_Progress", batch: Sequence[int], until: float) -> None:
         pairs, tokens = progress.pairs, int(progress.pairs.tokens[list(batch)].sum())
-        progress.started = progress.started or self._machine.now()
+        progress.started = progress.started or time.perf_counter()
         self._in_flight += 1
-        began, n_in_flight = self._machine.now(), self._in_flight
+        began, n_in_flight = time.perf_counter(), self._in_flight
         try:
             progress.logits[list(batch)] = await self._upstream.rank(pairs.query, [pairs.passages[n] for n in batch], until)
         finally:
             self._in_flight -= 1
             self.waiting[progress] -= tokens
-        self.pace.measured(tokens, (self._machine.now() - began) / n_in_flight)
+        self.pace.measured(tokens, (time.perf_counter() - began) / n_in_flight)
 
 
 class _Progress:

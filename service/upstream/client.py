@@ -3,6 +3,8 @@
 import asyncio
 import logging
 import math
+import random
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
@@ -12,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keyblock.client.retries import AGAIN, pause, read_retry_after
-from service.machine import ASYNCIO, Machine
 from service.settings import Settings, UpstreamKind
 from service.telemetry.account import CURRENT_ID, REQUEST_ID
 from service.telemetry.metrics import Metrics
@@ -56,11 +57,10 @@ class Upstream:
     Args:
         settings: address and limits of the upstream.
         metrics: of its model; counts requests.
-        machine: gives the time, waits, and carries the requests.
     """
 
-    def __init__(self, settings: Settings, metrics: Metrics, machine: Machine = ASYNCIO) -> None:
-        self._settings, self._metrics, self._machine = settings, metrics, machine
+    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+        self._settings, self._metrics = settings, metrics
         self._kind = settings.upstream_kind
         self._probing = asyncio.Lock()
         self._failures, self._away_until, self._busy_until = 0, 0.0, 0.0
@@ -78,15 +78,15 @@ class Upstream:
             await self._http.aclose()
 
     async def rank(self, query: str, passages: Sequence[str], until: float) -> NDArray[np.float32]:
-        """The logit of each passage, shape (passages,); `until` is the deadline, in seconds of the machine's clock.
+        """The logit of each passage, shape (passages,); `until` is the deadline, in seconds of `time.perf_counter`.
 
         Raises UpstreamError, and TimeoutError if there was too little time to judge the upstream.
         """
         self._check_away()
-        started = self._machine.now()
+        started = time.perf_counter()
         allowed = until - started
         try:
-            async with self._machine.timeout(until):
+            async with asyncio.timeout(until - time.perf_counter()):
                 logits = await self._ranked(query, passages, until)
         except TimeoutError:
             if allowed < SLOW_SECONDS:
@@ -95,7 +95,7 @@ class Upstream:
             raise self._failed(f"has not answered in {allowed:.1f} s", away=True, outcome="late") from None
         self._failures = 0
         self._metrics.add("upstream_requests", outcome="ok")
-        self._metrics.observe("upstream_seconds", self._machine.now() - started)
+        self._metrics.observe("upstream_seconds", time.perf_counter() - started)
         return logits
 
     async def _ranked(self, query: str, passages: Sequence[str], until: float) -> NDArray[np.float32]:
@@ -144,10 +144,10 @@ class Upstream:
                 problem, answer = f"cannot be reached ({_line(error)})", Answer(0, None, b"")
             if not problem and answer.status not in AGAIN:
                 return answer
-            wait = pause(attempt, answer.retry_after, self._machine.uniform)
+            wait = pause(attempt, answer.retry_after, random.uniform)
             if (answer.retry_after or 0.0) > AWAY_SECONDS:
-                self._busy_until = self._machine.now() + min(wait, MOST_BUSY_SECONDS)
-            if attempt == self._settings.upstream_retries or self._machine.now() + wait >= until:
+                self._busy_until = time.perf_counter() + min(wait, MOST_BUSY_SECONDS)
+            if attempt == self._settings.upstream_retries or time.perf_counter() + wait >= until:
                 break
             self._metrics.add("upstream_requests", outcome="retried")
             await asyncio.sleep(wait)
@@ -175,7 +175,6 @@ class Upstream:
                 | ({"authorization": f"Bearer {key}"} if key else {}),
                 timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),  # `rank` limits the total time
                 limits=httpx.Limits(max_connections=None, max_keepalive_connections=self._settings.upstream_concurrency),
-                transport=self._machine.transport(),
             )
         return self._http
 
@@ -195,7 +194,7 @@ class Upstream:
     def _check_away(self) -> None:
         """Raise UpstreamError if the upstream is busy or was away a moment ago; after some seconds one request may try again."""
         self._check_busy()
-        now = self._machine.now()
+        now = time.perf_counter()
         if self._failures < AWAY_AFTER:
             return
         if now < self._away_until:
@@ -205,14 +204,14 @@ class Upstream:
 
     def _check_busy(self) -> None:
         """Raise UpstreamError while the upstream's Retry-After lasts."""
-        left = self._busy_until - self._machine.now()
+        left = self._busy_until - time.perf_counter()
         if left > 0:
             self._metrics.add("upstream_requests", outcome="spared")
             raise UpstreamError(f"is busy, and has asked to be left alone for {math.ceil(left)} s more")
 
     def _failed(self, problem: str, *, away: bool = False, outcome: str = "failed", batch_specific: bool = False) -> UpstreamError:
         """Make the error, and log it unless it was logged a moment ago."""
-        now = self._machine.now()
+        now = time.perf_counter()
         if away:
             self._failures += 1
             self._away_until = now + AWAY_SECONDS

@@ -13,9 +13,10 @@ from keyblock.runtime.providers import Precision, Provider
 from keyblock.runtime.session import Session
 from keyblock.text.frequencies import DocumentFrequencies
 from service.app import create_app
-from service.engine.instance import Graphs
+from service.queue.graphs import Graphs
 from service.ranking.ranker import Ranker
 from service.settings import Settings
+from tests.service.clock import Leaping
 from tests.service.faults import Faulty
 from tests.support.vectors import concept_table
 
@@ -79,6 +80,12 @@ def session(bundle_path: Path) -> Session:
 @pytest.fixture
 def faulty(session: Session) -> Faulty:
     return Faulty(session)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Leaping:
+    """A clock that a test lets leap."""
+    return Leaping(monkeypatch)
 
 
 @pytest.fixture

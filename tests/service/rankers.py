@@ -6,22 +6,24 @@ from typing import Any
 
 from keyblock.bundle import MANIFEST_FILE, Bundle, Manifest, load_bundle, write_bundle
 from keyblock.runtime.providers import Precision, Provider, resolve
-from service.engine.instance import Graphs
-from service.machine import ASYNCIO, Machine
-from service.ranking.loading import Opened
+from service.queue.graphs import Graphs
+from service.ranking.loading import LoadedBundle
 from service.ranking.ranker import Ranker
 from service.settings import Settings
 from service.store.base import DocumentStore
 
 
-def serving(settings: Settings, graphs: Graphs, store: DocumentStore | None = None, machine: Machine = ASYNCIO) -> Ranker:
+def serving(settings: Settings, graphs: Graphs, store: DocumentStore | None = None) -> Ranker:
     """A ranker that serves these graphs with everything else in the settings' one bundle."""
     (path,) = settings.bundle
     return Ranker(
         settings,
-        [Opened(_read(path, (path / MANIFEST_FILE).stat().st_mtime_ns), graphs, resolve(Provider.CPU, precision=Precision.FP32))],
+        [
+            LoadedBundle(
+                _read(path, (path / MANIFEST_FILE).stat().st_mtime_ns), graphs, resolve(Provider.CPU, precision=Precision.FP32)
+            )
+        ],
         store,
-        machine=machine,
     )
 
 

@@ -12,9 +12,9 @@ from keyblock.cascade import Cascade, Promise
 from keyblock.ranker import Ranker
 from keyblock.ranking.order import Candidate
 from service.call import Call
-from service.engine.instance import Turn
-from service.engine.jobs import Scored
-from service.ranking.scorers import EngineScorer
+from service.queue.graphs import Priority
+from service.queue.job import Scored
+from service.ranking.scorers import GraphScorer
 from service.settings import Settings
 from tests.service.conftest import warm
 
@@ -143,11 +143,11 @@ def test_in_a_hurry_the_model_reads_first_what_promises_most(
     """Words of the query: 2 has three, 0 two, 3 one. A learned promise that says the contrary has its turns: 1, then 2, then 3."""
     orders = []
 
-    async def score(self: EngineScorer, call: Call, candidates: Sequence[Candidate], turn: Turn) -> Scored:
-        orders.append(turn.order)
-        return await self.instance.score([one.sequences for one in candidates], turn)
+    async def score(self: GraphScorer, call: Call, candidates: Sequence[Candidate], priority: Priority) -> Scored:
+        orders.append(priority.order)
+        return await self.score_documents([one.sequences for one in candidates], priority)
 
-    monkeypatch.setattr(EngineScorer, "score", score)
+    monkeypatch.setattr(GraphScorer, "score", score)
     promise = Promise(best_block=-1.0) if learned else None
     path = with_cascade(bundle_path, tmp_path / "bundle", Cascade(share=1.0, promise=promise))
     documents = ["An old stone.", "The garden of the city.", "The old stone bridge.", "It was built by monks."]

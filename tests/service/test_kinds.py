@@ -26,7 +26,7 @@ from keyblock.runtime.providers import Provider
 from keyblock.scoring import score_documents
 from keyblock.selection import Selection
 from service.app import create_app
-from service.engine.instance import Graphs
+from service.queue.graphs import Graphs
 from service.ranking.ranker import Ranker
 from service.settings import Settings
 from service.telemetry.metrics import TABLE
@@ -60,7 +60,7 @@ def served(
     """A service of the kind, with the caches, as it is started."""
     app = create_app(settings.model_copy(update={"bundle": (bundle_of(request.param),), "score_cache_bytes": 1 << 22}))
     with TestClient(app) as client:
-        wait_for(lambda: bool(app.state.ranker.engine.ready))
+        wait_for(lambda: bool(app.state.ranker.worker.ready))
         yield client, app.state.ranker
 
 
@@ -240,7 +240,7 @@ class Parts:
     """A ranker whose graphs can be stopped and broken, each for itself."""
 
     def __init__(self, settings: Settings, path: Path) -> None:
-        bundle, self.machine = load_bundle(path), Leaping()
+        bundle = load_bundle(path)
         model = GraphModel.open(bundle, Provider.CPU, 1)
         self.ranker_graph = Faulty(model.session)
         self.selector_graph = Faulty(model.selector or model.session)
@@ -252,7 +252,7 @@ class Parts:
             return model.combine(states, mask)
 
         graphs = Graphs(self.ranker_graph, self.selector_graph, combine)
-        self.ranker = serving(settings.model_copy(update={"bundle": (path,)}), graphs, machine=self.machine)
+        self.ranker = serving(settings.model_copy(update={"bundle": (path,)}), graphs)
 
 
 @pytest.fixture
@@ -267,7 +267,7 @@ def test_a_failure_in_any_round_fails_that_request_and_no_other(settings: Settin
         return [client.post("/rerank", json=request).status_code]
 
     with TestClient(create_app(settings, parts.ranker)) as client:
-        wait_for(lambda: parts.ranker.engine.ready)
+        wait_for(lambda: parts.ranker.worker.ready)
         parts.ranker_graph.shapes.clear()
         parts.selector_graph.fault = RuntimeError("the selector caught fire")
         assert outcomes() == [500]
@@ -284,11 +284,11 @@ def test_a_failure_in_any_round_fails_that_request_and_no_other(settings: Settin
         assert client.get("/health/ready").status_code == 200
 
 
-def test_blocks_that_a_deadline_left_unscored_are_reported(settings: Settings, parts: Parts) -> None:
+def test_blocks_that_a_deadline_left_unscored_are_reported(settings: Settings, parts: Parts, clock: Leaping) -> None:
     """The selector hangs: the cheap one's order is all there is."""
     with TestClient(create_app(settings, parts.ranker)) as client:
-        wait_for(lambda: parts.ranker.engine.ready)
-        parts.selector_graph.stopped = parts.machine.leap
+        wait_for(lambda: parts.ranker.worker.ready)
+        parts.selector_graph.stopped = clock.leap
         parts.selector_graph.open.clear()
         meta = client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS, "deadline_ms": 1000 * FAR}).json()["meta"]
         parts.selector_graph.open.set()
@@ -300,15 +300,15 @@ def test_blocks_that_a_deadline_left_unscored_are_reported(settings: Settings, p
 
 
 def test_passages_that_a_deadline_left_unscored_keep_the_selectors_order(
-    settings: Settings, bundle_of: Callable[[str], Path]
+    settings: Settings, bundle_of: Callable[[str], Path], clock: Leaping
 ) -> None:
     """The ranker hangs: what the answer names is BM25's choice, with BM25's scores."""
-    bundle, machine = load_bundle(bundle_of("maxp")), Leaping()
+    bundle = load_bundle(bundle_of("maxp"))
     pipeline, graph = bundle.pipeline, Faulty(GraphModel.open(bundle, Provider.CPU, 1).session)
-    ranker = serving(settings.model_copy(update={"bundle": (bundle.path,)}), Graphs(graph), machine=machine)
+    ranker = serving(settings.model_copy(update={"bundle": (bundle.path,)}), Graphs(graph))
     with TestClient(create_app(settings, ranker)) as client:
-        wait_for(lambda: ranker.engine.ready)
-        graph.stopped = machine.leap
+        wait_for(lambda: ranker.worker.ready)
+        graph.stopped = clock.leap
         graph.open.clear()
         request = {"query": QUERY, "documents": DOCUMENTS[:6], "deadline_ms": 1000 * FAR, "return_blocks": True}
         results = client.post("/rerank", json=request).json()["results"]
@@ -329,11 +329,11 @@ def test_a_batch_that_fails_one_request_spares_the_others_of_its_round(settings:
     hit = {"query": QUERY, "documents": ["The zebra crossed the river. " * 40]}
     spared = {"query": QUERY, "documents": ["The river."]}  # far shorter: never in a batch with the other
     with TestClient(create_app(settings, parts.ranker)) as client, ThreadPoolExecutor(2) as pool:
-        wait_for(lambda: parts.ranker.engine.ready)
+        wait_for(lambda: parts.ranker.worker.ready)
         parts.selector_graph.fault = RuntimeError("zebra")
         parts.selector_graph.open.clear()
         answers = [pool.submit(client.post, "/rerank", json=request) for request in (hit, spared)]
-        wait_for(lambda: len(parts.ranker.engine._jobs()) == 2)
+        wait_for(lambda: len(parts.ranker.worker.jobs()) == 2)
         parts.selector_graph.open.set()
         assert [answer.result(PATIENCE).status_code for answer in answers] == [500, 200]
 
@@ -349,18 +349,18 @@ def test_a_client_that_goes_in_the_first_round_has_no_second(settings: Settings,
 
     async def work() -> None:
         async with app.router.lifespan_context(app):
-            async for _ in until(lambda: ranker.engine.ready):
+            async for _ in until(lambda: ranker.worker.ready):
                 pass
             parts.ranker_graph.shapes.clear()
             parts.selector_graph.open.clear()
             task = asyncio.create_task(app(connection.scope(), connection.receive, connection.send))
-            async for _ in until(lambda: bool(ranker.engine._jobs())):
+            async for _ in until(lambda: bool(ranker.worker.jobs())):
                 pass
             connection.gone.set()
             async with asyncio.timeout(PATIENCE):
                 await task
             parts.selector_graph.open.set()
-            async for _ in until(lambda: not ranker.engine._jobs()):
+            async for _ in until(lambda: not ranker.worker.jobs()):
                 pass
 
     asyncio.run(work())
@@ -387,7 +387,7 @@ def test_a_client_that_goes_between_the_rounds_costs_no_more(
 
     async def work() -> None:
         async with app.router.lifespan_context(app):
-            async for _ in until(lambda: ranker.engine.ready):
+            async for _ in until(lambda: ranker.worker.ready):
                 pass
             parts.ranker_graph.shapes.clear()
             monkeypatch.setattr(Pipeline, "select", slowly)
@@ -417,9 +417,9 @@ def test_rounds_of_many_requests_do_not_wait_for_each_other(
     parts = Parts(settings, path) if kind in CHOOSERS else None
     with TestClient(create_app(settings, parts and parts.ranker)) as client, ThreadPoolExecutor(2) as pool:
         ranker = client.app.state.ranker  # type: ignore[attr-defined]
-        wait_for(lambda: bool(ranker.engine.ready))
+        wait_for(lambda: bool(ranker.worker.ready))
         slow = pool.submit(client.post, "/rerank", json=large)
-        wait_for(lambda: bool(ranker.engine._jobs()))
+        wait_for(lambda: bool(ranker.worker.jobs()))
         quick = client.post("/rerank", json=small)
         assert quick.status_code == 200
         assert not slow.done()

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from keyblock.bundle import load_bundle
 from keyblock.runtime.session import Session
 from service.app import create_app
-from service.engine.instance import Graphs
+from service.queue.graphs import Graphs
 from service.settings import Settings
 from tests.service.faults import Ints, wait_for
 from tests.service.rankers import serving
@@ -48,7 +48,7 @@ def recorder(session: Session) -> Recorder:
 def client(settings: Settings, recorder: Recorder) -> Iterator[TestClient]:
     ranker = serving(settings, Graphs(recorder))
     with TestClient(create_app(settings, ranker)) as client:
-        wait_for(lambda: ranker.engine.ready)
+        wait_for(lambda: ranker.worker.ready)
         yield client
 
 

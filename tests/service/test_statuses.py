@@ -12,9 +12,9 @@ from starlette.testclient import TestClient
 
 from keyblock.wire import ErrorBody, RerankAnswer, TeiErrorBody, TeiResult
 from service.app import ERRORS, RERANK_PATHS, create_app
-from service.engine.instance import Graphs
 from service.http import endpoint
 from service.keys.keys import load_keys
+from service.queue.graphs import Graphs
 from service.ranking.ranker import Ranker
 from service.settings import Settings
 from tests.service.faults import PATIENCE, Faulty, wait_for
@@ -41,7 +41,7 @@ class Stage:
 
     def warm(self) -> None:
         self._faulty.open.set()
-        wait_for(lambda: self._ranker.engine.ready)
+        wait_for(lambda: self._ranker.worker.ready)
 
     def cut(self, path: str, request: dict[str, Any]) -> httpx.Response:
         self.warm()

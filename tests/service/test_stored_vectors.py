@@ -27,7 +27,7 @@ def client(settings: Settings, by_vectors: Path, tmp_path: Path) -> Iterator[Tes
     """A service of this bundle alone, with a store."""
     app = create_app(settings.model_copy(update={"bundle": (by_vectors,), "store": str(tmp_path / "store")}))
     with TestClient(app) as client:
-        wait_for(lambda: bool(app.state.ranker.engine.ready))
+        wait_for(lambda: bool(app.state.ranker.worker.ready))
         yield client
 
 
@@ -80,7 +80,7 @@ def test_beside_a_bundle_with_a_graph(settings: Settings, bundle_path: Path, by_
     """Both are asked by their names; the one that reads tokens says how many."""
     app = create_app(settings.model_copy(update={"bundle": (bundle_path, by_vectors)}))
     with TestClient(app) as client:
-        wait_for(lambda: bool(app.state.ranker.engine.ready))
+        wait_for(lambda: bool(app.state.ranker.worker.ready))
         documents = [{"text": text} for text in TEXTS.values()]
         assert ask(client, documents, model="tiny")["usage"]["total_tokens"] > 0
         assert ask(client, documents, model="vectors")["results"][0]["index"] == 1

@@ -35,7 +35,7 @@ def both(settings: Settings, bundle_path: Path, hybrid: Path, tmp_path: Path) ->
     """A service of both bundles, and a store; the plain one is the default, by which documents are stored."""
     app = create_app(settings.model_copy(update={"bundle": (bundle_path, hybrid), "store": str(tmp_path / "store")}))
     with TestClient(app) as client:
-        wait_for(lambda: bool(app.state.ranker.engine.ready))
+        wait_for(lambda: bool(app.state.ranker.worker.ready))
         yield client
 
 
@@ -63,7 +63,7 @@ def test_documents_stored_without_vectors_are_prepared_again(both: TestClient) -
 def test_documents_stored_with_vectors_are_not(settings: Settings, hybrid: Path, tmp_path: Path) -> None:
     app = create_app(settings.model_copy(update={"bundle": (hybrid,), "store": str(tmp_path / "store")}))
     with TestClient(app) as client:
-        wait_for(lambda: bool(app.state.ranker.engine.ready))
+        wait_for(lambda: bool(app.state.ranker.worker.ready))
         assert client.put("/documents", json={"id": "a", "text": TEXT}).json()["stored"] == 1
         assert PARAPHRASE.strip() in best_block(client, "hybrid", {"id": "a"}, strict=True)
         outcomes = client.get("/metrics").text

@@ -18,7 +18,7 @@ def test_a_batch_of_an_ended_process_does_nothing_to_the_next_one() -> None:
     def process() -> None:
         device.start()
         device.hangs = True
-        machine.thread(lambda: device.run(BATCH), "device").start()
+        machine.thread(lambda: device.run(BATCH)).start()
 
     def next_one() -> None:
         process()

@@ -19,11 +19,10 @@ from benchmarks.simulation.invariants import ViolationError
 from benchmarks.simulation.store import PARTLY
 from benchmarks.simulation.traffic import Climate, climate
 from keyblock.runtime import batching
-from service.engine import schedule, score_cache
-from service.engine.engine import Engine
-from service.engine.errors import EngineDeadError
-from service.engine.jobs import Job
-from service.engine.runner import Runner
+from service.queue import job, schedule
+from service.queue.graphs import QueuedGraphs
+from service.queue.job import EngineDeadError, Job
+from service.queue.worker import Worker
 from service.ranking.admission import Admission, Place
 from service.ranking.reload import Reloaded, Reloader
 from service.ranking.slicing import Threads
@@ -99,7 +98,7 @@ def answers_early(patch: Patch) -> None:
 
 def forgets_what_failed(patch: Patch) -> None:
     """A batch fails, and nobody is told."""
-    patch.setattr(Runner, "_failed", lambda self, run, _error: self._schedule.failed(run, too_large=False))
+    patch.setattr(Worker, "_failed", lambda self, run, _error: self.schedule.failed(run, too_large=False))
 
 
 def forgets_half(patch: Patch) -> None:
@@ -133,16 +132,14 @@ def lets_everything_in(patch: Patch) -> None:
 
 def mixes(patch: Patch) -> None:
     """The outputs of a batch go to its sequences in the wrong order."""
-    scored = Runner._scored
-    patch.setattr(Runner, "_scored", lambda self, run, fed: scored(self, run, fed._replace(outputs=fed.outputs[::-1])))
+    scored = Worker._scored
+    patch.setattr(Worker, "_scored", lambda self, run, fed: scored(self, run, fed._replace(outputs=fed.outputs[::-1])))
 
 
 def is_late(patch: Patch) -> None:
     """A request in a hurry waits for its job as long as that takes."""
-    from service.engine.instance import Instance
-
-    done = Instance._done
-    patch.setattr(Instance, "_done", lambda self, job, until: done(self, job, None if until is None else until + 0.2))
+    done = QueuedGraphs._done
+    patch.setattr(QueuedGraphs, "_done", lambda self, job, until: done(self, job, None if until is None else until + 0.2))
 
 
 def acknowledges_too_early(patch: Patch) -> None:
@@ -226,7 +223,7 @@ def dies_in_silence(patch: Patch) -> None:
 
 def is_always_well(patch: Patch) -> None:
     """Health does not see the thread."""
-    patch.setattr(Engine, "alive", property(lambda _: True))
+    patch.setattr(Worker, "alive", property(lambda _: True))
 
 
 def joins_the_reload_in_hand(patch: Patch) -> None:
@@ -248,7 +245,7 @@ def says_it_twice(patch: Patch) -> None:
 
 def remembers_for_all(patch: Patch) -> None:
     """What one graph has said of a sequence, the graph that is loaded in its place says too."""
-    patch.setattr(score_cache, "sequence_key", lambda packed, _: blake2b(packed.ids.data, digest_size=16).digest())
+    patch.setattr(job, "sequence_key", lambda packed, _: blake2b(packed.ids.data, digest_size=16).digest())
 
 
 @pytest.mark.parametrize(

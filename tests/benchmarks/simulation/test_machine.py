@@ -1,14 +1,17 @@
-"""The simulated machine keeps the contract of the real one (tests/service/test_machine.py), in no time."""
+"""The simulated machine does what Python's threads and pools do, in no time."""
 
+import asyncio
 import threading
-from concurrent.futures import Future
+import time
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from typing import Any
 
 import pytest
 
 from benchmarks.simulation.loop import StuckError
-from benchmarks.simulation.machine import SimulatedMachine
+from benchmarks.simulation.machine import SimulatedCondition, SimulatedMachine
 
 
 @pytest.fixture(params=[True, False], ids=["interleaves", "at once"])
@@ -18,11 +21,17 @@ def machine(request: pytest.FixtureRequest) -> SimulatedMachine:
 
 def run(machine: SimulatedMachine, coroutine: Any) -> Any:
     """What it returns, once all that it began is over."""
-    with machine.loop.running():
+    with machine.standing_in():
         task = machine.loop.create_task(coroutine)
         while machine.loop.step():
             pass
     return task.result()
+
+
+async def together(*works: Coroutine[Any, Any, None]) -> None:
+    async with asyncio.TaskGroup() as group:
+        for work in works:
+            group.create_task(work)
 
 
 def test_threads_take_work_in_turns_and_it_takes_what_it_spends(machine: SimulatedMachine) -> None:
@@ -30,11 +39,11 @@ def test_threads_take_work_in_turns_and_it_takes_what_it_spends(machine: Simulat
     ended = []
 
     async def one(number: int) -> None:
-        await machine.run(pool, machine.spend, 1.0)
+        await machine.loop.run_in_executor(pool, machine.spend, 1.0)
         ended.append((number, machine.now()))
 
     pool = machine.pool(2, "name")
-    run(machine, machine.together([one(number) for number in range(3)]))
+    run(machine, together(*map(one, range(3))))
     assert ended == [(0, 1.0), (1, 1.0), (2, 2.0)]
 
 
@@ -48,7 +57,7 @@ def test_what_others_do_in_the_time_of_a_work_comes_between_its_steps() -> None:
 
     async def both() -> None:
         pool = machine.pool(2, "name")
-        await machine.together([machine.run(pool, work, "slow", 3.0), machine.run(pool, work, "quick", 2.0)])
+        await asyncio.gather(*(machine.loop.run_in_executor(pool, work, *about) for about in (("slow", 3.0), ("quick", 2.0))))
 
     run(machine, both())
     assert seen == [("quick", 2.0), ("slow", 3.0), ("quick", 4.0), ("slow", 6.0)]
@@ -57,7 +66,7 @@ def test_what_others_do_in_the_time_of_a_work_comes_between_its_steps() -> None:
 def test_what_a_work_raises_is_raised_where_it_is_awaited(machine: SimulatedMachine) -> None:
     async def fails() -> float:
         with pytest.raises(ZeroDivisionError):
-            await machine.run(machine.pool(1, "name"), lambda: machine.spend(1.0) or 1 / 0)  # type: ignore[func-returns-value]
+            await machine.loop.run_in_executor(machine.pool(1, "name"), lambda: machine.spend(1.0) or 1 / 0)  # type: ignore[func-returns-value]
         return machine.now()
 
     assert run(machine, fails()) == 1.0
@@ -70,8 +79,8 @@ def test_work_that_nobody_waits_for_does_not_begin(machine: SimulatedMachine) ->
         pool = machine.pool(1, "name")
         pool.submit(machine.spend, 10.0)
         with pytest.raises(TimeoutError):
-            async with machine.timeout(1.0):
-                await machine.run(pool, done.append, "in vain")
+            async with asyncio.timeout(1.0):
+                await machine.loop.run_in_executor(pool, done.append, "in vain")
 
     run(machine, leaves())
     assert not done
@@ -91,7 +100,7 @@ def test_a_pool_that_is_shut_down_ends_what_is_begun_and_takes_no_more(machine: 
 
 
 def test_a_thread_waits_with_a_condition_and_is_joined(machine: SimulatedMachine) -> None:
-    told, changed = [], machine.condition()
+    told, changed = [], SimulatedCondition(machine)
 
     def work() -> None:
         with changed:
@@ -100,7 +109,7 @@ def test_a_thread_waits_with_a_condition_and_is_joined(machine: SimulatedMachine
         machine.spend(2.0)
 
     async def tells() -> list[tuple[bool, float]]:
-        thread = machine.thread(work, "name")
+        thread = machine.thread(work)
         thread.start()
         thread.join(1.0)
         seen = [(thread.is_alive(), machine.now())]
@@ -115,7 +124,7 @@ def test_a_thread_waits_with_a_condition_and_is_joined(machine: SimulatedMachine
 
 def test_a_lock_that_a_sleeping_thread_holds_is_noticed() -> None:
     machine = SimulatedMachine(Random(1))
-    changed = machine.condition()
+    changed = SimulatedCondition(machine)
 
     def sleeps() -> None:
         with changed:
@@ -126,19 +135,24 @@ def test_a_lock_that_a_sleeping_thread_holds_is_noticed() -> None:
             pass
 
     for work in (sleeps, takes):
-        machine.thread(work, "name").start()
+        machine.thread(work).start()
     with pytest.raises(StuckError, match="which sleeps"):
         all(iter(machine.loop.step, False))
     machine.end()
 
 
-def test_a_future_is_awaited_until_it_is_done_or_time_is_up(machine: SimulatedMachine) -> None:
-    async def waits() -> list[tuple[bool, float]]:
-        future: Future[int] = Future()
-        machine.loop.call_later(3.0, future.set_result, 1)
-        return [(await machine.awaited(future).wait_until(until), machine.now()) for until in (1.0, None)]
+def test_it_stands_in_for_pythons_clock_and_threads_in_the_modules_of_the_service_alone(machine: SimulatedMachine) -> None:
+    from service.queue import worker
+    from service.ranking import slicing
 
-    assert run(machine, waits()) == [(False, 1.0), (True, 3.0)]
+    with machine.standing_in():
+        machine.loop.at(5.0, bool)
+        machine.loop.step()
+        assert worker.time.perf_counter() == 5.0  # type: ignore[attr-defined]
+        assert not isinstance(worker.threading.Thread(target=bool), threading.Thread)  # type: ignore[attr-defined]
+        assert not isinstance(slicing.ThreadPoolExecutor(1, "name"), ThreadPoolExecutor)  # type: ignore[attr-defined]
+        assert time.perf_counter() != 5.0
+    assert worker.time is time  # type: ignore[attr-defined]
 
 
 def test_the_wall_clock_jumps_and_the_other_does_not(machine: SimulatedMachine) -> None:
@@ -148,7 +162,7 @@ def test_the_wall_clock_jumps_and_the_other_does_not(machine: SimulatedMachine) 
 
 
 def test_the_end_ends_each_thread(machine: SimulatedMachine) -> None:
-    ended, changed = threading.Event(), machine.condition()
+    ended, changed = threading.Event(), SimulatedCondition(machine)
 
     def work() -> None:
         try:
@@ -158,7 +172,7 @@ def test_the_end_ends_each_thread(machine: SimulatedMachine) -> None:
             ended.set()
 
     with machine.loop.running():
-        machine.thread(work, "name").start()
+        machine.thread(work).start()
         all(iter(machine.loop.step, False))
         machine.end()
     assert ended.is_set()

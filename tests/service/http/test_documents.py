@@ -21,9 +21,9 @@ from keyblock.runtime.session import Session
 from keyblock.wire import StoredAnswer
 from service.app import create_app
 from service.call import DEFAULT_NAMESPACE
-from service.engine.instance import Graphs
 from service.http.bodies import lines, parsing
 from service.http.documents import PIECE
+from service.queue.graphs import Graphs
 from service.ranking.ranker import Ranker
 from service.settings import Settings
 from service.store.base import Item
@@ -80,7 +80,7 @@ def started(settings: Settings, graphs: Graphs, **changes: Any) -> Iterator[Serv
     changed = settings.model_copy(update={"cache_bytes": 0, **changes})
     ranker = serving(changed, graphs, open_store(changed))
     with TestClient(create_app(changed, ranker)) as client:
-        wait_for(lambda: ranker.engine.ready)
+        wait_for(lambda: ranker.worker.ready)
         yield Service(client, ranker)
 
 
@@ -139,7 +139,7 @@ def test_every_kind_of_ranker_ranks_by_id(bundle_of: Callable[[str], Path], sett
     changed = settings.model_copy(update={"bundle": (bundle_of(kind),), "store": str(tmp_path / "store"), "cache_bytes": 0})
     ranker = Ranker.load(changed)
     with TestClient(create_app(changed, ranker)) as client:
-        wait_for(lambda: ranker.engine.ready)
+        wait_for(lambda: ranker.worker.ready)
         service = Service(client, ranker)
         service.put(DOCUMENTS)
         by_text, by_id = (service.rank(documents, return_blocks=True)["results"] for documents in (DOCUMENTS, ids(*TEXTS)))

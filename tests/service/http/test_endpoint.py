@@ -17,9 +17,9 @@ from starlette.testclient import TestClient
 from starlette.types import Message
 
 from service.app import create_app
-from service.engine.instance import Graphs
 from service.http import endpoint
 from service.http.bodies import parsing
+from service.queue.graphs import Graphs
 from service.ranking.ranker import EDGE_THREADS, Ranker
 from service.ranking.slicing import LARGE_CHARS
 from service.settings import Settings
@@ -33,19 +33,14 @@ GOOD: dict[str, Any] = {"query": "river bridge", "documents": ["the river floode
 
 
 @pytest.fixture
-def machine() -> Leaping:
-    return Leaping()
-
-
-@pytest.fixture
-def ranker(settings: Settings, graphs: Graphs, machine: Leaping) -> Ranker:
-    return serving(settings, graphs, machine=machine)
+def ranker(settings: Settings, graphs: Graphs) -> Ranker:
+    return serving(settings, graphs)
 
 
 @pytest.fixture
 def client(settings: Settings, ranker: Ranker, faulty: Faulty) -> Iterator[TestClient]:
     with TestClient(create_app(settings, ranker)) as client:
-        wait_for(lambda: ranker.engine.ready)
+        wait_for(lambda: ranker.worker.ready)
         yield client
         faulty.open.set()
 
@@ -70,7 +65,7 @@ def test_a_failing_batch_is_a_500_and_the_next_request_is_served(client: TestCli
 def test_a_dead_thread_turns_health_red_and_answers_503(client: TestClient, faulty: Faulty, ranker: Ranker) -> None:
     faulty.fault = SystemExit("ended")
     assert client.post("/rerank", json=GOOD).status_code == 503
-    wait_for(lambda: not ranker.engine.alive)
+    wait_for(lambda: not ranker.worker.alive)
     for path in ("/health/live", "/health/ready"):
         response = client.get(path)
         assert (response.status_code, response.json()) == (503, {"status": "the model's thread is dead"})
@@ -89,7 +84,7 @@ def test_ready_only_after_the_warm_up(settings: Settings, ranker: Ranker, faulty
         assert (response.status_code, response.headers["retry-after"]) == (503, "1")
         assert "warming up" in response.json()["message"]
         faulty.open.set()
-        wait_for(lambda: ranker.engine.ready)
+        wait_for(lambda: ranker.worker.ready)
         assert client.post("/rerank", json=GOOD).status_code == 200
         assert client.get("/health/ready").json() == {"status": "ready"}
 
@@ -115,18 +110,18 @@ def test_the_sequences_of_a_client_that_has_gone_are_dropped(settings: Settings,
 
     async def work() -> None:
         async with app.router.lifespan_context(app):
-            async for _ in until(lambda: ranker.engine.ready):
+            async for _ in until(lambda: ranker.worker.ready):
                 pass
             faulty.shapes.clear()
             faulty.open.clear()
             task = asyncio.create_task(app(connection.scope(), connection.receive, connection.send))
-            async for _ in until(lambda: ranker.engine._jobs() and ranker.engine._jobs()[0].n_waiting < 64):
+            async for _ in until(lambda: ranker.worker.jobs() and ranker.worker.jobs()[0].n_waiting < 64):
                 pass
             connection.gone.set()
             async with asyncio.timeout(PATIENCE):
                 await task
             faulty.open.set()
-            async for _ in until(lambda: not ranker.engine._jobs()):
+            async for _ in until(lambda: not ranker.worker.jobs()):
                 pass
 
     asyncio.run(work())
@@ -141,7 +136,7 @@ def test_a_client_that_goes_while_its_documents_are_prepared(settings: Settings,
 
     async def work() -> None:
         async with app.router.lifespan_context(app):
-            async for _ in until(lambda: ranker.engine.ready):
+            async for _ in until(lambda: ranker.worker.ready):
                 pass
             connection.gone.set()
             async with asyncio.timeout(PATIENCE):
@@ -153,10 +148,10 @@ def test_a_client_that_goes_while_its_documents_are_prepared(settings: Settings,
 
 
 def test_a_deadline_is_kept_by_ordering_after_the_blocks(
-    client: TestClient, faulty: Faulty, ranker: Ranker, machine: Leaping
+    client: TestClient, faulty: Faulty, ranker: Ranker, clock: Leaping
 ) -> None:
     """The model hangs: what it has not scored is ordered by its blocks, and nothing waits for it."""
-    faulty.stopped = machine.leap
+    faulty.stopped = clock.leap
     faulty.open.clear()
     documents = ["a city", "the river flooded the bridge", ""]
     answer = client.post("/rerank", json={"query": "river bridge", "documents": documents, "deadline_ms": 1000 * FAR}).json()
@@ -199,7 +194,7 @@ def test_a_deadline_for_requests_that_name_none(settings: Settings, graphs: Grap
     hurried = settings.model_copy(update={"default_deadline_ms": 50})
     ranker = serving(hurried, graphs)
     with TestClient(create_app(hurried, ranker)) as client:
-        wait_for(lambda: ranker.engine.ready)
+        wait_for(lambda: ranker.worker.ready)
         faulty.open.clear()
         assert client.post("/rerank", json=GOOD).json()["meta"]["degraded"] is True
         faulty.open.set()
@@ -212,10 +207,10 @@ def test_beyond_the_limits_requests_are_refused_unread_with_a_time_to_come_back(
     full = settings.model_copy(update={"max_requests_in_flight": 1})
     ranker = serving(full, graphs)
     with TestClient(create_app(full, ranker)) as client, ThreadPoolExecutor(1) as pool:
-        wait_for(lambda: ranker.engine.ready)
+        wait_for(lambda: ranker.worker.ready)
         faulty.open.clear()
         first = pool.submit(client.post, "/rerank", json=GOOD)
-        wait_for(lambda: ranker.engine.backlog() > 0 or bool(ranker.engine._jobs()))
+        wait_for(lambda: ranker.worker.backlog() > 0 or bool(ranker.worker.jobs()))
         response = client.post("/rerank", content=b"not even JSON")
         assert (response.status_code, response.json()["error"]["type"]) == (429, "overloaded")
         assert int(response.headers["retry-after"]) >= 1
@@ -267,12 +262,12 @@ def test_small_bodies_that_unpack_to_much_keep_no_small_request_waiting(
 
 def test_a_model_that_hangs_turns_health_red_until_it_answers(settings: Settings, graphs: Graphs, faulty: Faulty) -> None:
     ranker = serving(settings, graphs)
-    ranker.engine._caps = ranker.engine._caps._replace(hung_after=0.05)
+    ranker.worker.caps = ranker.worker.caps._replace(hung_after=0.05)
     with TestClient(create_app(settings, ranker)) as client, ThreadPoolExecutor(1) as pool:
-        wait_for(lambda: ranker.engine.ready)
+        wait_for(lambda: ranker.worker.ready)
         faulty.open.clear()
         waiting = pool.submit(client.post, "/rerank", json=GOOD)
-        wait_for(lambda: ranker.engine.hung)
+        wait_for(lambda: ranker.worker.hung)
         for path in ("/health/live", "/health/ready"):
             assert client.get(path).json() == {"status": "the model's thread hangs"}
         response = client.post("/rerank", json=GOOD)
@@ -295,7 +290,7 @@ def test_unfinished_requests_are_logged_when_the_service_ends(
 
     async def work() -> None:
         async with app.router.lifespan_context(app):
-            async for _ in until(lambda: ranker.engine.ready):
+            async for _ in until(lambda: ranker.worker.ready):
                 pass
             faulty.open.clear()
             exchange = asyncio.create_task(app(connection.scope(), connection.receive, connection.send))
@@ -328,7 +323,7 @@ def test_a_client_that_sends_too_slowly_loses_its_place(settings: Settings, grap
 
     async def work() -> None:
         async with app.router.lifespan_context(app):
-            async for _ in until(lambda: ranker.engine.ready):
+            async for _ in until(lambda: ranker.worker.ready):
                 pass
             async with asyncio.timeout(PATIENCE):
                 await app(connection.scope(), receive, connection.send)
@@ -351,7 +346,7 @@ def test_an_answer_has_its_place_until_the_client_has_read_it(settings: Settings
 
     async def work() -> None:
         async with app.router.lifespan_context(app):
-            async for _ in until(lambda: ranker.engine.ready):
+            async for _ in until(lambda: ranker.worker.ready):
                 pass
             task = asyncio.create_task(app(connection.scope(), connection.receive, send))
             async for _ in until(lambda: connection.sent):
@@ -389,7 +384,7 @@ def test_a_body_that_does_not_come_takes_no_room_from_others(settings: Settings,
 
     async def work() -> None:
         async with app.router.lifespan_context(app):
-            async for _ in until(lambda: ranker.engine.ready):
+            async for _ in until(lambda: ranker.worker.ready):
                 pass
             waiting = asyncio.create_task(app(slow.scope() | {"headers": declared}, slow.receive, slow.send))
             async for _ in until(lambda: slow.taken):
@@ -414,7 +409,7 @@ def test_teis_clients_see_that_a_deadline_cost_something(settings: Settings, gra
     hurried = settings.model_copy(update={"default_deadline_ms": 50})
     ranker = serving(hurried, graphs)
     with TestClient(create_app(hurried, ranker)) as client:
-        wait_for(lambda: ranker.engine.ready)
+        wait_for(lambda: ranker.worker.ready)
         body = {"query": "river", "texts": ["the river", "a city"]}
         faulty.open.clear()
         response = client.post("/rerank", json=body)

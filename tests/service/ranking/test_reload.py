@@ -21,8 +21,8 @@ from starlette.testclient import TestClient
 
 from keyblock.bundle import GRAPH_FILE, Bundle, BundleError, load_bundle, write_bundle
 from service.app import create_app
-from service.engine.engine import Engine
 from service.keys.keys import New, make
+from service.queue.worker import Worker
 from service.ranking.ranker import Ranker
 from service.ranking.reload import Reloader, ReloadError
 from service.settings import Settings
@@ -245,7 +245,7 @@ def test_no_request_is_lost_and_none_gets_something_between_the_two(service: Ser
         for client in clients:
             client.result(PATIENCE)
     assert set(seen) == {64, 128}
-    assert not service.ranker.engine._jobs()
+    assert not service.ranker.worker.jobs()
 
 
 def test_a_request_ends_with_the_model_that_it_began_with(service: Service, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,14 +253,14 @@ def test_a_request_ends_with_the_model_that_it_began_with(service: Service, plac
     (old,) = service.ranker.models
     expected = service.rank()["results"]
     prepared, go_on = threading.Event(), threading.Event()
-    score = old.scorer.instance.score
+    score = old.scorer.score_documents
 
     async def later(*arguments: Any, **named: Any) -> Any:
         prepared.set()
         await asyncio.to_thread(go_on.wait, PATIENCE)
         return await score(*arguments, **named)
 
-    monkeypatch.setattr(old.scorer.instance, "score", later)
+    monkeypatch.setattr(old.scorer, "score_documents", later)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(service.rank)
         assert prepared.wait(PATIENCE)
@@ -279,7 +279,7 @@ def test_nothing_is_left_of_what_was_served(service: Service, place: Place) -> N
         for turn in range(4):
             service.rank()
             (model,) = service.ranker.models
-            left = [weakref.ref(model), weakref.ref(model.scorer.instance.ranker.graph), weakref.ref(model.bundle.pipeline)]
+            left = [weakref.ref(model), weakref.ref(model.scorer.ranker.graph), weakref.ref(model.bundle.pipeline)]
             del model
             place.put("first", packing={"budget": (64, 128)[turn % 2], "budget_range": BUDGETS["first"]})
             assert service.reload()["loaded"] == ["first"]
@@ -360,7 +360,7 @@ def test_a_reload_that_fails_and_that_nobody_waits_for_is_logged_once(
 
 def test_a_service_that_stops_ends_a_reload_and_the_next(settings: Settings, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     ranker = Ranker.load(settings.model_copy(update={"bundle": (place.folder,)}))
-    monkeypatch.setattr(Engine, "_warm_up", lambda self: self._changed.acquire() and self._changed.release())
+    monkeypatch.setattr(Worker, "_warm_up", lambda self: self._changed.acquire() and self._changed.release())
 
     async def work() -> None:
         ranker.start()
@@ -368,11 +368,11 @@ def test_a_service_that_stops_ends_a_reload_and_the_next(settings: Settings, pla
         place.put("second")
         task = asyncio.create_task(reloader.reload())
         async with asyncio.timeout(PATIENCE):
-            while len(ranker.engine.rounds.warm_ups) < 2:
+            while len(ranker.worker._warm_ups) < 2:
                 await asyncio.sleep(0.01)
         following = asyncio.create_task(reloader.reload())
         await asyncio.sleep(0.01)
-        ranker.engine.close()
+        ranker.worker.close()
         reloader.close()
         for waiting, why in ((task, "not running"), (following, "the service is ending")):
             with pytest.raises(ReloadError, match=why):

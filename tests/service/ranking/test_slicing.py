@@ -16,10 +16,10 @@ from tests.service.faults import PATIENCE, wait_for
 
 
 @pytest.mark.parametrize("in_time", [True, False])
-def test_work_that_nobody_waits_for_ends_at_its_next_pause(in_time: bool) -> None:
+def test_work_that_nobody_waits_for_ends_at_its_next_pause(clock: Leaping, in_time: bool) -> None:
     """Its client has gone, or its time is up: one long document does not keep a thread until it is done."""
-    machine, begun, ended = Leaping(), threading.Event(), threading.Event()
-    threads = Threads(1, machine)
+    begun, ended = threading.Event(), threading.Event()
+    threads = Threads(1)
 
     def work(numbers: range, watch: Watch) -> list[int]:
         begun.set()
@@ -32,11 +32,11 @@ def test_work_that_nobody_waits_for_ends_at_its_next_pause(in_time: bool) -> Non
             raise
 
     async def ask() -> None:
-        until = machine.now() + FAR if in_time else None
+        until = time.perf_counter() + FAR if in_time else None
         task = asyncio.create_task(threads.in_slices([1], work, until, Pace()))
         await asyncio.to_thread(begun.wait, PATIENCE)
         if in_time:
-            machine.leap()
+            clock.leap()
             assert await task == [None]
             return
         task.cancel()
@@ -55,10 +55,11 @@ def test_work_that_waited_for_a_thread_in_vain_does_not_begin() -> None:
         Watch(1, Pace(), abandoned).begin()
 
 
-def test_the_pace_of_a_long_slice_is_known_before_it_ends() -> None:
+def test_the_pace_of_a_long_slice_is_known_before_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     pace, short, clock = Pace(), Pace(), count(step=0.05)
+    monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
     works = (2 * LARGE_CHARS, pace), (10_000, short)
-    watch, other = (Watch(chars, of, threading.Event(), lambda: next(clock)) for chars, of in works)
+    watch, other = (Watch(chars, of, threading.Event()) for chars, of in works)
     for one in (watch, other):
         one.begin()
         one(10_000)
@@ -113,10 +114,11 @@ def test_an_error_of_a_step_is_that_of_the_request() -> None:
     threads.close()
 
 
-def test_the_pace_of_a_slice_counts_its_cost() -> None:
+def test_the_pace_of_a_slice_counts_its_cost(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two pauses of half the characters each: each is half of a cost that is ten times as high."""
     pace, clock = Pace(), count(step=0.5)
-    watch = Watch(10 * LARGE_CHARS, pace, threading.Event(), lambda: next(clock), chars=LARGE_CHARS)
+    monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
+    watch = Watch(10 * LARGE_CHARS, pace, threading.Event(), chars=LARGE_CHARS)
     watch.begin()
     watch(LARGE_CHARS // 2)
     assert pace.seconds == pytest.approx(0.5 / (5 * LARGE_CHARS))

@@ -12,11 +12,11 @@ from keyblock.bundle import load_bundle
 from keyblock.packing import Packed
 from keyblock.runtime.session import Session
 from service.remote.holder import Holder
-from service.remote.wire import NO_BLOCKS, Asked, Named, named, written
+from service.remote.wire import NO_BLOCKS, Named, ScoreRequest, named, written
 from service.settings import Settings
 
 SEQUENCES = [Packed(np.array([101, *range(1000, 1000 + length), 102], np.int32), 4, NO_BLOCKS) for length in (5, 20, 9)]
-ASKED = Asked(written([SEQUENCES[:1], SEQUENCES[1:2], SEQUENCES[2:]]))
+ASKED = ScoreRequest(written([SEQUENCES[:1], SEQUENCES[1:2], SEQUENCES[2:]]))
 
 
 @pytest.fixture

@@ -12,30 +12,32 @@ from starlette.testclient import TestClient
 from keyblock.bundle import load_bundle
 from keyblock.packing import Packed
 from service.app import create_app
-from service.engine.errors import EngineDeadError, EngineError
-from service.engine.jobs import Scored
-from service.ranking.loading import Opened
+from service.queue.job import EngineDeadError, EngineError, Scored
+from service.ranking.loading import LoadedBundle
 from service.ranking.ranker import Ranker
 from service.remote.holder import Holder
 from service.remote.replicas import FRESH_SECONDS, READY_SECONDS, GoneError, RemoteScorer, Replicas
-from service.remote.wire import NO_BLOCKS, Asked, Named, Reply, Report, named, written
+from service.remote.wire import NO_BLOCKS, Named, Reply, Report, ScoreRequest, named, written
 from service.settings import Settings
 from tests.service.conftest import warm
 from tests.service.test_kinds import DOCUMENTS, QUERY
 
 NAME = Named("/bundles/mine", "0" * 64)
-ASKED = Asked(written([[Packed(np.arange(10, dtype=np.int32), 4, NO_BLOCKS)]]))
+ASKED = ScoreRequest(written([[Packed(np.arange(10, dtype=np.int32), 4, NO_BLOCKS)]]))
 SCORED = Scored(np.array([1.5], np.float32), 0.0, 0.25)
 
 
 class Time:
     """A clock that tests set."""
 
-    def __init__(self) -> None:
-        self.now = 100.0
+    now = 100.0
 
-    def __call__(self) -> float:
-        return self.now
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> Time:
+    made = Time()
+    monkeypatch.setattr("time.perf_counter", lambda: made.now)
+    return made
 
 
 def report(*waiting: float, replica: str = "a", pace: float = 0.0) -> Report:
@@ -78,7 +80,7 @@ def test_a_batch_that_failed_is_not_sent_again() -> None:
 
 
 @pytest.mark.parametrize("how", ["deadline", "client", "dead"])
-def test_a_cancelled_request_cancels_the_call(how: str) -> None:
+def test_a_cancelled_request_cancels_the_call(how: str, time: Time) -> None:
     cancelled: list[str] = []
 
     async def ask(method: str, *_: Any) -> Any:
@@ -89,8 +91,7 @@ def test_a_cancelled_request_cancels_the_call(how: str) -> None:
             raise
 
     async def run() -> Scored | None:
-        time = Time()
-        replicas = Replicas(ask, 0.0 if how == "dead" else 60.0, time)
+        replicas = Replicas(ask, 0.0 if how == "dead" else 60.0)
         asking = asyncio.create_task(replicas.score(NAME, ASKED, time.now + 0.01 if how == "deadline" else None))
         await asyncio.sleep(0.02)
         time.now += 0.02
@@ -107,27 +108,25 @@ def test_a_cancelled_request_cancels_the_call(how: str) -> None:
     assert cancelled == ([] if how == "dead" else ["score"])
 
 
-def test_a_deadline_is_sent_as_the_seconds_that_are_left() -> None:
+def test_a_deadline_is_sent_as_the_seconds_that_are_left(time: Time) -> None:
     """Two machines share no clock. What the way took before is kept for the way."""
     told: list[float] = []
 
-    async def ask(_: str, __: Named, asked: Asked) -> Reply:
+    async def ask(_: str, __: Named, asked: ScoreRequest) -> Reply:
         assert asked.seconds is not None
         told.append(asked.seconds)
         time.now += 1.0  # the replica says 0.25 of it was the model's
         return Reply(report(), SCORED)
 
-    time = Time()
-    replicas = Replicas(ask, 60.0, time)
+    replicas = Replicas(ask, 60.0)
     for _ in range(2):
         score(replicas, time.now + 10.0)
     assert told == [10.0, pytest.approx(9.25)]
 
 
-def test_the_backlog_is_what_replicas_report_or_what_this_process_has_sent() -> None:
+def test_the_backlog_is_what_replicas_report_or_what_this_process_has_sent(time: Time) -> None:
     """Shares of 2 s: replica a has jobs of 1 and 4 s, b one of 0.5 s: 1 + 2 and 0.5, on average 1.75 s."""
-    time = Time()
-    replicas = Replicas(answering(), 60.0, time)
+    replicas = Replicas(answering(), 60.0)
     assert replicas.backlog(2.0) == 0.0
     replicas.record(report(1.0, 4.0, replica="a"))
     replicas.record(report(0.5, replica="b"))
@@ -151,9 +150,8 @@ def test_a_call_counts_as_waiting_until_it_is_answered() -> None:
     assert replicas.backlog(99.0) == 0.0
 
 
-def test_silence_is_unready_and_then_dead() -> None:
-    time = Time()
-    replicas = Replicas(answering(), 60.0, time)
+def test_silence_is_unready_and_then_dead(time: Time) -> None:
+    replicas = Replicas(answering(), 60.0)
     replicas.record(report()._replace(ready=False))
     assert (replicas.ready, replicas.alive) == (False, True), "it is there, and not warm yet"
     replicas.record(report())
@@ -200,7 +198,7 @@ def both(
     bundle = load_bundle(chosen.bundle[0])
     replicas = Replicas(ask, 60.0)
     described = asyncio.run(replicas.describe(named(bundle)))
-    opened = Opened(bundle, None, None, elsewhere=lambda _: RemoteScorer(replicas, bundle, described))
+    opened = LoadedBundle(bundle, None, None, elsewhere=lambda _: RemoteScorer(replicas, bundle, described))
     with warm(chosen) as service, TestClient(create_app(chosen, Ranker(chosen, [opened]))) as remote:
         yield service, remote
     holder.close()

@@ -81,7 +81,7 @@ def test_errors_are_recorded_in_spans(settings: Settings, collector: Collector) 
     with serving(settings, collector.url) as client:
         assert ready(client).post("/rerank", content=b"{").status_code == 400
         app: Any = client.app
-        app.state.ranker.engine.close()
+        app.state.ranker.worker.close()
         assert client.post("/rerank", json=GOOD).status_code == 503
     invalid, dead = (span for span in collector.spans if span.kind == Span.SPAN_KIND_SERVER)
     assert (attributes(invalid)["http.response.status_code"], invalid.status.code) == (400, Status.STATUS_CODE_UNSET)

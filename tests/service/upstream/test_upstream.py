@@ -19,7 +19,6 @@ from starlette.testclient import TestClient
 from benchmarks.simulation.machine import SimulatedMachine
 from keyblock.bundle import BundleError
 from service.app import create_app
-from service.machine import ASYNCIO, Machine
 from service.ranking import loading
 from service.ranking.ranker import Ranker
 from service.settings import DEFAULT_BUNDLE, Settings, UpstreamKind
@@ -56,10 +55,10 @@ def read_once() -> Iterator[None]:
 
 
 @contextmanager
-def serving(url: str, machine: Machine = ASYNCIO, **options: Any) -> Iterator[TestClient]:
+def serving(url: str, **options: Any) -> Iterator[TestClient]:
     """The application in front of the upstream, without a bundle of its own."""
     settings = Settings(upstream=url, threads=2, **options)
-    ranker = Ranker(settings, [], open_store(settings), loading.upstream_bundle(settings), machine)
+    ranker = Ranker(settings, [], open_store(settings), loading.upstream_bundle(settings))
     with TestClient(create_app(settings, ranker)) as client:
         assert client.get("/health/ready").status_code == 200
         yield client
@@ -227,14 +226,14 @@ def test_a_retry_respects_a_retry_after_received_meanwhile() -> None:
             return httpx.Response(429, headers={"retry-after": wait} if wait else {}, stream=httpx.ByteStream(b""))
 
     async def both() -> list[Any]:
-        upstream = asking.Upstream(settings, Metrics().of("upstream"), machine)
+        upstream = asking.Upstream(settings, Metrics().of("upstream"))
         asked = [upstream.rank("river", ["Danube"], until=30.0) for _ in range(2)]
         return await asyncio.gather(*asked, return_exceptions=True)
 
     settings = Settings(upstream="http://upstream/rerank", upstream_kind=UpstreamKind.JINA, upstream_retries=2)
     machine = SimulatedMachine(Random(1))
     machine.carrier = Busy()
-    with machine.loop.running():
+    with machine.standing_in():
         said = machine.loop.create_task(both())
         while machine.loop.step():
             pass
@@ -265,16 +264,15 @@ def test_a_killed_upstream_and_one_that_never_was() -> None:
         assert warned(rerank(client)).startswith("cannot be reached (")
 
 
-def test_a_deadline_bounds_the_wait_for_the_upstream(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deadline_bounds_the_wait_for_the_upstream(monkeypatch: pytest.MonkeyPatch, clock: Leaping) -> None:
     """So short a time that it says nothing of the upstream, which is over once it is asked."""
     monkeypatch.setattr(asking, "SLOW_SECONDS", 2 * FAR)
-    machine = Leaping()
 
     async def too_late(writer: StreamWriter, asked: dict[str, Any]) -> None:
-        machine.leap()
+        clock.leap()
         await hangs(writer, asked)
 
-    with Server(too_late) as server, serving(server.url, machine, upstream_kind="jina") as client:
+    with Server(too_late) as server, serving(server.url, upstream_kind="jina") as client:
         answer = rerank(client, deadline_ms=1000 * FAR)
         assert counted(client, "keyblock_upstream_requests_total", outcome="late") == 1
     warnings = answer["meta"]["warnings"]

@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 from keyblock.aggregation import AGGREGATORS
 from keyblock.packing import Packed
 from keyblock.text.tokenizer import Tokenizer
-from service.engine.aggregation import Aggregation
-from service.engine.encoder import Encoder
-from service.engine.jobs import Job
 from service.pace import Pace
+from service.queue.aggregation import Aggregation
+from service.queue.batch import Encoder
+from service.queue.job import Job
 from tests.service.faults import Faulty
 
 LENGTHS = [10, 30, 20]

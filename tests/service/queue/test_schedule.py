@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, precondition, rule
 
 from keyblock.runtime.batching import capped
-from service.engine.schedule import ROUND_BATCHES, TURNS_TO_OLDEST, Combine, Expire, Lane, Run, Schedule, Task, Ticket
 from service.pace import Pace
+from service.queue.schedule import ROUND_BATCHES, TURNS_TO_OLDEST, Combine, Expire, Lane, Run, Schedule, Task, Ticket
 
 CAP = 512  # tokens of a batch
 

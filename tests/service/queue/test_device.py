@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from service.engine.device import Device, Flight
-from service.machine import ASYNCIO
+from service.queue.device import Device, PendingBatch
 from tests.service.faults import PATIENCE, wait_for
 
 
 @pytest.fixture
 def device() -> Iterator[Device]:
-    device = Device(ASYNCIO, ASYNCIO.condition())
+    device = Device(threading.Condition())
     yield device
     device.close()
 
@@ -36,25 +35,25 @@ def test_works_are_done_one_after_the_other_on_a_thread_of_its_own(device: Devic
         threads.add(threading.current_thread().name)
         return 2 * number
 
-    flights = [Flight(lambda number=number: work(number)) for number in range(5)]  # type: ignore[misc]
-    for flight in flights:
-        device.begin(flight)
-    assert not any(flight.finished for flight in flights)
+    batches = [PendingBatch(lambda number=number: work(number)) for number in range(5)]  # type: ignore[misc]
+    for batch in batches:
+        device.begin(batch)
+    assert not any(batch.finished for batch in batches)
     gate.set()
-    device.wait(flights[-1])
+    device.wait(batches[-1])
     assert done == list(range(5))
-    assert [flight.take() for flight in flights] == [0, 2, 4, 6, 8]
+    assert [batch.take() for batch in batches] == [0, 2, 4, 6, 8]
     assert threads == {"device"}
 
 
 def test_what_a_work_raises_is_its_outcome_and_the_next_is_done(device: Device) -> None:
     error = ValueError("no")
-    flights: list[Flight[None]] = [Flight(failing(error)), Flight(lambda: None)]
-    for flight in flights:
-        device.begin(flight)
-    device.wait(flights[1])
-    assert not any(flight.fatal for flight in flights)
-    assert [flight.take() for flight in flights] == [error, None]
+    batches: list[PendingBatch[None]] = [PendingBatch(failing(error)), PendingBatch(lambda: None)]
+    for batch in batches:
+        device.begin(batch)
+    device.wait(batches[1])
+    assert not any(batch.fatal for batch in batches)
+    assert [batch.take() for batch in batches] == [error, None]
     assert not device.dead
     assert device.do(lambda: 3) == 3
     with pytest.raises(ValueError, match="no"):
@@ -63,28 +62,28 @@ def test_what_a_work_raises_is_its_outcome_and_the_next_is_done(device: Device) 
 
 def test_what_ends_a_thread_ends_its_own(device: Device) -> None:
     assert not device.dead, "it was not begun"
-    flight = Flight(failing(SystemExit()))
-    device.begin(flight)
-    device.wait(flight)
-    assert flight.fatal
+    batch = PendingBatch(failing(SystemExit()))
+    device.begin(batch)
+    device.wait(batch)
+    assert batch.fatal
     wait_for(lambda: device.dead)
 
 
 def test_closed_it_ends_after_the_work_in_hand() -> None:
-    device, begun, gate = Device(ASYNCIO, ASYNCIO.condition()), threading.Event(), threading.Event()
+    device, begun, gate = Device(threading.Condition()), threading.Event(), threading.Event()
 
     def work() -> bool:
         begun.set()
         return gate.wait(PATIENCE)
 
-    flights = [Flight(work), Flight(work)]
-    for flight in flights:
-        device.begin(flight)
+    batches = [PendingBatch(work), PendingBatch(work)]
+    for batch in batches:
+        device.begin(batch)
     assert begun.wait(PATIENCE)
     device.close()
     gate.set()
     wait_for(lambda: device.dead)
-    assert [flight.finished for flight in flights] == [True, False]
+    assert [batch.finished for batch in batches] == [True, False]
 
 
 def test_nothing_is_kept_of_what_a_work_was_done_with(device: Device) -> None:
@@ -96,14 +95,14 @@ def test_nothing_is_kept_of_what_a_work_was_done_with(device: Device) -> None:
             raise ValueError
 
     kept: list[weakref.ref[NDArray[np.float64]]] = []
-    flights = [Flight(partial(work, fails, np.zeros(3))) for fails in (False, True)]
+    batches = [PendingBatch(partial(work, fails, np.zeros(3))) for fails in (False, True)]
     gc.disable()
     try:
-        for flight in flights:
-            device.begin(flight)
-        device.wait(flights[1])
+        for batch in batches:
+            device.begin(batch)
+        device.wait(batches[1])
         assert kept[0]() is None, "the work is over"
-        assert isinstance(flights[1].take(), ValueError)
+        assert isinstance(batches[1].take(), ValueError)
         wait_for(lambda: kept[1]() is None)
     finally:
         gc.enable()

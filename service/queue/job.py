@@ -1,22 +1,35 @@
-"""Jobs that requests hand to the model's thread: sequences for a graph, and their outputs."""
+"""Jobs that requests hand to the model's thread: sequences for a graph, and their outputs, some of them known from earlier jobs."""
 
 import math
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from hashlib import blake2b
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from keyblock.packing import Packed
-from service.engine.aggregation import Aggregation
-from service.engine.encoder import Encoder
-from service.engine.schedule import Task
-from service.machine import ASYNCIO, Clock
+from service.lru import Lru
+from service.queue.aggregation import Aggregation
+from service.queue.batch import Encoder
+from service.queue.schedule import Task
+from service.telemetry.metrics import Metrics
 
 UNMARKED = np.zeros(0, np.float32)
+ENTRY_BYTES = 240  # of an entry of the cache without its arrays: the key, the pair, the number, the table
+ARRAY_BYTES = 112  # of an array without its data
 SequenceOutput = tuple[NDArray[np.float32], NDArray[np.float32] | None]
 """A graph's output for one sequence, see `Job.score`. A plain tuple: the garbage collector does not track those of arrays."""
+
+
+class EngineError(RuntimeError):
+    """A batch with sequences of the request failed, or the warm-up of a model failed; the model's thread goes on."""
+
+
+class EngineDeadError(RuntimeError):
+    """The model's thread is not running, so no more sequences are scored."""
 
 
 class Scored(NamedTuple):
@@ -51,9 +64,8 @@ class Job(Task):
         aggregation: of the documents whose sequences these are, in order; None: each sequence keeps its own logit.
         urgency: numbers of sequences, the most urgent first; None: the longest first, which batches best.
         priority: jobs of a smaller one go first.
-        until: deadline, in seconds of `clock`; None: there is none.
+        until: deadline, in seconds of `time.perf_counter`; None: there is none.
         marks: whether to keep the marks of the tokens.
-        clock: gives the time.
     """
 
     def __init__(
@@ -65,7 +77,6 @@ class Job(Task):
         priority: int = 0,
         until: float | None = None,
         marks: bool = False,
-        clock: Clock = ASYNCIO.now,
     ) -> None:
         super().__init__(
             encoder, [len(sequence.ids) for sequence in packed], urgency, priority, math.inf if until is None else until
@@ -78,8 +89,7 @@ class Job(Task):
         self._scored = np.zeros(len(packed), np.bool_)
         self._marks: list[NDArray[np.float32]] | None = [UNMARKED] * len(packed) if marks else None
         self._marked = False
-        self._clock = clock
-        self._handed_in = clock()
+        self._handed_in = time.perf_counter()
         self._started = self._ended = 0.0
 
     @property
@@ -90,7 +100,7 @@ class Job(Task):
     @property
     def waited(self) -> float:
         """Seconds since the job was handed in."""
-        return self._clock() - self._handed_in
+        return time.perf_counter() - self._handed_in
 
     @property
     def n_documents(self) -> int:
@@ -109,7 +119,7 @@ class Job(Task):
 
     def begin(self) -> None:
         """Note the start of the job's first batch."""
-        self._started = self._started or self._clock()
+        self._started = self._started or time.perf_counter()
 
     def score(self, number: int, output: NDArray[np.float32], marks: NDArray[np.float32] | None = None) -> None:
         """Enter the graph's output for a sequence.
@@ -128,7 +138,7 @@ class Job(Task):
             self._outputs = np.full((len(self.packed), *output.shape), np.nan, dtype=np.float32)
         self._outputs[number] = output
         self._scored[number] = True
-        self._ended = self._clock()
+        self._ended = time.perf_counter()
 
     def satisfied_by(self, cached: SequenceOutput) -> bool:
         """Whether an output from the cache holds all that the job needs: states for a learned aggregator, marks if requested."""
@@ -178,7 +188,7 @@ class Job(Task):
         return self._as_of_now(np.full(self.n_documents or len(self.packed), -np.inf, np.float32))
 
     def _as_of_now(self, logits: NDArray[np.float32], passages: NDArray[np.float32] | None = None) -> Scored:
-        now = self._clock()
+        now = time.perf_counter()
         started = self._started or now
         return Scored(logits, started - self._handed_in, now - started, passages, marks=self.marks)
 
@@ -186,3 +196,57 @@ class Job(Task):
         """Resolve the future with an error, unless it is resolved or cancelled."""
         if not self.future.done() and self.future.set_running_or_notify_cancel():
             self.future.set_exception(error)
+
+
+class ScoreCache:
+    """Outputs of graphs for earlier sequences, of all models: a request with the same sequence waits for no turn and costs no run.
+
+    The key holds all that a graph reads: the token ids of one sequence, the start of its second segment, and the graph's identity.
+    Query, instruction, title, budget, selection and its rules act only through these, so no stale output is ever found. A graph
+    that is loaded again has a new identity. What depends on more (weights of sequences, learned aggregators, fusion, activations,
+    spans) comes later and is computed anew. An output is complete by itself, even if the request for which it was computed failed.
+
+    Safe to use from several threads.
+
+    Args:
+        capacity: bytes; 0 keeps nothing.
+        metrics: counts hits and misses.
+    """
+
+    def __init__(self, capacity: int, metrics: Metrics) -> None:
+        self._outputs: Lru[SequenceOutput] = Lru(capacity, cost)
+        self._metrics = metrics
+
+    def recall(self, job: Job) -> dict[int, bytes]:
+        """Enter known outputs into a job before it is submitted. Returns the keys of its other sequences by their numbers."""
+        if not self._outputs.capacity:
+            return {}
+        keys = [sequence_key(packed, job.encoder) for packed in job.packed]  # before the lock is taken
+        found = enumerate(self._outputs.get_all(keys))
+        known = {number: output for number, output in found if output is not None and job.satisfied_by(output)}
+        job.recall(known)
+        self._metrics.add("score_lookups", len(known), model=job.encoder.model, outcome="hit")
+        self._metrics.add("score_lookups", len(keys) - len(known), model=job.encoder.model, outcome="miss")
+        return {number: key for number, key in enumerate(keys) if number not in known}
+
+    def keep(self, job: Job, missed: Mapping[int, bytes]) -> None:
+        """Keep the outputs of these sequences, see `recall`, that are scored by now; the others were late or failed."""
+        if missed:
+            self._outputs.put_all({missed[number]: output for number, output in job.outputs_of(missed)})
+            self._metrics.set("score_cache_bytes", self._outputs.nbytes)
+
+    def clear(self) -> None:
+        """Drop all entries, because graphs were replaced."""
+        self._outputs.clear()
+        self._metrics.set("score_cache_bytes", 0)
+
+
+def sequence_key(packed: Packed, encoder: Encoder) -> bytes:
+    """A key of 16 bytes, from a cryptographic hash: no client can make two sequences collide and so plant false scores."""
+    where = packed.split.to_bytes(8, "little")
+    return blake2b(packed.ids.data, digest_size=16, salt=encoder.identity, person=where).digest()
+
+
+def cost(output: SequenceOutput) -> int:
+    """Bytes of an entry."""
+    return ENTRY_BYTES + sum(part.nbytes + ARRAY_BYTES for part in output if part is not None and part.ndim)

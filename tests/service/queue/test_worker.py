@@ -22,13 +22,12 @@ from keyblock.runtime import batching
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
 from keyblock.runtime.session import OutOfMemoryError, Session
-from service.engine.aggregation import Aggregation, shapes
-from service.engine.encoder import Caps
-from service.engine.engine import Engine
-from service.engine.errors import EngineDeadError, EngineError
-from service.engine.instance import Graphs, Turn
-from service.engine.jobs import Job, Scored
-from service.engine.schedule import ROUND_BATCHES
+from service.queue.aggregation import Aggregation, shapes
+from service.queue.batch import Caps
+from service.queue.graphs import Graphs, Priority, QueuedGraphs
+from service.queue.job import EngineDeadError, EngineError, Job, Scored
+from service.queue.schedule import ROUND_BATCHES
+from service.queue.worker import Worker
 from service.telemetry.metrics import TABLE, Metrics
 from tests.service.clock import FAR, Leaping
 from tests.service.faults import PATIENCE, Faulty, wait_for
@@ -37,13 +36,12 @@ CAP = 512
 SHAPES = batching.shapes(batching.capped(128, CAP))
 
 
-class One(Engine):
-    """An engine with a model for sequences of up to 128 tokens; `parts` are its pipeline's where it is not the default one."""
+class One(Worker):
+    """A worker with a model for sequences of up to 128 tokens; `parts` are its pipeline's where it is not the default one."""
 
     def __init__(self, graphs: Graphs, pipeline: Pipeline, metrics: Metrics | None = None, **parts: Any) -> None:
-        self.machine = Leaping()
-        super().__init__(Caps(CAP, PATIENCE, hung_after=2 * FAR), metrics or Metrics(), machine=self.machine)
-        self.model = self.add("one", graphs, shorter(pipeline, **parts))
+        super().__init__(Caps(CAP, PATIENCE, hung_after=2 * FAR), metrics or Metrics())
+        self.model = QueuedGraphs(self, "one", graphs, shorter(pipeline, **parts))
 
 
 def shorter(pipeline: Pipeline, **parts: Any) -> Pipeline:
@@ -51,9 +49,9 @@ def shorter(pipeline: Pipeline, **parts: Any) -> Pipeline:
     return Pipeline(config, pipeline.tokenizer, pipeline.frequencies)
 
 
-def submit(engine: One, packed: Sequence[Packed]) -> Future[Scored]:
+def submit(worker: One, packed: Sequence[Packed]) -> Future[Scored]:
     """Sequences for the ranker, each for itself."""
-    return engine.submit(Job(packed, engine.model.ranker))
+    return worker.submit(Job(packed, worker.model.ranker))
 
 
 @pytest.fixture(params=[0, 1], ids=["one in flight", "two in flight"])
@@ -67,14 +65,14 @@ def graphs(faulty: Faulty, ahead: int) -> Graphs:
 
 
 @pytest.fixture
-def engine(graphs: Graphs, faulty: Faulty, pipeline: Pipeline) -> Iterator[One]:
-    engine = One(graphs, pipeline)
-    engine.start()
-    wait_for(lambda: engine.ready)
+def worker(graphs: Graphs, faulty: Faulty, pipeline: Pipeline) -> Iterator[One]:
+    worker = One(graphs, pipeline)
+    worker.start()
+    wait_for(lambda: worker.ready)
     faulty.shapes.clear()
-    yield engine
+    yield worker
     faulty.open.set()
-    engine.close()
+    worker.close()
 
 
 @pytest.fixture(scope="session")
@@ -99,33 +97,33 @@ def done(*futures: Future[Scored]) -> list[Scored]:
     return [future.result(PATIENCE) for future in futures]
 
 
-def begun(engine: Engine) -> bool:
+def begun(worker: Worker) -> bool:
     """Whether the oldest job is taken into a round."""
-    jobs = engine._jobs()
+    jobs = worker.jobs()
     return not jobs or not jobs[0].n_waiting
 
 
-def count(engine: One, key: str, **labels: str) -> float:
+def count(worker: One, key: str, **labels: str) -> float:
     labels = ({"model": "one"} if "model" in TABLE[key].labels else {}) | labels
-    return engine._metrics.registry.get_sample_value(TABLE[key].name, labels) or 0.0
+    return worker._metrics.registry.get_sample_value(TABLE[key].name, labels) or 0.0
 
 
-def test_scores_equal_one_at_a_time(engine: One, session: Session, packed: list[Packed]) -> None:
-    (scored,) = done(submit(engine, packed))
+def test_scores_equal_one_at_a_time(worker: One, session: Session, packed: list[Packed]) -> None:
+    (scored,) = done(submit(worker, packed))
     assert scored.logits == pytest.approx(logits_alone(session, packed), abs=1e-5)
     assert scored.queue_seconds >= 0
     assert scored.model_seconds > 0
 
 
 def test_concurrent_requests_share_batches_and_get_their_own_scores(
-    engine: One, faulty: Faulty, session: Session, packed: list[Packed]
+    worker: One, faulty: Faulty, session: Session, packed: list[Packed]
 ) -> None:
     alike = sorted(packed, key=lambda p: len(p.ids))[-8:]  # all in the longest bucket: four fill a batch
     requests = [alike[:2], alike[2:4], alike[4:6], alike[6:]]
     faulty.open.clear()
-    first = submit(engine, packed[:1])  # keeps the thread busy while the others come in
-    wait_for(lambda: begun(engine))
-    futures = [submit(engine, request) for request in requests]
+    first = submit(worker, packed[:1])  # keeps the thread busy while the others come in
+    wait_for(lambda: begun(worker))
+    futures = [submit(worker, request) for request in requests]
     faulty.open.set()
     done(first)
     for request, scored in zip(requests, done(*futures), strict=True):
@@ -133,12 +131,12 @@ def test_concurrent_requests_share_batches_and_get_their_own_scores(
     assert faulty.shapes[1:] == [(4, 128), (4, 128)]
 
 
-def test_a_small_request_waits_for_a_round_at_most(engine: One, faulty: Faulty, packed: list[Packed]) -> None:
+def test_a_small_request_waits_for_a_round_at_most(worker: One, faulty: Faulty, packed: list[Packed]) -> None:
     longest = max(packed, key=lambda p: len(p.ids))
     faulty.open.clear()
-    large = submit(engine, [longest] * 400)
-    wait_for(lambda: bool(engine._jobs()) and engine._jobs()[0].n_waiting < 400)
-    small = submit(engine, packed[:2])
+    large = submit(worker, [longest] * 400)
+    wait_for(lambda: bool(worker.jobs()) and worker.jobs()[0].n_waiting < 400)
+    small = submit(worker, packed[:2])
     batches_before = []
     small.add_done_callback(lambda _: batches_before.append(len(faulty.shapes)))
     faulty.open.set()
@@ -147,8 +145,8 @@ def test_a_small_request_waits_for_a_round_at_most(engine: One, faulty: Faulty, 
     assert len(faulty.shapes) >= 100
 
 
-def test_only_known_shapes_are_run(engine: One, faulty: Faulty, packed: list[Packed]) -> None:
-    done(*(submit(engine, packed[start:]) for start in range(0, 40, 7)))
+def test_only_known_shapes_are_run(worker: One, faulty: Faulty, packed: list[Packed]) -> None:
+    done(*(submit(worker, packed[start:]) for start in range(0, 40, 7)))
     assert set(faulty.shapes) <= set(SHAPES)
 
 
@@ -156,37 +154,37 @@ def test_every_shape_is_warmed_up_before_it_is_ready(
     graphs: Graphs, faulty: Faulty, pipeline: Pipeline, packed: list[Packed]
 ) -> None:
     metrics = Metrics()
-    engine = One(graphs, pipeline, metrics)
+    worker = One(graphs, pipeline, metrics)
     faulty.open.clear()
-    engine.start()
-    assert (engine.alive, engine.ready) == (True, False)
-    early = submit(engine, packed[:3])  # waits for the warm-up
+    worker.start()
+    assert (worker.alive, worker.ready) == (True, False)
+    early = submit(worker, packed[:3])  # waits for the warm-up
     faulty.open.set()
     done(early)
-    assert engine.ready
+    assert worker.ready
     assert list(dict.fromkeys(faulty.shapes)) == SHAPES
-    engine.close()
+    worker.close()
 
 
 def test_an_exception_fails_its_request_and_the_engine_goes_on(
-    engine: One, faulty: Faulty, session: Session, packed: list[Packed]
+    worker: One, faulty: Faulty, session: Session, packed: list[Packed]
 ) -> None:
     by_length = sorted(packed, key=lambda p: len(p.ids))
     short, long = by_length[:3], by_length[-3:]
     faulty.fault = RuntimeError("the device caught fire")
     faulty.only_with = next(int(token) for token in long[0].ids if all(token not in p.ids for p in short))
-    hit, spared = submit(engine, long), submit(engine, short)
+    hit, spared = submit(worker, long), submit(worker, short)
     with pytest.raises(EngineError, match="caught fire"):
         hit.result(PATIENCE)
     assert done(spared)[0].logits == pytest.approx(logits_alone(session, short), abs=1e-5)
     faulty.fault = None
-    assert done(submit(engine, long))[0].logits == pytest.approx(logits_alone(session, long), abs=1e-5)
-    assert engine.ready
-    assert count(engine, "batches", outcome="failed") == 1
+    assert done(submit(worker, long))[0].logits == pytest.approx(logits_alone(session, long), abs=1e-5)
+    assert worker.ready
+    assert count(worker, "batches", outcome="failed") == 1
 
 
 def test_a_poisoned_sequence_takes_no_other_request_down(
-    engine: One, faulty: Faulty, session: Session, packed: list[Packed]
+    worker: One, faulty: Faulty, session: Session, packed: list[Packed]
 ) -> None:
     """They are of one length, and so of one batch, which is run in halves until the poison is alone."""
     length = len(packed[1].ids)
@@ -194,153 +192,155 @@ def test_a_poisoned_sequence_takes_no_other_request_down(
     poison = Packed(np.where(np.arange(length) == 3, 29_999, packed[1].ids).astype(np.int32), packed[1].split, packed[1].taken)
     faulty.fault, faulty.only_with = RuntimeError("poison"), 29_999
     faulty.open.clear()
-    futures = [submit(engine, [p]) for p in (*alike[:4], poison, *alike[4:])]
+    futures = [submit(worker, [p]) for p in (*alike[:4], poison, *alike[4:])]
     faulty.open.set()
     with pytest.raises(EngineError, match="poison"):
         futures.pop(4).result(PATIENCE)
     for scored in done(*futures):
         assert scored.logits == pytest.approx(logits_alone(session, alike[:1]), abs=1e-5)
-    assert count(engine, "batches", outcome="failed") == 1
+    assert count(worker, "batches", outcome="failed") == 1
     assert set(faulty.shapes) <= set(SHAPES)
 
 
-def test_a_batch_too_large_for_the_memory_is_split(engine: One, faulty: Faulty, session: Session, packed: list[Packed]) -> None:
+def test_a_batch_too_large_for_the_memory_is_split(worker: One, faulty: Faulty, session: Session, packed: list[Packed]) -> None:
     """Even where all of it is one request's."""
     faulty.fault, faulty.memory = OutOfMemoryError("failed to allocate"), 128
-    assert done(submit(engine, packed))[0].logits == pytest.approx(logits_alone(session, packed), abs=1e-5)
-    assert count(engine, "batches", outcome="failed") == 0
-    assert count(engine, "batches", outcome="split") > 0
+    assert done(submit(worker, packed))[0].logits == pytest.approx(logits_alone(session, packed), abs=1e-5)
+    assert count(worker, "batches", outcome="failed") == 0
+    assert count(worker, "batches", outcome="split") > 0
     faulty.memory = 64
     with pytest.raises(EngineError, match="failed to allocate"):
-        done(submit(engine, packed))  # some have 128 tokens alone
+        done(submit(worker, packed))  # some have 128 tokens alone
 
 
-def test_a_batch_too_large_for_the_memory_is_not_tried_again_and_again(engine: One, faulty: Faulty, packed: list[Packed]) -> None:
+def test_a_batch_too_large_for_the_memory_is_not_tried_again_and_again(worker: One, faulty: Faulty, packed: list[Packed]) -> None:
     longest = max(packed, key=lambda p: len(p.ids))
     faulty.fault, faulty.memory = OutOfMemoryError("failed to allocate"), 128
-    done(submit(engine, [longest] * 40))
-    assert engine.model.ranker.most_rows[128] == 1
-    assert engine.model.ranker.most_rows[32] == CAP // 32, "of other lengths nothing was seen"
-    split, tried = count(engine, "batches", outcome="split"), len(faulty.shapes)
-    done(submit(engine, [longest] * 40))
-    assert count(engine, "batches", outcome="split") == split <= 6
+    done(submit(worker, [longest] * 40))
+    assert worker.model.ranker.most_rows[128] == 1
+    assert worker.model.ranker.most_rows[32] == CAP // 32, "of other lengths nothing was seen"
+    split, tried = count(worker, "batches", outcome="split"), len(faulty.shapes)
+    done(submit(worker, [longest] * 40))
+    assert count(worker, "batches", outcome="split") == split <= 6
     assert len(faulty.shapes) == tried + 40
-    assert engine.alive
+    assert worker.alive
 
 
 def test_a_warm_up_finds_out_how_large_batches_may_be(
     graphs: Graphs, faulty: Faulty, pipeline: Pipeline, session: Session, packed: list[Packed]
 ) -> None:
     faulty.fault, faulty.memory = OutOfMemoryError("failed to allocate"), 200
-    engine = One(graphs, pipeline)
-    engine.start()
-    wait_for(lambda: engine.ready)
-    assert done(submit(engine, packed))[0].logits == pytest.approx(logits_alone(session, packed), abs=1e-5)
-    assert count(engine, "batches", outcome="split") == 0, "no batch is tried that does not fit"
-    engine.close()
+    worker = One(graphs, pipeline)
+    worker.start()
+    wait_for(lambda: worker.ready)
+    assert done(submit(worker, packed))[0].logits == pytest.approx(logits_alone(session, packed), abs=1e-5)
+    assert count(worker, "batches", outcome="split") == 0, "no batch is tried that does not fit"
+    worker.close()
 
 
 def test_a_dead_thread_fails_what_waits_and_is_not_ready(
     graphs: Graphs, faulty: Faulty, pipeline: Pipeline, packed: list[Packed]
 ) -> None:
-    engine = One(graphs, pipeline)
-    engine.start()
-    wait_for(lambda: engine.ready)
+    worker = One(graphs, pipeline)
+    worker.start()
+    wait_for(lambda: worker.ready)
     faulty.open.clear()
-    pending = [submit(engine, packed), submit(engine, packed[:3])]
+    pending = [submit(worker, packed), submit(worker, packed[:3])]
     faulty.fault = SystemExit("the thread is ended")
     faulty.open.set()
     for future in pending:
         with pytest.raises(EngineDeadError, match="before this request was scored"):
             future.result(PATIENCE)
-    wait_for(lambda: not engine.alive)
-    assert not engine.ready
+    wait_for(lambda: not worker.alive)
+    assert not worker.ready
     with pytest.raises(EngineDeadError, match="not running"):
-        submit(engine, packed)
-    engine.close()
+        submit(worker, packed)
+    worker.close()
 
 
 def test_a_failing_warm_up_leaves_it_dead_not_hanging(graphs: Graphs, faulty: Faulty, pipeline: Pipeline) -> None:
     faulty.fault = RuntimeError("no memory")
-    engine = One(graphs, pipeline)
-    engine.start()
-    wait_for(lambda: not engine.alive)
-    assert not engine.ready
-    engine.close()
+    worker = One(graphs, pipeline)
+    worker.start()
+    wait_for(lambda: not worker.alive)
+    assert not worker.ready
+    worker.close()
 
 
-def test_cancelled_sequences_are_dropped_before_the_next_round(engine: One, faulty: Faulty, packed: list[Packed]) -> None:
+def test_cancelled_sequences_are_dropped_before_the_next_round(worker: One, faulty: Faulty, packed: list[Packed]) -> None:
     longest = max(packed, key=lambda p: len(p.ids))
     faulty.open.clear()
-    large = submit(engine, [longest] * 400)
-    wait_for(lambda: bool(engine._jobs()) and engine._jobs()[0].n_waiting < 400)
+    large = submit(worker, [longest] * 400)
+    wait_for(lambda: bool(worker.jobs()) and worker.jobs()[0].n_waiting < 400)
     assert large.cancel()
     faulty.open.set()
-    done(submit(engine, packed[:2]))
+    done(submit(worker, packed[:2]))
     assert len(faulty.shapes) <= ROUND_BATCHES + 2
-    assert count(engine, "queued") == 0
+    assert count(worker, "queued") == 0
 
 
-def test_cancelling_the_await_cancels_the_job(engine: One, faulty: Faulty, packed: list[Packed]) -> None:
+def test_cancelling_the_await_cancels_the_job(worker: One, faulty: Faulty, packed: list[Packed]) -> None:
     async def work() -> None:
         faulty.open.clear()
-        task = asyncio.create_task(engine.model.choose(packed))
-        while not engine._jobs():
+        task = asyncio.create_task(worker.model.choose(packed))
+        while not worker.jobs():
             await asyncio.sleep(0.001)
-        (job,) = engine._jobs()
+        (job,) = worker.jobs()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         assert job.finished
         faulty.open.set()
-        assert len((await engine.model.choose(packed[:4])).logits) == 4
+        assert len((await worker.model.choose(packed[:4])).logits) == 4
 
     asyncio.run(work())
 
 
 def test_nothing_to_score_needs_no_thread(graphs: Graphs, faulty: Faulty, pipeline: Pipeline) -> None:
-    engine = One(graphs, pipeline)
-    assert len(asyncio.run(engine.model.choose([])).logits) == 0
-    assert len(asyncio.run(engine.model.score([])).logits) == 0
-    assert asyncio.run(engine.model.score([[], []])).logits.tolist() == [-np.inf, -np.inf]
+    worker = One(graphs, pipeline)
+    assert len(asyncio.run(worker.model.choose([])).logits) == 0
+    assert len(asyncio.run(worker.model.score_documents([])).logits) == 0
+    assert asyncio.run(worker.model.score_documents([[], []])).logits.tolist() == [-np.inf, -np.inf]
 
 
-def test_a_device_that_hangs_does_not_keep_the_process_from_ending(engine: One) -> None:
-    assert cast(threading.Thread, engine._thread).daemon
+def test_a_device_that_hangs_does_not_keep_the_process_from_ending(worker: One) -> None:
+    assert cast(threading.Thread, worker._thread).daemon
 
 
-def test_closing_fails_what_waits(engine: One, faulty: Faulty, packed: list[Packed]) -> None:
+def test_closing_fails_what_waits(worker: One, faulty: Faulty, packed: list[Packed]) -> None:
     longest = max(packed, key=lambda p: len(p.ids))
     faulty.open.clear()
-    future = submit(engine, [longest] * 400)
-    wait_for(lambda: bool(engine._jobs()) and engine._jobs()[0].n_waiting < 400)
-    closing = threading.Thread(target=engine.close)
+    future = submit(worker, [longest] * 400)
+    wait_for(lambda: bool(worker.jobs()) and worker.jobs()[0].n_waiting < 400)
+    closing = threading.Thread(target=worker.close)
     closing.start()
-    wait_for(lambda: engine._closing)
+    wait_for(lambda: worker._closing)
     faulty.open.set()
     closing.join(PATIENCE)
     with pytest.raises(EngineDeadError):
         future.result(PATIENCE)
-    assert not engine.alive
+    assert not worker.alive
 
 
-def test_tokens_and_padding_are_counted(engine: One, faulty: Faulty, packed: list[Packed]) -> None:
-    done(submit(engine, packed))
+def test_tokens_and_padding_are_counted(worker: One, faulty: Faulty, packed: list[Packed]) -> None:
+    done(submit(worker, packed))
     n_tokens = sum(len(p.ids) for p in packed)
-    assert count(engine, "tokens") == n_tokens
-    assert count(engine, "padding") == sum(rows * length for rows, length in faulty.shapes) - n_tokens
-    assert count(engine, "batches", outcome="ok") == len(faulty.shapes)
+    assert count(worker, "tokens") == n_tokens
+    assert count(worker, "padding") == sum(rows * length for rows, length in faulty.shapes) - n_tokens
+    assert count(worker, "batches", outcome="ok") == len(faulty.shapes)
 
 
-def test_when_time_is_up_the_first_in_order_are_scored(engine: One, faulty: Faulty, session: Session, packed: list[Packed]) -> None:
+def test_when_time_is_up_the_first_in_order_are_scored(
+    worker: One, faulty: Faulty, session: Session, packed: list[Packed], clock: Leaping
+) -> None:
     """The model stops after its first round; it would go on later, but then time is up."""
     documents = [[p] for p in packed]
     order = list(range(39, -1, -1))
 
     async def work() -> Scored:
-        faulty.pause_after, faulty.stopped = 6, engine.machine.leap
-        turn = Turn(engine.machine.now() + FAR, order)
-        return await engine.model.score(documents, turn)
+        faulty.pause_after, faulty.stopped = 6, clock.leap
+        priority = Priority(time.perf_counter() + FAR, order)
+        return await worker.model.score_documents(documents, priority)
 
     known = asyncio.run(work()).logits
     scored = np.flatnonzero(known > -np.inf)
@@ -349,52 +349,52 @@ def test_when_time_is_up_the_first_in_order_are_scored(engine: One, faulty: Faul
     assert scored.max() == 39
     faulty.pause_after = None
     faulty.open.set()
-    wait_for(lambda: engine.backlog() == 0)
-    assert done(submit(engine, packed))[0].logits == pytest.approx(logits_alone(session, packed), abs=1e-5)
+    wait_for(lambda: worker.backlog() == 0)
+    assert done(submit(worker, packed))[0].logits == pytest.approx(logits_alone(session, packed), abs=1e-5)
 
 
-def test_what_is_done_in_time_is_complete(engine: One, session: Session, packed: list[Packed]) -> None:
-    turn = Turn(time.perf_counter() + PATIENCE, list(range(40)))
-    found = asyncio.run(engine.model.score([[p] for p in packed], turn)).logits
+def test_what_is_done_in_time_is_complete(worker: One, session: Session, packed: list[Packed]) -> None:
+    priority = Priority(time.perf_counter() + PATIENCE, list(range(40)))
+    found = asyncio.run(worker.model.score_documents([[p] for p in packed], priority)).logits
     assert found == pytest.approx(logits_alone(session, packed), abs=1e-5)
-    assert asyncio.run(engine.model.choose(packed, turn)).logits == pytest.approx(found, abs=1e-5)
+    assert asyncio.run(worker.model.choose(packed, priority)).logits == pytest.approx(found, abs=1e-5)
 
 
-def test_time_that_is_up_scores_nothing(engine: One, faulty: Faulty, packed: list[Packed]) -> None:
+def test_time_that_is_up_scores_nothing(worker: One, faulty: Faulty, packed: list[Packed]) -> None:
     faulty.open.clear()
-    turn = Turn(time.perf_counter() - 1, [0])
-    assert asyncio.run(engine.model.score([packed[:2], []], turn)).logits.tolist() == [-np.inf, -np.inf]
-    assert asyncio.run(engine.model.choose(packed[:2], turn)).logits.tolist() == [-np.inf, -np.inf]
+    priority = Priority(time.perf_counter() - 1, [0])
+    assert asyncio.run(worker.model.score_documents([packed[:2], []], priority)).logits.tolist() == [-np.inf, -np.inf]
+    assert asyncio.run(worker.model.choose(packed[:2], priority)).logits.tolist() == [-np.inf, -np.inf]
 
 
-def test_a_job_whose_time_is_up_is_cancelled_and_nothing_of_it_is_run(engine: One, faulty: Faulty, packed: list[Packed]) -> None:
-    job = Job(packed, engine.model.ranker, until=time.perf_counter() - 1)
+def test_a_job_whose_time_is_up_is_cancelled_and_nothing_of_it_is_run(worker: One, faulty: Faulty, packed: list[Packed]) -> None:
+    job = Job(packed, worker.model.ranker, until=time.perf_counter() - 1)
     with pytest.raises(CancelledError):
-        engine.submit(job).result(PATIENCE)
+        worker.submit(job).result(PATIENCE)
     assert job.known().logits.tolist() == [-np.inf] * len(packed)
     assert faulty.shapes == []
 
 
-def test_the_smaller_priority_goes_first(engine: One, faulty: Faulty, packed: list[Packed]) -> None:
+def test_the_smaller_priority_goes_first(worker: One, faulty: Faulty, packed: list[Packed]) -> None:
     faulty.open.clear()
-    first = submit(engine, packed[:1])  # keeps the thread busy while the others come in
-    wait_for(lambda: begun(engine))
+    first = submit(worker, packed[:1])  # keeps the thread busy while the others come in
+    wait_for(lambda: begun(worker))
     ended: list[int] = []
     futures = []
     for priority in (9, 0, 5):
-        future = engine.submit(Job(packed, engine.model.ranker, priority=priority))
+        future = worker.submit(Job(packed, worker.model.ranker, priority=priority))
         future.add_done_callback(lambda _, priority=priority: ended.append(priority))  # type: ignore[misc]
         futures.append(future)
-    due = engine.model.pace.estimate(3 * sum(len(p.ids) for p in packed))
-    assert engine.backlog() >= due * (1 - 1e-9)  # a sum of three is rounded otherwise than three times one
+    due = worker.model.pace.estimate(3 * sum(len(p.ids) for p in packed))
+    assert worker.backlog() >= due * (1 - 1e-9)  # a sum of three is rounded otherwise than three times one
     faulty.open.set()
     done(first, *futures)
     assert ended == [0, 5, 9]
-    assert engine.model.pace.seconds > 0
+    assert worker.model.pace.seconds > 0
 
 
 class Parade:
-    """An engine for passages' states, with a selector of its own and a learned aggregator that can be stopped and broken."""
+    """A worker for passages' states, with a selector of its own and a learned aggregator that can be stopped and broken."""
 
     def __init__(self, path: Path, pipeline: Pipeline, ahead: int) -> None:
         self.model = GraphModel.open(load_bundle(path), Provider.CPU, 1)
@@ -405,7 +405,7 @@ class Parade:
         self.open.set()
         self.fault: Exception | None = None
         aggregator = {"name": "states", "passages": 5}
-        self.engine = One(Graphs(self.ranker, self.selector, self.combine, ahead), pipeline, aggregator=aggregator)
+        self.worker = One(Graphs(self.ranker, self.selector, self.combine, ahead), pipeline, aggregator=aggregator)
 
     def combine(self, states: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
         self.combined.append(mask.shape)
@@ -415,7 +415,7 @@ class Parade:
         return self.model.combine(states, mask)
 
     def score(self, documents: list[list[Packed]]) -> Scored:
-        return asyncio.run(self.engine.model.score(documents))
+        return asyncio.run(self.worker.model.score_documents(documents))
 
     def expected(self, documents: list[list[Packed]]) -> NDArray[np.float32]:
         counts = np.asarray([len(sequences) for sequences in documents])
@@ -426,11 +426,11 @@ class Parade:
 @pytest.fixture
 def parade(bundle_of: Callable[[str], Path], pipeline: Pipeline, ahead: int) -> Iterator[Parade]:
     parade = Parade(bundle_of("parade by binb2"), pipeline, ahead)
-    parade.engine.start()
-    wait_for(lambda: parade.engine.ready)
+    parade.worker.start()
+    wait_for(lambda: parade.worker.ready)
     yield parade
     parade.open.set()
-    parade.engine.close()
+    parade.worker.close()
 
 
 def test_documents_of_several_sequences(parade: Parade, packed: list[Packed]) -> None:
@@ -439,9 +439,9 @@ def test_documents_of_several_sequences(parade: Parade, packed: list[Packed]) ->
 
 
 def test_choosing_takes_the_selectors_logits_or_the_first_column_of_the_rankers(parade: Parade, packed: list[Packed]) -> None:
-    chosen = asyncio.run(parade.engine.model.choose(packed)).logits
+    chosen = asyncio.run(parade.worker.model.choose(packed)).logits
     assert chosen == pytest.approx(logits_alone(parade.selector_session, packed), abs=1e-4)
-    (scored,) = done(submit(parade.engine, packed))  # the ranker, as a bundle without a selector of its own is asked
+    (scored,) = done(submit(parade.worker, packed))  # the ranker, as a bundle without a selector of its own is asked
     assert scored.logits == pytest.approx(parade.model.outputs(packed)[:, 0], abs=1e-5)
     assert scored.logits.shape == (len(packed),)
 
@@ -451,9 +451,9 @@ def test_rounds_of_both_kinds_share_the_thread_and_no_batch(parade: Parade, pack
 
     async def work() -> list[Scored]:
         rounds = [
-            parade.engine.model.score(documents),
-            parade.engine.model.choose(packed),
-            parade.engine.model.score(documents[:1]),
+            parade.worker.model.score_documents(documents),
+            parade.worker.model.choose(packed),
+            parade.worker.model.score_documents(documents[:1]),
         ]
         return list(await asyncio.gather(*rounds))
 
@@ -472,10 +472,10 @@ def test_a_failing_aggregator_fails_its_request_alone(parade: Parade, packed: li
     parade.fault = RuntimeError("out of memory")
     with pytest.raises(EngineError, match="out of memory"):
         parade.score([packed[:2]])
-    assert len(asyncio.run(parade.engine.model.choose(packed)).logits) == len(packed)
+    assert len(asyncio.run(parade.worker.model.choose(packed)).logits) == len(packed)
     parade.fault = None
     assert parade.score([packed[:2]]).logits == pytest.approx(parade.expected([packed[:2]]), abs=1e-5)
-    assert parade.engine.ready
+    assert parade.worker.ready
 
 
 def test_many_documents_are_combined_a_part_a_round(parade: Parade, packed: list[Packed], ahead: int) -> None:
@@ -486,9 +486,9 @@ def test_many_documents_are_combined_a_part_a_round(parade: Parade, packed: list
     parade.open.clear()
     counts = np.full(160, 16, dtype=np.intp)
     aggregation = Aggregation(AGGREGATORS.create({"name": "states"}), counts, parade.combine, CAP)
-    large = parade.engine.submit(Job([shortest] * counts.sum(), parade.engine.model.ranker, aggregation))
+    large = parade.worker.submit(Job([shortest] * counts.sum(), parade.worker.model.ranker, aggregation))
     wait_for(lambda: bool(parade.combined))
-    small = submit(parade.engine, packed[:1])
+    small = submit(parade.worker, packed[:1])
     served_after: list[int] = []
     small.add_done_callback(lambda _: served_after.append(len(parade.combined)))
     parade.open.set()
@@ -506,10 +506,10 @@ def test_a_request_that_is_cancelled_between_its_parts_ends_there(parade: Parade
         return parade.combine(states, mask)
 
     aggregation = Aggregation(AGGREGATORS.create({"name": "states"}), np.ones(4, np.intp), cancelling, 1)
-    job = Job(packed[:4], parade.engine.model.ranker, aggregation)
-    parade.engine.submit(job)
-    done(submit(parade.engine, packed[:1]))
-    wait_for(lambda: not parade.engine._jobs())
+    job = Job(packed[:4], parade.worker.model.ranker, aggregation)
+    parade.worker.submit(job)
+    done(submit(parade.worker, packed[:1]))
+    wait_for(lambda: not parade.worker.jobs())
     assert job.future.cancelled()
     assert parade.combined == [(1, 1)] * 2
 
@@ -518,24 +518,24 @@ class Two:
     """Two models on one thread: the session's, and a random one whose logits are others."""
 
     def __init__(self, graphs: Graphs, faulty: Faulty, other: Faulty, pipeline: Pipeline) -> None:
-        self.engine = One(graphs, pipeline)
+        self.worker = One(graphs, pipeline)
         self.graphs = {"one": faulty, "two": other}
-        self.instances = {"one": self.engine.model, "two": self.engine.add("two", Graphs(other), shorter(pipeline))}
+        self.instances = {"one": self.worker.model, "two": QueuedGraphs(self.worker, "two", Graphs(other), shorter(pipeline))}
 
     def submit(self, name: str, packed: Sequence[Packed], priority: int = 0) -> Future[Scored]:
-        return self.engine.submit(Job(packed, self.instances[name].ranker, priority=priority))
+        return self.worker.submit(Job(packed, self.instances[name].ranker, priority=priority))
 
 
 @pytest.fixture
 def two(graphs: Graphs, faulty: Faulty, bundle_of: Callable[[str], Path], pipeline: Pipeline) -> Iterator[Two]:
     other = Faulty(Session(load_bundle(bundle_of("spread")).graph_path, Provider.CPU, 1))
     two = Two(graphs, faulty, other, pipeline)
-    two.engine.start()
-    wait_for(lambda: two.engine.ready)
+    two.worker.start()
+    wait_for(lambda: two.worker.ready)
     yield two
     for graph in two.graphs.values():
         graph.open.set()
-    two.engine.close()
+    two.worker.close()
 
 
 def test_all_models_are_warm_before_it_is_ready(two: Two) -> None:
@@ -554,127 +554,129 @@ def test_no_batch_is_of_two_models(two: Two, packed: list[Packed]) -> None:
     for (name, part), scored in zip(parts, done(*futures), strict=True):
         assert scored.logits == pytest.approx(logits_alone(two.graphs[name].session, part), abs=1e-4)
     assert np.abs(logits_alone(two.graphs["one"].session, packed) - logits_alone(two.graphs["two"].session, packed)).min() > 1e-3
-    assert count(two.engine, "tokens", model="two") == sum(len(p.ids) for p in packed)
+    assert count(two.worker, "tokens", model="two") == sum(len(p.ids) for p in packed)
 
 
-def test_a_client_that_has_left_does_not_count_in_the_backlog(engine: One, faulty: Faulty, packed: list[Packed]) -> None:
+def test_a_client_that_has_left_does_not_count_in_the_backlog(worker: One, faulty: Faulty, packed: list[Packed]) -> None:
     """A batch is in hand, and the schedule has not heard yet that a client left: a newcomer does not wait for it."""
     faulty.open.clear()
-    submit(engine, packed)
-    wait_for(lambda: engine.rounds.runner.busy_since is not None)
-    left = submit(engine, packed)
-    before = engine.backlog()
+    submit(worker, packed)
+    wait_for(lambda: worker.busy_since is not None)
+    left = submit(worker, packed)
+    before = worker.backlog()
     left.cancel()
-    assert engine.backlog() < before
+    assert worker.backlog() < before
     faulty.open.set()
 
 
 def test_the_backlog_is_in_seconds(two: Two, packed: list[Packed]) -> None:
     two.instances["one"].pace.measured(1e9, 1e3)
-    assert two.engine.backlog() == 0
+    assert two.worker.backlog() == 0
     two.graphs["one"].open.clear()
     future = two.submit("one", packed)
-    wait_for(lambda: bool(two.engine._jobs()))
-    assert 0 < two.engine.backlog() <= two.instances["one"].pace.estimate(sum(len(p.ids) for p in packed))
-    assert two.engine.backlog(1e-9) <= 1e-9
+    wait_for(lambda: bool(two.worker.jobs()))
+    assert 0 < two.worker.backlog() <= two.instances["one"].pace.estimate(sum(len(p.ids) for p in packed))
+    assert two.worker.backlog(1e-9) <= 1e-9
     two.graphs["one"].open.set()
     done(future)
 
 
 def test_a_model_that_comes_later_is_warmed_up_between_the_rounds(
-    engine: One, faulty: Faulty, session: Session, pipeline: Pipeline, packed: list[Packed]
+    worker: One, faulty: Faulty, session: Session, pipeline: Pipeline, packed: list[Packed]
 ) -> None:
     """Whoever waits waits for one run of it."""
     later = Faulty(session)
     later.open.clear()
-    added = engine.add("later", Graphs(later), shorter(pipeline))
+    added = QueuedGraphs(worker, "later", Graphs(later), shorter(pipeline))
     runs: list[int] = []
     futures = []
     for _ in range(5):
-        futures.append(submit(engine, packed))
+        futures.append(submit(worker, packed))
         futures[-1].add_done_callback(lambda _: runs.append(len(later.shapes)))
-    large = submit(engine, packed * 20)
+    large = submit(worker, packed * 20)
     later.open.set()
     done(*futures, large)
-    assert engine.ready
+    assert worker.ready
     assert runs[0] < 20, "it is served before the other one is warm"
     added.warmed.result(PATIENCE)
     assert list(dict.fromkeys(later.shapes)) == SHAPES
-    scored = engine.submit(Job(packed, added.ranker)).result(PATIENCE)
+    scored = worker.submit(Job(packed, added.ranker)).result(PATIENCE)
     assert scored.logits == pytest.approx(logits_alone(session, packed), abs=1e-5)
 
 
 def test_a_model_that_fails_to_warm_up_later_leaves_the_others_served(
-    engine: One, session: Session, pipeline: Pipeline, packed: list[Packed]
+    worker: One, session: Session, pipeline: Pipeline, packed: list[Packed]
 ) -> None:
     broken, fine = Faulty(session), Faulty(session)
     broken.fault = RuntimeError("its weights are not numbers")
-    added = [engine.add(name, Graphs(graph), shorter(pipeline)) for name, graph in {"broken": broken, "fine": fine}.items()]
+    added = [
+        QueuedGraphs(worker, name, Graphs(graph), shorter(pipeline)) for name, graph in {"broken": broken, "fine": fine}.items()
+    ]
     with pytest.raises(EngineError, match="its weights are not numbers"):
         added[0].warmed.result(PATIENCE)
     added[1].warmed.result(PATIENCE)
-    assert engine.ready
-    assert len(done(submit(engine, packed))[0].logits) == len(packed)
+    assert worker.ready
+    assert len(done(submit(worker, packed))[0].logits) == len(packed)
 
 
 def test_a_later_model_that_fails_while_the_first_are_warmed_up_does_no_harm(
     graphs: Graphs, faulty: Faulty, session: Session, pipeline: Pipeline, packed: list[Packed]
 ) -> None:
-    engine = One(graphs, pipeline)
+    worker = One(graphs, pipeline)
     faulty.open.clear()
-    engine.start()
+    worker.start()
     broken = Faulty(session)
     broken.fault = RuntimeError("its weights are not numbers")
-    added = engine.add("broken", Graphs(broken), shorter(pipeline))
+    added = QueuedGraphs(worker, "broken", Graphs(broken), shorter(pipeline))
     faulty.open.set()
     with pytest.raises(EngineError, match="its weights are not numbers"):
         added.warmed.result(PATIENCE)
-    assert engine.ready
-    assert len(done(submit(engine, packed))[0].logits) == len(packed)
-    engine.close()
+    assert worker.ready
+    assert len(done(submit(worker, packed))[0].logits) == len(packed)
+    worker.close()
 
 
-def test_a_warm_up_that_nobody_waits_for_any_more_ends(engine: One, session: Session, pipeline: Pipeline) -> None:
+def test_a_warm_up_that_nobody_waits_for_any_more_ends(worker: One, session: Session, pipeline: Pipeline) -> None:
     later = Faulty(session)
     later.open.clear()
-    added = engine.add("later", Graphs(later), shorter(pipeline))
+    added = QueuedGraphs(worker, "later", Graphs(later), shorter(pipeline))
     assert added.warmed.cancel()
     later.open.set()
-    wait_for(lambda: not engine.rounds.warm_ups)
+    wait_for(lambda: not worker._warm_ups)
     assert len(later.shapes) <= 1
 
 
-def test_a_warm_up_that_hangs_beside_requests_is_seen(engine: One, session: Session, pipeline: Pipeline) -> None:
+def test_a_warm_up_that_hangs_beside_requests_is_seen(worker: One, session: Session, pipeline: Pipeline) -> None:
     later = Faulty(session)
     later.open.clear()
-    engine._caps = engine._caps._replace(hung_after=0.05)
-    added = engine.add("later", Graphs(later), shorter(pipeline))
-    wait_for(lambda: engine.hung)
+    worker.caps = worker.caps._replace(hung_after=0.05)
+    added = QueuedGraphs(worker, "later", Graphs(later), shorter(pipeline))
+    wait_for(lambda: worker.hung)
     later.open.set()
     added.warmed.result(PATIENCE)
-    wait_for(lambda: not engine.hung)
-    assert engine.ready
+    wait_for(lambda: not worker.hung)
+    assert worker.ready
 
 
-def test_closing_fails_a_waiting_warm_up(engine: One, session: Session, pipeline: Pipeline) -> None:
+def test_closing_fails_a_waiting_warm_up(worker: One, session: Session, pipeline: Pipeline) -> None:
     later = Faulty(session)
     later.open.clear()
-    added = engine.add("later", Graphs(later), shorter(pipeline))
-    closing = threading.Thread(target=engine.close)
+    added = QueuedGraphs(worker, "later", Graphs(later), shorter(pipeline))
+    closing = threading.Thread(target=worker.close)
     closing.start()
-    wait_for(lambda: engine._closing)
+    wait_for(lambda: worker._closing)
     later.open.set()
     closing.join(PATIENCE)
     with pytest.raises(EngineDeadError):
         added.warmed.result(PATIENCE)
     with pytest.raises(EngineDeadError):
-        engine.add("too late", Graphs(later), shorter(pipeline))
+        QueuedGraphs(worker, "too late", Graphs(later), shorter(pipeline))
 
 
-def test_nothing_is_kept_of_a_model_that_is_let_go(engine: One, session: Session, pipeline: Pipeline, packed: list[Packed]) -> None:
+def test_nothing_is_kept_of_a_model_that_is_let_go(worker: One, session: Session, pipeline: Pipeline, packed: list[Packed]) -> None:
     later = Faulty(session)
-    added = engine.add("later", Graphs(later), shorter(pipeline))
-    done(engine.submit(Job(packed, added.ranker)))
+    added = QueuedGraphs(worker, "later", Graphs(later), shorter(pipeline))
+    done(worker.submit(Job(packed, added.ranker)))
     graph = weakref.ref(later)
     del later, added
     wait_for(lambda: graph() is None)

@@ -1,45 +1,100 @@
-"""On a machine whose clock the tests turn: a run takes as long as they say."""
-
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from keyblock.runtime.batching import BatchTooLargeError, capped
-from service.engine.warmup import first_runs
+from keyblock.packing import Packed
+from keyblock.runtime import batching
+from keyblock.runtime.session import Session
+from keyblock.text.tokenizer import Tokenizer
+from service.pace import Pace
+from service.queue.batch import Caps, Encoder, first_runs
+from tests.service.faults import PATIENCE, Faulty
 
-MOST = capped(128, 1024)  # 32, 64, 96 and 128 tokens; 32, 16, 10 and 8 rows
+CAPS = Caps(512, PATIENCE)
+
+
+@pytest.fixture
+def encoder(faulty: Faulty, tokenizer: Tokenizer) -> Encoder:
+    return Encoder(faulty, "tiny", tokenizer, Pace())
+
+
+@pytest.fixture
+def packed() -> list[Packed]:
+    return [Packed(np.arange(1000, 1000 + n, dtype=np.int32), 3, np.zeros(1, np.intp)) for n in (30, 100, 31, 33)]
+
+
+def plan(encoder: Encoder, packed: list[Packed]) -> list[batching.Batch]:
+    """The batches that the schedule would cut."""
+    return batching.plan([len(sequence.ids) for sequence in packed], encoder.most_rows)
+
+
+def test_an_encoder_has_no_batches_before_its_first_runs(encoder: Encoder, packed: list[Packed]) -> None:
+    assert (encoder.batch_tokens, encoder.pace.seconds) == (1, 0)
+    with pytest.raises(KeyError):
+        plan(encoder, packed)
+
+
+def test_the_first_runs_measure_how_large_a_batch_may_be(encoder: Encoder, faulty: Faulty, packed: list[Packed]) -> None:
+    assert len(list(encoder.first_runs(128, CAPS))) > len(set(faulty.shapes)), "it yields after each"
+    assert encoder.most_rows == {32: 16, 64: 8, 96: 5, 128: 4}
+    assert encoder.batch_tokens == 512
+    assert encoder.pace.seconds > 0
+    assert [(batch.positions, batch.length) for batch in plan(encoder, packed)] == [((0, 2), 32), ((3,), 64), ((1,), 128)]
+
+
+def test_outputs_leave_out_the_padding_and_padding_is_counted(encoder: Encoder, session: Session, packed: list[Packed]) -> None:
+    list(encoder.first_runs(128, CAPS))
+    for batch in plan(encoder, packed[:3]):
+        outputs, marks, fed, seconds = encoder.run(encoder.fill(batch, packed))
+        assert seconds > 0
+        assert marks is None
+        assert fed == batch.rows * batch.length
+        for position, output in zip(batch.positions, outputs, strict=True):
+            ids = packed[position].ids[None].astype(np.int64)
+            types = (np.arange(ids.shape[1]) >= 3).astype(np.int64)[None]
+            assert output == pytest.approx(session.score(ids, types, np.ones_like(ids))[0], abs=1e-5)
+
+
+MOST = batching.capped(128, 1024)  # 32, 64, 96 and 128 tokens; 32, 16, 10 and 8 rows
 Speed = Callable[[int], float]
 
 
 class Timed:
-    """A graph that takes what `speed` says of a number of tokens, in seconds."""
+    """A graph that takes what `speed` says of a number of tokens, in seconds of a clock that it turns."""
+
+    clock = 0.0
 
     def __init__(self, speed: Speed, memory: int = 10**6) -> None:
         self.speed, self.memory = speed, memory
-        self.clock = 0.0
         self.shapes: list[tuple[int, ...]] = []
 
     def score(self, ids: np.ndarray, types: np.ndarray, mask: np.ndarray) -> np.ndarray:
         if ids.size > self.memory:
-            raise BatchTooLargeError("failed to allocate")
+            raise batching.BatchTooLargeError("failed to allocate")
         self.shapes.append(ids.shape)
-        self.clock += self.speed(ids.size)
+        Timed.clock += self.speed(ids.size)
         return np.zeros(len(ids), np.float32)
 
 
 @pytest.fixture
-def rows_by_length() -> Callable[[Timed, float], dict[int, int]]:
+def turned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a timed graph lets time pass."""
+    monkeypatch.setattr("time.perf_counter", lambda: Timed.clock)
+
+
+@pytest.fixture
+def rows_by_length(turned: None) -> Callable[[Timed, float], dict[int, int]]:
     def measure(graph: Timed, seconds: float) -> dict[int, int]:
-        return {length: rows for rows, length, _ in filter(None, first_runs(graph, MOST, seconds, lambda: graph.clock))}
+        return {length: rows for rows, length, _ in filter(None, first_runs(graph, MOST, seconds))}
 
     return measure
 
 
-def test_other_work_may_come_between_any_two_runs() -> None:
+def test_other_work_may_come_between_any_two_runs(turned: None) -> None:
     graph = Timed(lambda tokens: tokens * 1e-6)
     ran = 0
-    for _ in first_runs(graph, MOST, 0.05, lambda: graph.clock):
+    for _ in first_runs(graph, MOST, 0.05):
         assert len(graph.shapes) - ran <= 1
         ran = len(graph.shapes)
     assert ran == len(graph.shapes)
@@ -85,17 +140,14 @@ def test_two_runs_that_take_as_long_are_believed(rows_by_length: Callable[[Timed
     assert graph.shapes.count((8, 32)) == 3
 
 
-def test_a_first_run_that_takes_what_is_usual_is_not_repeated() -> None:
+def test_a_first_run_that_takes_what_is_usual_is_not_repeated(turned: None) -> None:
     """It is repeated if it takes longer than other shapes predict: something was prepared in it, which is no part of the pace."""
     for first, runs in ((1.0, 1), (1.2, 1), (1.5, 2)):
         graph = Timed(lambda tokens: tokens * 1e-6)
         graph.speed = lambda tokens, graph=graph, first=first: (
             tokens * 1e-6 * (first if graph.shapes.count(graph.shapes[-1]) == 1 else 1)
         )
-        found = {
-            (rows, length): taken
-            for rows, length, taken in filter(None, first_runs(graph, MOST, 0.05, lambda graph=graph: graph.clock))
-        }
+        found = {(rows, length): taken for rows, length, taken in filter(None, first_runs(graph, MOST, 0.05))}
         assert graph.shapes.count((1, 32)) == 2, "nothing is known yet"
         assert graph.shapes.count((8, 96)) == runs
         assert found[8, 96] == pytest.approx(8 * 96e-6 * (first if runs == 1 else 1))
@@ -104,5 +156,5 @@ def test_a_first_run_that_takes_what_is_usual_is_not_repeated() -> None:
 def test_memory_bounds_the_rows(rows_by_length: Callable[[Timed, float], dict[int, int]], caplog: pytest.LogCaptureFixture) -> None:
     assert rows_by_length(Timed(lambda _: 0.0, memory=200), 0.05) == {32: 4, 64: 2, 96: 2, 128: 1}
     assert "batches of 32 tokens have fewer than 8 rows, for want of memory: failed to allocate" in caplog.text
-    with pytest.raises(BatchTooLargeError):
+    with pytest.raises(batching.BatchTooLargeError):
         rows_by_length(Timed(lambda _: 0.0, memory=100), 0.05)

@@ -4,11 +4,12 @@ A learned aggregator runs on the model's thread, between batches. It takes parts
 up other requests for long. Like batches, the parts have one of a few fixed shapes.
 """
 
+import time
+
 import numpy as np
 from numpy.typing import NDArray
 
 from keyblock.aggregation import Aggregated, Aggregator, Combine, aggregate
-from service.machine import ASYNCIO, Clock
 from service.pace import Pace
 
 EXPECTED_PASSAGES = 16  # passages of a document where the pipeline sets no number; larger shapes work, but are not warmed up
@@ -24,7 +25,6 @@ class Aggregation:
         cap: sequences in a part, padding included.
         pace: measures the time that a document takes.
         weights: shape (n_sequences,), see `keyblock.aggregation.aggregate`; None: all sequences have the same weight.
-        clock: measures time, in seconds.
 
     Attributes:
         logits: shape (n_documents,), -inf for a document without a sequence, and for every document that is not aggregated yet.
@@ -39,13 +39,12 @@ class Aggregation:
         cap: int,
         pace: Pace | None = None,
         weights: NDArray[np.float32] | None = None,
-        clock: Clock = ASYNCIO.now,
     ) -> None:
         self.logits = np.full(len(counts), -np.inf, dtype=np.float32)
         self.passages = np.full(int(counts.sum()), -np.inf, dtype=np.float32)
         self._aggregator = aggregator
         self._combine_and_cap = combine, cap
-        self._pace, self._clock = pace or Pace(), clock
+        self._pace = pace or Pace()
         self._combine = None if combine is None else in_fixed_shapes(combine, cap)
         self._counts = counts
         self._weights = np.ones(len(self.passages), np.float32) if weights is None else weights
@@ -70,7 +69,7 @@ class Aggregation:
 
         Raises what the learned module raises.
         """
-        started, n_documents = self._clock(), 0
+        started, n_documents = time.perf_counter(), 0
         for _ in range(1 if self._aggregator.learned else len(self._parts)):
             documents = self._parts.pop()
             n_documents += len(documents)
@@ -80,7 +79,7 @@ class Aggregation:
                 rows, counts = self._rows(documents), self._counts[documents]
                 part = aggregate(self._aggregator, outputs[rows], counts, self._combine, self._weights[rows])
                 self.logits[documents], self.passages[rows] = part
-        self._pace.measured(n_documents, self._clock() - started)
+        self._pace.measured(n_documents, time.perf_counter() - started)
         return n_documents
 
     def aggregate_known(self, outputs: NDArray[np.float32], scored: NDArray[np.bool_]) -> Aggregated:

@@ -1,9 +1,11 @@
-"""A model on the model's thread: its graphs, their speed, and the way from a request's sequences to their logits."""
+"""A model's graphs behind the queue: the way from a request's sequences to their logits, as far as there is time."""
 
-from collections.abc import Callable, Iterator, Sequence
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,13 +14,12 @@ from keyblock.aggregation import Combine, PassageAggregator
 from keyblock.packing import Packed, weights_of
 from keyblock.pipeline import Pipeline
 from keyblock.runtime import batching
-from service.engine import aggregation
-from service.engine.aggregation import Aggregation
-from service.engine.encoder import Caps, Encoder
-from service.engine.jobs import Job, Scored
-from service.engine.score_cache import ScoreCache
-from service.machine import ASYNCIO, Machine
 from service.pace import Pace
+from service.queue import aggregation
+from service.queue.aggregation import Aggregation
+from service.queue.batch import Encoder
+from service.queue.job import Job, Scored
+from service.queue.worker import Worker
 
 SLACK = 1.5  # factor on a measured time: the machine may be busier than when the time was taken
 MANY_SEQUENCES = 1024  # to look up this many sequences takes a millisecond; from here on it is done off the event loop
@@ -41,69 +42,52 @@ class Graphs(NamedTuple):
     ahead: int = 0
 
 
-class Turn(NamedTuple):
+class Priority(NamedTuple):
     """When to score a job's sequences.
 
     Attributes:
-        until: deadline, in seconds of the machine's clock: sequences not scored by then are left out. None: all are scored.
+        until: deadline, in seconds of `time.perf_counter`: sequences not scored by then are left out. None: all are scored.
         order: document numbers, the most urgent first; used where there is an `until`.
-        priority: calls of a smaller one go first.
+        level: calls of a smaller one go first.
     """
 
     until: float | None = None
     order: Sequence[int] | None = None
-    priority: int = 0
+    level: int = 0
 
 
-ANY_TURN = Turn()
+USUAL = Priority()
 
 
-class Instance:
+class QueuedGraphs:
     """A model's graphs, between the event loop, which requests scores, and the model's thread, which runs the graphs.
 
     Args:
+        worker: owns the model's thread; it warms the graphs up from now on.
         name: the model's name.
         graphs: the bundle's graphs.
         pipeline: the bundle's pipeline: gives the longest sequence, the tokenizer and the aggregator.
-        caps: the limits of a batch.
-        submit: hands a job to the model's thread; raises EngineDeadError.
-        scores: the score cache.
-        machine: gives the time, and threads to wait on.
 
     Attributes:
         pace: seconds per token of the model.
         combine_pace: seconds per document of the aggregation.
-        combines: whether the rest of the warm-up runs only the aggregator, which belongs on the model's thread.
         warmed: done once every shape was run, or failed with the error of a graph. Cancelling it ends the warm-up.
+
+    Raises EngineDeadError.
     """
 
-    def __init__(
-        self,
-        name: str,
-        graphs: Graphs,
-        pipeline: Pipeline,
-        caps: Caps,
-        submit: Callable[[Job], "Future[Scored]"],
-        scores: ScoreCache,
-        machine: Machine = ASYNCIO,
-    ) -> None:
-        self.name = name
+    def __init__(self, worker: Worker, name: str, graphs: Graphs, pipeline: Pipeline) -> None:
         self.pace, self.combine_pace = Pace(), Pace()
-        self.warmed: Future[None] = Future()
-        self.combines = False
-        self._machine = machine
-        shared = name, pipeline.tokenizer, self.pace, machine.now, graphs.ahead
+        shared = name, pipeline.tokenizer, self.pace, graphs.ahead
         self.ranker = Encoder(graphs.ranker, *shared)
-        own = graphs.selector is not None
         self.selector = Encoder(graphs.selector, *shared) if graphs.selector else self.ranker
-        self.encoders = [self.selector, self.ranker] if own else [self.ranker]  # the ranker last
-        self._combine = graphs.combine
-        self._pipeline = pipeline
-        self._caps = caps
-        self._submit = submit
-        self._scores = scores
+        self._worker, self._combine, self._pipeline = worker, graphs.combine, pipeline
+        encoders = [self.ranker] if graphs.selector is None else [self.selector, self.ranker]  # the ranker last
+        self.warmed: Future[None] = worker.warm_up(name, encoders, self._first_runs(encoders))
 
-    async def score(self, documents: Sequence[Sequence[Packed]], turn: Turn = ANY_TURN, *, marks: bool = False) -> Scored:
+    async def score_documents(
+        self, documents: Sequence[Sequence[Packed]], priority: Priority = USUAL, *, marks: bool = False
+    ) -> Scored:
         """Score documents, each given by its sequences; see Scored. Cancelling the await drops the sequences that still wait.
 
         With `marks` also mark the documents' tokens, if the graph can.
@@ -114,70 +98,75 @@ class Instance:
         if not packed:
             return Scored(np.full(len(documents), -np.inf, np.float32), 0.0, 0.0)
         counts = np.fromiter(map(len, documents), np.intp, len(documents))
-        how = self._pipeline.aggregator, counts, self._combine, self._caps.tokens
-        waiting = Aggregation(*how, self.combine_pace, weights_of(packed), self._machine.now)
-        urgency = None if turn.until is None or turn.order is None else _sequences_of(turn.order, counts)
-        job = Job(packed, self.ranker, waiting, urgency, turn.priority, turn.until, marks, self._machine.now)
-        scored = await self._scored(job, turn.until)
+        how = self._pipeline.aggregator, counts, self._combine, self._worker.caps.tokens
+        waiting = Aggregation(*how, self.combine_pace, weights_of(packed))
+        until, order, level = priority
+        urgency = None if until is None or order is None else _sequences_of(order, counts)
+        scored = await self._scored(Job(packed, self.ranker, waiting, urgency, level, until, marks), until)
         return scored._replace(passages=None) if self._pipeline.aggregator.joint else scored
 
-    async def choose(self, packed: Sequence[Packed], turn: Turn = ANY_TURN) -> Scored:
-        """Score single blocks for a learned selector, like `score`. With a deadline, the first blocks are the most urgent."""
+    async def choose(self, packed: Sequence[Packed], priority: Priority = USUAL) -> Scored:
+        """Score single blocks for a learned selector. With a deadline, the first blocks are the most urgent."""
         if not packed:
             return Scored(np.zeros(0, np.float32), 0.0, 0.0)
-        urgency = None if turn.until is None else range(len(packed))
-        job = Job(packed, self.selector, None, urgency, turn.priority, turn.until, clock=self._machine.now)
-        return await self._scored(job, turn.until)
+        urgency = None if priority.until is None else range(len(packed))
+        job = Job(packed, self.selector, None, urgency, priority.level, priority.until)
+        return await self._scored(job, priority.until)
 
     async def _scored(self, job: Job, until: float | None) -> Scored:
         """The job's outcome; the model's thread is not used if the cache holds all of it. New scores are added to the cache."""
         many = len(job.packed) > MANY_SEQUENCES
-        missed = await self._machine.run(None, self._scores.recall, job) if many else self._scores.recall(job)
+        scores = self._worker.scores
+        missed = await asyncio.to_thread(scores.recall, job) if many else scores.recall(job)
         if job.complete and not job.learned:
             job.step()
             return job.future.result()
         try:
             return await self._done(job, until)
         finally:
-            self._scores.keep(job, missed)
+            scores.keep(job, missed)
 
     async def _done(self, job: Job, until: float | None) -> Scored:
         """The job's outcome. At the deadline the job is dropped, and the outcome is what is known by then."""
-        future = self._submit(job)
-        awaited = self._machine.awaited(future)
+        future = self._worker.submit(job)
+        waited_for = asyncio.wrap_future(future)
         combined = job.n_documents if job.learned else 0
         try:
-            if until is None:
-                await awaited.wait_until(None)
-                return future.result()
-            in_time = await awaited.wait_until(until - SLACK * self.combine_pace.estimate(combined))
-            in_time = in_time or (
-                job.complete and await awaited.wait_until(until)
-            )  # all sequences are scored, and the aggregator runs
-            if in_time and not future.cancelled():
+            in_time = await _wait(waited_for, None if until is None else until - SLACK * self.combine_pace.estimate(combined))
+            if not in_time and job.complete:  # all sequences are scored, and the aggregator runs
+                in_time = await _wait(waited_for, until)
+            if until is None or (in_time and not future.cancelled()):
                 return future.result()
         finally:
             future.cancel()
         if not job.learned:
             return job.known()
-        return job.unscored() if job.complete else await self._machine.run(None, job.known)
+        return job.unscored() if job.complete else await asyncio.to_thread(job.known)
 
-    def first_runs(self) -> Iterator[None]:
-        """Run every graph in every shape that it may meet. Yields after each run; the graphs are warm at the end."""
-        longest = self._pipeline.config.packing.budget_range[1]
-        for encoder in self.encoders:
-            yield from encoder.first_runs(longest, self._caps)
+    def _first_runs(self, encoders: Sequence[Encoder]) -> Iterator[bool]:
+        """Run every graph in every shape that it may meet; the graphs are warm at the end. Yields after each run, see `WarmUp`."""
+        longest, caps = self._pipeline.config.packing.budget_range[1], self._worker.caps
+        for encoder in encoders:
+            for _ in encoder.first_runs(longest, caps):
+                yield True
         aggregator = self._pipeline.aggregator
         if self._combine is not None and isinstance(aggregator, PassageAggregator):
             one = np.ones((1, batching.LENGTHS[0]), np.int64)
             hidden = self.ranker.graph.score(one, one, one).shape[1] - 1
-            self.combines = True
-            yield
-            for shape in aggregation.shapes(aggregator.passages, self._caps.tokens):
+            yield False
+            for shape in aggregation.shapes(aggregator.passages, caps.tokens):
                 self._combine(np.zeros((*shape, hidden), np.float32), np.ones(shape, np.bool_))
-                yield
-        for encoder in self.encoders:
+                yield False
+        for encoder in encoders:
             encoder.warm = True
+
+
+async def _wait(future: "asyncio.Future[Any]", until: float | None) -> bool:
+    """Wait until the future is done or the deadline passes; None: no deadline. Returns whether it is done."""
+    await asyncio.wait([future], timeout=None if until is None else max(until - time.perf_counter(), 0.0))
+    if future.done() and not future.cancelled():
+        future.exception()  # marks it as seen, to stop asyncio's warning: callers read the other thread's future
+    return future.done()
 
 
 def _sequences_of(documents: Sequence[int], counts: NDArray[np.intp]) -> list[int]:

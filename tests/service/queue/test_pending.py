@@ -16,15 +16,13 @@ from numpy.typing import NDArray
 from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
 from keyblock.runtime.batching import BatchTooLargeError
-from service.engine.encoder import Caps
-from service.engine.engine import Engine
-from service.engine.errors import EngineDeadError, EngineError
-from service.engine.instance import Graphs, Turn
-from service.engine.jobs import Job, Scored
-from service.machine import ASYNCIO, AsyncioMachine, Machine
+from service.queue.batch import Caps
+from service.queue.graphs import Graphs, Priority, QueuedGraphs
+from service.queue.job import EngineDeadError, EngineError, Job, Scored
+from service.queue.worker import Worker
 from service.telemetry.metrics import Metrics
-from tests.service.engine.test_engine import CAP, shorter
 from tests.service.faults import PATIENCE, Ints, wait_for
+from tests.service.queue.test_worker import CAP, shorter
 
 LONGEST = 128
 FULL = CAP // LONGEST  # sequences of the longest that fill a batch
@@ -89,19 +87,17 @@ def expected(packed: Sequence[Packed]) -> list[float]:
 
 
 class Flying:
-    """An engine in front of such a graph, warm and stopped."""
+    """A worker in front of such a graph, warm and stopped."""
 
-    def __init__(
-        self, pipeline: Pipeline, ahead: int, graph: Stopping | None = None, machine: Machine = ASYNCIO, **parts: Any
-    ) -> None:
+    def __init__(self, pipeline: Pipeline, ahead: int, graph: Stopping | None = None, **parts: Any) -> None:
         self.graph = graph or Stopping()
         self.metrics, self.may_combine = Metrics(), threading.Event()
         self.combining: set[str] = set()  # names of threads
         self.may_combine.set()
-        self.engine = Engine(Caps(CAP, PATIENCE, hung_after=PATIENCE), self.metrics, 1 << 20, machine)
+        self.worker = Worker(Caps(CAP, PATIENCE, hung_after=PATIENCE), self.metrics, 1 << 20)
         learned = self.combine if "aggregator" in parts else None
-        self.model = self.engine.add("one", Graphs(self.graph, combine=learned, ahead=ahead), shorter(pipeline, **parts))
-        self.engine.start()
+        self.model = QueuedGraphs(self.worker, "one", Graphs(self.graph, combine=learned, ahead=ahead), shorter(pipeline, **parts))
+        self.worker.start()
         self.model.warmed.result(PATIENCE)
         self.graph.stop()
 
@@ -113,7 +109,7 @@ class Flying:
         return best
 
     def submit(self, packed: Sequence[Packed], **how: Any) -> Future[Scored]:
-        return self.engine.submit(Job(packed, self.model.ranker, **how))
+        return self.worker.submit(Job(packed, self.model.ranker, **how))
 
     def full(self, *tokens: int) -> list[Future[Scored]]:
         """Jobs of a full batch each, in this order."""
@@ -121,7 +117,7 @@ class Flying:
 
     def in_flight(self, batches: int, begun: int) -> None:
         """Wait until so many were decided and not given out, and so many begun in all."""
-        wait_for(lambda: self.engine.rounds._schedule.under_way == batches and len(self.graph.batches) == begun)
+        wait_for(lambda: self.worker.schedule.under_way == batches and len(self.graph.batches) == begun)
 
     def begun(self) -> list[int]:
         """The first token of each batch that was begun."""
@@ -130,17 +126,17 @@ class Flying:
 
 @pytest.fixture
 def make_flying(pipeline: Pipeline) -> Iterator[Callable[..., Flying]]:
-    """Makes engines, and closes them at the end."""
+    """Makes workers, and closes them at the end."""
     made: list[Flying] = []
 
-    def make(ahead: int = 1, graph: Stopping | None = None, machine: Machine = ASYNCIO, **parts: Any) -> Flying:
-        made.append(Flying(pipeline, ahead, graph, machine, **parts))
+    def make(ahead: int = 1, graph: Stopping | None = None, **parts: Any) -> Flying:
+        made.append(Flying(pipeline, ahead, graph, **parts))
         return made[-1]
 
     yield make
     for one in made:
         one.graph.go_on()
-        one.engine.close()
+        one.worker.close()
 
 
 Make = Callable[..., Flying]
@@ -201,10 +197,10 @@ def test_scores_and_decisions_are_those_of_one_in_flight(make_flying: Make, seed
         jobs = [
             [sequence(draw.randrange(2, 9999), draw.randint(5, LONGEST)) for _ in range(draw.randint(1, 30))] for _ in range(12)
         ]
-        with flying.engine._changed:  # so that all of them come at once
+        with flying.worker._changed:  # so that all of them come at once
             for number, packed in enumerate(jobs):
-                flying.engine.rounds.submit(Job(packed, flying.model.ranker, priority=number % 3))
-            handed_in = flying.engine.rounds.jobs[1:]
+                flying.worker._new.append(Job(packed, flying.model.ranker, priority=number % 3))
+            handed_in = list(flying.worker._new)
         flying.graph.go_on()
         found = [logits(job.future) for job in handed_in]
         assert found == [expected(packed) for packed in jobs]
@@ -223,7 +219,7 @@ def test_a_batch_that_fails_hurts_nobody_in_the_next(make_flying: Make) -> None:
     with pytest.raises(EngineError, match="caught fire"):
         first.result(PATIENCE)
     assert logits(second) == [256] * FULL
-    assert flying.engine.alive
+    assert flying.worker.alive
 
 
 def test_a_job_both_of_whose_batches_fail_fails_once(make_flying: Make) -> None:
@@ -235,7 +231,7 @@ def test_a_job_both_of_whose_batches_fail_fails_once(make_flying: Make) -> None:
     with pytest.raises(EngineError, match="caught fire"):
         long.result(PATIENCE)
     assert logits(flying.full(2)[0]) == [256] * FULL
-    wait_for(lambda: not flying.engine._jobs())
+    wait_for(lambda: not flying.worker.jobs())
 
 
 def test_a_batch_too_large_for_the_memory_is_run_in_halves_after_the_one_that_waits(make_flying: Make) -> None:
@@ -251,22 +247,22 @@ def test_a_batch_too_large_for_the_memory_is_run_in_halves_after_the_one_that_wa
 
 def test_a_device_that_hangs_is_found_with_one_waiting_behind(make_flying: Make) -> None:
     flying = make_flying()
-    assert flying.engine.rounds.runner.busy_since is None
+    assert flying.worker.busy_since is None
     flying.full(1)
     flying.in_flight(1, begun=1)
-    since = flying.engine.rounds.runner.busy_since
+    since = flying.worker.busy_since
     flying.full(2)
     flying.in_flight(2, begun=1)
-    assert flying.engine.rounds.runner.busy_since == since, "to make another ready is no sign of life"
-    assert flying.engine.alive
-    flying.engine._caps = flying.engine._caps._replace(hung_after=0.0)
-    assert (flying.engine.hung, flying.engine.alive) == (True, False)
+    assert flying.worker.busy_since == since, "to make another ready is no sign of life"
+    assert flying.worker.alive
+    flying.worker.caps = flying.worker.caps._replace(hung_after=0.0)
+    assert (flying.worker.hung, flying.worker.alive) == (True, False)
     flying.graph.go(1)
     flying.in_flight(1, begun=2)
     assert since is not None
-    assert (flying.engine.rounds.runner.busy_since or 0) > since
+    assert (flying.worker.busy_since or 0) > since
     flying.graph.go_on()
-    wait_for(lambda: flying.engine.alive)
+    wait_for(lambda: flying.worker.alive)
 
 
 def test_when_time_is_up_what_has_landed_is_known(make_flying: Make) -> None:
@@ -275,10 +271,10 @@ def test_when_time_is_up_what_has_landed_is_known(make_flying: Make) -> None:
     documents = [[sequence(token)] for token in (1, 2, 3) for _ in range(FULL)]
 
     async def work() -> Scored:
-        turn = Turn(ASYNCIO.now() + PATIENCE, range(3 * FULL))
-        waiting = asyncio.create_task(flying.model.score(documents, turn))
+        priority = Priority(time.perf_counter() + PATIENCE, range(3 * FULL))
+        waiting = asyncio.create_task(flying.model.score_documents(documents, priority))
         flying.graph.go()
-        while not (jobs := flying.engine._jobs()) or not list(jobs[0].outputs_of(range(FULL))):
+        while not (jobs := flying.worker.jobs()) or not list(jobs[0].outputs_of(range(FULL))):
             await asyncio.sleep(0.001)
         await asyncio.to_thread(flying.in_flight, 2, begun=2)
         jobs[0].future.cancel()  # as it is when time is up
@@ -286,7 +282,7 @@ def test_when_time_is_up_what_has_landed_is_known(make_flying: Make) -> None:
 
     assert asyncio.run(work()).logits.tolist() == [128.0] * FULL + [-np.inf] * 2 * FULL
     flying.graph.go_on()
-    wait_for(lambda: not flying.engine._jobs())
+    wait_for(lambda: not flying.worker.jobs())
 
 
 def test_a_cancelled_job_in_a_waiting_batch_is_forgotten(make_flying: Make) -> None:
@@ -296,7 +292,7 @@ def test_a_cancelled_job_in_a_waiting_batch_is_forgotten(make_flying: Make) -> N
     assert second.cancel()
     flying.graph.go_on()
     assert logits(first) == [128] * FULL
-    wait_for(lambda: not flying.engine._jobs())
+    wait_for(lambda: not flying.worker.jobs())
     assert logits(flying.full(3)[0]) == [384] * FULL
 
 
@@ -304,28 +300,28 @@ def test_closing_answers_what_is_in_flight_and_fails_what_waits(make_flying: Mak
     flying = make_flying()
     futures = flying.full(*range(1, 9))
     flying.in_flight(2, begun=1)
-    closing = threading.Thread(target=flying.engine.close)
+    closing = threading.Thread(target=flying.worker.close)
     closing.start()
-    wait_for(lambda: flying.engine._closing)
+    wait_for(lambda: flying.worker._closing)
     flying.graph.go_on()
     closing.join(PATIENCE)
     assert [logits(one)[0] for one in futures[:2]] == [128, 256]
     with pytest.raises(EngineDeadError):
         futures[-1].result(PATIENCE)
-    wait_for(lambda: flying.engine._device.dead)
-    assert not flying.engine.alive
+    wait_for(lambda: flying.worker._device.dead)
+    assert not flying.worker.alive
 
 
 def test_closing_waits_for_no_device_that_hangs(make_flying: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.engine.engine.CLOSE_SECONDS", 0.01)
+    monkeypatch.setattr("service.queue.worker.CLOSE_SECONDS", 0.01)
     flying = make_flying()
     flying.full(1, 2)
     flying.in_flight(2, begun=1)
-    flying.engine.close()
+    flying.worker.close()
     assert all(thread.daemon for thread in threading.enumerate() if thread.name in ("model", "device"))
 
 
-def test_what_ends_the_devices_thread_ends_the_engine(make_flying: Make) -> None:
+def test_what_ends_the_devices_thread_ends_the_worker(make_flying: Make) -> None:
     flying = make_flying()
     flying.graph.faults[1] = SystemExit("the thread is ended")
     futures = flying.full(1, 2, 3)
@@ -334,7 +330,7 @@ def test_what_ends_the_devices_thread_ends_the_engine(make_flying: Make) -> None
     for future in futures:
         with pytest.raises(EngineDeadError, match="before this request was scored"):
             future.result(PATIENCE)
-    assert not flying.engine.alive
+    assert not flying.worker.alive
     assert flying.begun() == [1], "nothing is run by a thread that died"
     with pytest.raises(EngineDeadError, match="not running"):
         flying.full(1)
@@ -345,14 +341,14 @@ def test_health_sees_that_the_devices_thread_is_dead_before_the_models_does(make
     flying = make_flying(1, Stopping(states=True), **LEARNED)
     flying.may_combine.clear()
     flying.graph.faults[2] = SystemExit("the thread is ended")
-    asking = threading.Thread(target=lambda: asyncio.run(flying.model.score([[sequence(1)]] * FULL)))
+    asking = threading.Thread(target=lambda: asyncio.run(flying.model.score_documents([[sequence(1)]] * FULL)))
     asking.start()
     flying.in_flight(1, begun=1)
     (second,) = flying.full(2)
     flying.in_flight(2, begun=1)
     flying.graph.go(2)
-    wait_for(lambda: flying.engine._device.dead)
-    assert (flying.engine.alive, second.done()) == (False, False)
+    wait_for(lambda: flying.worker._device.dead)
+    assert (flying.worker.alive, second.done()) == (False, False)
     flying.may_combine.set()
     with pytest.raises(EngineDeadError):
         second.result(PATIENCE)
@@ -364,7 +360,7 @@ def test_each_graph_is_warmed_up_on_the_thread_that_runs_it(make_flying: Make) -
     flying = make_flying(1, Stopping(states=True), **LEARNED)
     assert (flying.graph.threads, flying.combining) == ({"device"}, {"model"})
     flying.graph.go_on()
-    asyncio.run(flying.model.score([[sequence(1)]]))
+    asyncio.run(flying.model.score_documents([[sequence(1)]]))
     assert (flying.graph.threads, flying.combining) == ({"device"}, {"model"})
 
 
@@ -384,14 +380,14 @@ def test_one_model_computes_at_a_time_whichever_decide_ahead(make_flying: Make, 
         flying.graph.go_on()
         return done
 
-    cpu = with_one_in_flight(lambda: flying.engine.add("cpu", Graphs(on_cpu), shorter(pipeline)))
+    cpu = with_one_in_flight(lambda: QueuedGraphs(flying.worker, "cpu", Graphs(on_cpu), shorter(pipeline)))
     cpu.warmed.result(PATIENCE)
-    added = with_one_in_flight(lambda: flying.engine.add("later", Graphs(later, ahead=1), shorter(pipeline)))
+    added = with_one_in_flight(lambda: QueuedGraphs(flying.worker, "later", Graphs(later, ahead=1), shorter(pipeline)))
     added.warmed.result(PATIENCE)
-    first = with_one_in_flight(lambda: flying.engine.submit(Job([sequence(3)] * FULL, cpu.ranker)))
+    first = with_one_in_flight(lambda: flying.worker.submit(Job([sequence(3)] * FULL, cpu.ranker)))
     assert logits(first) == [384] * FULL
     mixed = [
-        flying.engine.submit(Job([sequence(token)] * FULL, model.ranker))
+        flying.worker.submit(Job([sequence(token)] * FULL, model.ranker))
         for token in range(8)
         for model in (added, cpu, flying.model)
     ]
@@ -404,9 +400,13 @@ def test_what_is_known_is_not_run_again(make_flying: Make) -> None:
     flying = make_flying()
     flying.graph.go_on()
     documents = [[sequence(token)] for token in range(1, 10)]
-    first = asyncio.run(flying.model.score(documents)).logits.tolist()
+    first = asyncio.run(flying.model.score_documents(documents)).logits.tolist()
     run = len(flying.graph.batches)
-    assert asyncio.run(flying.model.score(documents)).logits.tolist() == first == [128 * token % 1000 for token in range(1, 10)]
+    assert (
+        asyncio.run(flying.model.score_documents(documents)).logits.tolist()
+        == first
+        == [128 * token % 1000 for token in range(1, 10)]
+    )
     assert len(flying.graph.batches) == run
 
 
@@ -415,27 +415,19 @@ def test_documents_are_combined_after_their_last_sequence(make_flying: Make) -> 
     flying = make_flying(1, Stopping(states=True), **LEARNED)
     flying.graph.go_on()
     documents = [[sequence(1, 64), sequence(3), sequence(1, 32)], [sequence(2), sequence(1, 100), sequence(1, 7)]]
-    assert asyncio.run(flying.model.score(documents)).logits.tolist() == [384, 256]
+    assert asyncio.run(flying.model.score_documents(documents)).logits.tolist() == [384, 256]
 
 
-class ByHand(AsyncioMachine):
-    """A clock that is set."""
-
-    at = 0.0
-
-    def now(self) -> float:
-        return self.at
-
-
-def test_the_pace_is_the_devices_own(make_flying: Make) -> None:
+def test_the_pace_is_the_devices_own(make_flying: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each batch takes a second. The third waits for two others: at 3 s it began 1 s ago, and not 3."""
-    machine = ByHand()
-    graph = Stopping()
+    graph, at = Stopping(), 0.0
+    monkeypatch.setattr(time, "perf_counter", lambda: at)
 
     def take_a_second() -> None:
-        machine.at += 1.0
+        nonlocal at
+        at += 1.0
 
-    flying = make_flying(1, graph, machine)
+    flying = make_flying(1, graph)
     measured: list[tuple[float, float]] = []
     flying.model.pace.measured = lambda units, seconds: measured.append((units, seconds))  # type: ignore[method-assign]
     graph.meanwhile = take_a_second

@@ -1,6 +1,7 @@
 """The cache of scores: on a graph whose outputs are exact whatever batch they come from, so that answers can be held equal."""
 
 import asyncio
+import time
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,13 +17,11 @@ from numpy.typing import NDArray
 from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
 from keyblock.runtime.session import Session
-from service.engine.encoder import Caps
-from service.engine.engine import Engine
-from service.engine.errors import EngineError
-from service.engine.instance import Graphs, Turn
-from service.engine.jobs import Job, Scored, SequenceOutput
-from service.engine.score_cache import ENTRY_BYTES, ScoreCache, cost, sequence_key
 from service.lru import Lru
+from service.queue.batch import Caps
+from service.queue.graphs import Graphs, Priority, QueuedGraphs
+from service.queue.job import ENTRY_BYTES, EngineError, Job, ScoreCache, Scored, SequenceOutput, cost, sequence_key
+from service.queue.worker import Worker
 from service.telemetry.metrics import TABLE, Metrics
 from tests.service.clock import FAR, Leaping
 from tests.service.faults import PATIENCE, Faulty, Ints, wait_for
@@ -51,20 +50,20 @@ def summed(states: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.f
 
 
 class Cached:
-    """An engine of one model with a cache of `room` bytes, on its own metrics."""
+    """A worker with one model with a cache of `room` bytes, on its own metrics."""
 
     def __init__(self, pipeline: Pipeline, room: int, parts: dict[str, Any]) -> None:
         self.learned = parts.get("aggregator", {}).get("name") == "states"
         self.graph = Faulty(cast(Session, Exact(1 + HIDDEN if self.learned else None)))
-        self.metrics, self.machine = Metrics(), Leaping()
-        self.engine = Engine(Caps(512, PATIENCE, hung_after=2 * FAR), self.metrics, room, self.machine)
+        self.metrics = Metrics()
+        self.worker = Worker(Caps(512, PATIENCE, hung_after=2 * FAR), self.metrics, room)
         config = pipeline.config.model_validate({"packing": {"budget": 96, "budget_range": (64, 128)}, **parts})
         self.pipeline = Pipeline(config, pipeline.tokenizer, pipeline.frequencies)
-        self.instance = self.another()
+        self.model = self.another()
 
-    def another(self) -> Any:
+    def another(self) -> QueuedGraphs:
         """A model of the same graphs, as a reload makes one."""
-        return self.engine.add("one", Graphs(self.graph, None, summed if self.learned else None), self.pipeline)
+        return QueuedGraphs(self.worker, "one", Graphs(self.graph, None, summed if self.learned else None), self.pipeline)
 
     def sequences(self, query: str, texts: list[str], titles: list[str] | None = None, budget: int = 96) -> list[list[Packed]]:
         prepared = self.pipeline.prepare_documents(texts, titles or [""] * len(texts))
@@ -72,7 +71,7 @@ class Cached:
         return [self.pipeline.select(asked, one, budget).sequences if one.n_blocks else [] for one in prepared]
 
     def score(self, documents: list[list[Packed]]) -> Scored:
-        return cast(Scored, asyncio.run(self.instance.score(documents)))
+        return cast(Scored, asyncio.run(self.model.score_documents(documents)))
 
     def count(self, key: str, **labels: str) -> int:
         labels |= {"model": "one"} if "model" in TABLE[key].labels else {}
@@ -87,11 +86,11 @@ class Cached:
 @contextmanager
 def running(pipeline: Pipeline, room: int = ROOM, **parts: Any) -> Iterator[Cached]:
     cached = Cached(pipeline, room, parts)
-    cached.engine.start()
-    wait_for(lambda: cached.engine.ready)
+    cached.worker.start()
+    wait_for(lambda: cached.worker.ready)
     yield cached
     cached.graph.open.set()
-    cached.engine.close()
+    cached.worker.close()
 
 
 @pytest.fixture
@@ -160,10 +159,10 @@ def test_the_same_tokens_cut_elsewhere_are_another_sequence(cached: Cached) -> N
 def test_a_model_that_is_loaded_again_begins_anew(cached: Cached) -> None:
     documents = cached.sequences("which river", TEXTS)
     cached.score(documents)
-    before, cached.instance = cached.fed, cached.another()
+    before, cached.model = cached.fed, cached.another()
     cached.score(documents)
     assert cached.fed == 2 * before
-    cached.engine.scores.clear()
+    cached.worker.scores.clear()
     assert cached.count("score_cache_bytes") == 0
     cached.score(documents)
     assert cached.fed == 3 * before
@@ -200,7 +199,7 @@ def test_answers_are_those_without_a_cache(
     if found.passages is not None and expected.passages is not None:
         assert found.passages.tobytes() == expected.passages.tobytes()
     chosen = [packed for one in asked for packed in one]
-    again, as_chosen = (asyncio.run(one.instance.choose(chosen)) for one in (small, none))
+    again, as_chosen = (asyncio.run(one.model.choose(chosen)) for one in (small, none))
     assert again.logits.tobytes() == as_chosen.logits.tobytes()
     assert small.count("score_cache_bytes") <= 12 * ENTRY_BYTES
 
@@ -211,10 +210,10 @@ def test_choosing_and_scoring_share_what_both_want_and_states_are_not_made_of_lo
         documents = cached.sequences("which river", TEXTS)
         sequences = [packed for one in documents for packed in one]
         tokens = sum(len(packed.ids) for packed in sequences)
-        asyncio.run(cached.instance.choose(sequences))
+        asyncio.run(cached.model.choose(sequences))
         assert cached.score(documents).logits.tobytes() == none.score(documents).logits.tobytes()
         assert cached.fed == 2 * tokens  # a logit is no state
-        asyncio.run(cached.instance.choose(sequences))
+        asyncio.run(cached.model.choose(sequences))
         assert cached.score(documents).logits.tobytes() == none.score(documents).logits.tobytes()
         assert cached.fed == 2 * tokens
 
@@ -223,17 +222,17 @@ def test_requests_at_once_get_their_own(cached: Cached) -> None:
     asked = [cached.sequences(query, TEXTS) for query in ("which river", "which river", "a bridge", "which river")]
 
     async def at_once() -> list[Scored]:
-        return list(await asyncio.gather(*(cached.instance.score(documents) for documents in asked)))
+        return list(await asyncio.gather(*(cached.model.score_documents(documents) for documents in asked)))
 
     for scored, documents in zip(asyncio.run(at_once()), asked, strict=True):
         assert scored.logits.tolist() == [float(cached.graph.session.score(*rows(one[0]))[0]) for one in documents]
 
 
-def test_what_was_late_or_failed_is_not_known_afterwards(cached: Cached) -> None:
+def test_what_was_late_or_failed_is_not_known_afterwards(cached: Cached, clock: Leaping) -> None:
     documents = cached.sequences("which river", TEXTS)
     cached.graph.open.clear()
-    cached.graph.stopped = cached.machine.leap
-    late = asyncio.run(cached.instance.score(documents, Turn(cached.machine.now() + FAR, [0, 1, 2])))
+    cached.graph.stopped = clock.leap
+    late = asyncio.run(cached.model.score_documents(documents, Priority(time.perf_counter() + FAR, [0, 1, 2])))
     assert (late.logits == -np.inf).all()
     cached.graph.open.set()
     cached.graph.fault = RuntimeError("the device caught fire")
@@ -246,13 +245,13 @@ def test_what_was_late_or_failed_is_not_known_afterwards(cached: Cached) -> None
     assert scored.logits.tolist() == [float(cached.graph.session.score(*rows(one[0]))[0]) for one in documents]
 
 
-def test_what_was_done_in_time_is_known_afterwards(cached: Cached) -> None:
+def test_what_was_done_in_time_is_known_afterwards(cached: Cached, clock: Leaping) -> None:
     """The model stops after some batches, and time is up; what it has said is as true as ever."""
     documents = cached.sequences("which river", ["bridge " * n for n in range(1, 37)])
     cached.graph.pause_after = len(cached.graph.shapes) + 3
-    cached.graph.stopped = cached.machine.leap
-    turn = Turn(cached.machine.now() + FAR, list(range(len(documents))))
-    part = asyncio.run(cached.instance.score(documents, turn))
+    cached.graph.stopped = clock.leap
+    priority = Priority(time.perf_counter() + FAR, list(range(len(documents))))
+    part = asyncio.run(cached.model.score_documents(documents, priority))
     done = part.logits > -np.inf
     assert 0 < done.sum() < len(documents)
     cached.graph.open.set()
@@ -264,7 +263,7 @@ def test_what_was_done_in_time_is_known_afterwards(cached: Cached) -> None:
 
 def test_marks_are_cached_only_for_jobs_that_want_them(cached: Cached) -> None:
     """A request without marks stores none; a later request with marks finds those of a request that had them."""
-    (packed,), encoder = cached.sequences("which river", TEXTS[:1])[0], cached.instance.ranker
+    (packed,), encoder = cached.sequences("which river", TEXTS[:1])[0], cached.model.ranker
     scores, marks = ScoreCache(ROOM, Metrics().of("one")), np.arange(len(packed.ids), dtype=np.float32)
 
     def job(*, wants: bool, padding: int = 5) -> tuple[Job, dict[int, bytes]]:
@@ -287,7 +286,7 @@ def test_marks_are_cached_only_for_jobs_that_want_them(cached: Cached) -> None:
 
 def test_sequences_and_graphs_have_keys_of_their_own(cached: Cached) -> None:
     ids = np.arange(5, dtype=np.int32)
-    encoders = cached.instance.ranker, cached.another().ranker
+    encoders = cached.model.ranker, cached.another().ranker
     others = [Packed(ids, 2, TAKEN), Packed(ids, 3, TAKEN), Packed(ids[:4], 2, TAKEN), Packed(ids[::-1].copy(), 2, TAKEN)]
     assert len({sequence_key(one, encoder) for one in others for encoder in encoders}) == 8
     assert sequence_key(Packed(ids.copy(), 2, TAKEN + 1, cut=True), encoders[0]) == sequence_key(others[0], encoders[0])

@@ -1,15 +1,14 @@
 """A thread that only runs graphs: while a device computes, the model's thread prepares the next batch."""
 
+import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from service.machine import Condition, Machine
-
 T = TypeVar("T")
 
 
-class Flight(Generic[T]):
+class PendingBatch(Generic[T]):
     """A call that waits for the device's thread, or runs on it.
 
     Args:
@@ -47,42 +46,41 @@ class Flight(Generic[T]):
 class Device:
     """Makes calls one after the other, in the order in which they come, on a thread that starts with the first.
 
-    A call that raises something that is not an Exception ends the thread.
+    A call that raises something that is not an Exception ends the thread. The process does not wait for it when it ends.
 
     Args:
-        machine: makes the thread.
-        landed: notified whenever a call is over.
+        finished: notified whenever a call is over.
 
     Attributes:
         dead: whether the thread has ended.
     """
 
-    def __init__(self, machine: Machine, landed: Condition) -> None:
-        self._landed, self._changed = landed, machine.condition()
-        self._waiting: deque[Flight[Any]] = deque()
+    def __init__(self, finished: threading.Condition) -> None:
+        self._finished, self._changed = finished, threading.Condition()
+        self._waiting: deque[PendingBatch[Any]] = deque()
         self._closed = self.dead = False
-        self._thread = machine.thread(self._run, "device")
+        self._thread = threading.Thread(target=self._run, name="device", daemon=True)
 
-    def begin(self, flight: Flight[Any]) -> None:
+    def begin(self, batch: PendingBatch[Any]) -> None:
         """Queue a call behind those that were queued before."""
         with self._changed:
-            self._waiting.append(flight)
+            self._waiting.append(batch)
             self._changed.notify()
         if self._thread.ident is None:
             self._thread.start()
 
-    def wait(self, flight: Flight[Any]) -> None:
+    def wait(self, batch: PendingBatch[Any]) -> None:
         """Wait until this call is over."""
-        with self._landed:
-            while not flight.finished:
-                self._landed.wait()
+        with self._finished:
+            while not batch.finished:
+                self._finished.wait()
 
     def do(self, work: Callable[[], T]) -> T:
         """Make this call on the thread and wait for its result. Raises what the call raises."""
-        flight = Flight(work)
-        self.begin(flight)
-        self.wait(flight)
-        outcome = flight.take()
+        batch = PendingBatch(work)
+        self.begin(batch)
+        self.wait(batch)
+        outcome = batch.take()
         if isinstance(outcome, BaseException):
             raise outcome
         return outcome
@@ -107,11 +105,11 @@ class Device:
                 self._changed.wait()
             if self._closed:
                 return False
-            flight = self._waiting.popleft()
-        flight.run()
-        with self._landed:
-            self._landed.notify()
-        return not flight.fatal
+            batch = self._waiting.popleft()
+        batch.run()
+        with self._finished:
+            self._finished.notify()
+        return not batch.fatal
 
 
 def _outcome(work: Callable[[], T]) -> T | BaseException:
