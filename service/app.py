@@ -29,21 +29,20 @@ from keyblock.wire import (
 from service import assets, playground, reference
 from service.errors import RequestError
 from service.http import inference, info
-from service.http.accounting import Accounting
 from service.http.admin import add_admin
-from service.http.browsers import Browsers
-from service.http.costs import COST_HEADERS
+from service.http.answers import COST_HEADERS
+from service.http.auth import DENIALS, NEEDED, Browsers, DeniedError, denied, failed, ranker_of, requires
+from service.http.dialects import error_response
 from service.http.documents import delete_document, get_document, put_documents
 from service.http.endpoint import Exchange
 from service.http.examples import ANSWERS, EXAMPLES
-from service.http.guard import DENIALS, NEEDED, DeniedError, denied, failed, requires
-from service.http.responses import error_response
 from service.keys.keys import Scope, describe, load_keys
 from service.memory import keep_giving_back
 from service.playground.reading import add_reading
 from service.ranking.ranker import Ranker
 from service.ranking.reload import Reloader
 from service.settings import Settings
+from service.telemetry.account import Accounting
 from service.telemetry.tracing import open_tracing, tracing_of
 
 log = logging.getLogger(__name__)
@@ -204,7 +203,7 @@ def allow_origins(app: FastAPI, origins: str) -> None:
 
 async def rerank(request: Request) -> Response:
     """Rank documents for a query: best first, with the blocks that decided it."""
-    return await Exchange(info.ranker_of(request), request, tracing_of(request).begin(request)).respond()
+    return await Exchange(ranker_of(request), request, tracing_of(request).begin(request)).respond()
 
 
 async def http_error(request: Request, error: Exception) -> Response:

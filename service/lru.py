@@ -5,7 +5,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Generic, TypeVar
 
+from keyblock.prepared import PreparedDocument
+
 LARGEST_SHARE = 8  # a value that costs more than an eighth of the capacity would push out too many others
+DOCUMENT_ENTRY_BYTES = 1400  # of an entry without its arrays' data: seven array headers, the key, the table
 V = TypeVar("V")
 
 
@@ -70,3 +73,18 @@ class Lru(Generic[V]):
         while self.nbytes > self.capacity:
             _, dropped = self._values.popitem(last=False)
             self.nbytes -= self._cost(dropped)
+
+
+class DocumentCache(Lru[PreparedDocument]):
+    """One cache for all models. Models share an entry only if they prepare alike. Safe to use from several threads.
+
+    Args:
+        capacity: bytes; 0 keeps nothing.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__(capacity, _document_cost)
+
+
+def _document_cost(document: PreparedDocument) -> int:
+    return document.nbytes + DOCUMENT_ENTRY_BYTES

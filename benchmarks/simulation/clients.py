@@ -24,8 +24,7 @@ from service.ranking.ranker import Ranker, dead_error
 from service.ranking.reload import ReloadError
 from service.store.base import Item
 from service.store.codec import StoredDocument, encode, pack_text
-from service.telemetry.account import CURRENT_ID
-from service.telemetry.stages import Stages
+from service.telemetry.account import CURRENT_ID, Stages
 
 NAMESPACE = "default"
 PIECE_SECONDS, BYTE_SECONDS = 0.002, 1e-9

@@ -9,8 +9,8 @@ from starlette.responses import Response
 
 from keyblock.wire import ErrorBody, ReloadAnswer
 from service.errors import RequestError
-from service.http.guard import DENIALS, requires
-from service.http.responses import JSON, error_response
+from service.http.auth import DENIALS, requires
+from service.http.dialects import JSON, error_response
 from service.keys.keys import Scope
 from service.ranking.reload import Reloader, ReloadError
 

@@ -1,4 +1,4 @@
-"""Answers as JSON in pieces: an answer that sends documents back is as large as its request."""
+"""Answers as JSON in pieces, since an answer that sends documents back is as large as its request; and headers with their cost."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -8,7 +8,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from keyblock.ranking.order import Ranking
+from service.call import Call
+
 PIECE = 1 << 20  # bytes written at once
+# the stages that each of its names covers: our "select" is inference too, and "compute" and "total" are both the total
+TIMES = {
+    "compute": ["total"],
+    "total": ["total"],
+    "tokenization": ["prepare"],
+    "queue": ["queue"],
+    "inference": ["select", "model", "upstream"],
+}
+COST_HEADERS = ("X-Compute-Tokens", "X-Compute-Characters", *(f"X-{name.capitalize()}-Time" for name in TIMES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +79,12 @@ async def disconnected(request: Request) -> None:
     """Return when the client has gone; the request's body must have been read."""
     while (await request.receive())["type"] != "http.disconnect":
         continue
+
+
+def cost_headers(call: Call, ranking: Ranking, timings_ms: dict[str, float]) -> dict[str, str]:
+    """Tokens, characters, and times in whole milliseconds; and whether the answer is degraded."""
+    times = {f"x-{name}-time": sum(timings_ms.get(stage, 0.0) for stage in stages) for name, stages in TIMES.items()}
+    characters = len(call.query) + sum(map(len, call.documents.texts))
+    headers = {name: str(round(milliseconds)) for name, milliseconds in times.items()}
+    headers |= {"x-compute-tokens": str(ranking.n_tokens), "x-compute-characters": str(characters)}
+    return headers | ({"x-degraded": "true"} if ranking.degraded else {})

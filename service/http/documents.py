@@ -16,12 +16,11 @@ from keyblock.ranking.warnings import LONGEST_SHOWN, first_few
 from keyblock.wire import NOTHING_STORED, Deletion, StoredAnswer, StoredText, WrongLine
 from service.errors import RequestError, ending, unexpected
 from service.http.answers import PiecesResponse
+from service.http.auth import ranker_of
 from service.http.bodies.lines import LineReader, NewDocument, Report
 from service.http.bodies.parsing import check_encoding, discard
+from service.http.dialects import JSON, error_response
 from service.http.endpoint import GONE, unless_gone
-from service.http.info import ranker_of
-from service.http.responses import JSON, error_response
-from service.keys.namespaces import namespace_of
 from service.ranking.admission import Place
 from service.ranking.ranker import Ranker
 from service.store.base import Item
@@ -61,7 +60,7 @@ async def get_document(request: Request) -> Response:
         ranker = ranker_of(request)
         place = account_of(request).held.enter_context(ranker.store_admission.enter(0, _caller(request)))
         place.begin()
-        found = await _library(ranker).find(namespace_of(request), identity, place.grow)
+        found = await _library(ranker).find(account_of(request).namespace, identity, place.grow)
         if found is None:
             raise RequestError(404, f"no document is stored under the id {identity[:LONGEST_SHOWN]!r}")
         response = await ranker.off_loop(partial(_stored_answer, found), large=True)
@@ -76,7 +75,7 @@ async def delete_document(request: Request) -> Response:
 
     async def delete() -> Response:
         identity = request.path_params["id"]
-        deleted = await _library(ranker_of(request)).delete(namespace_of(request), identity)
+        deleted = await _library(ranker_of(request)).delete(account_of(request).namespace, identity)
         answer: Deletion = {"id": identity, "deleted": deleted}
         return Response(orjson.dumps(answer), media_type=JSON)
 
@@ -157,7 +156,7 @@ class Upload:
         self.read = False
         self._ranker = ranker
         self._request = request
-        self._namespace = namespace_of(request)
+        self._namespace = account_of(request).namespace
         self._report = Report()
         self._stored = 0
         self._last_line = 0

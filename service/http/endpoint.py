@@ -10,7 +10,7 @@ from starlette.responses import Response
 from keyblock.ranking.answer import Answered
 from service.call import Call
 from service.errors import RequestError, ending, unexpected
-from service.http.answers import About, PiecesResponse, disconnected
+from service.http.answers import About, PiecesResponse, cost_headers, disconnected
 from service.http.bodies.parsing import (
     PIECEWISE_FROM,
     check_head,
@@ -22,19 +22,14 @@ from service.http.bodies.parsing import (
     read_body,
 )
 from service.http.bodies.unpacking import unpack, unpack_small
-from service.http.callers import without_unreadable
-from service.http.costs import cost_headers
-from service.http.dialects import NATIVE, TEI, Dialect, dialect_of
-from service.http.responses import error_response
-from service.keys.namespaces import namespace_of
+from service.http.dialects import NATIVE, TEI, Dialect, dialect_of, error_response, native
 from service.queue.job import EngineDeadError, EngineError
 from service.ranking.admission import Place
 from service.ranking.model import Model
 from service.ranking.preparation import count_bytes
 from service.ranking.ranker import Ranker, dead_error
 from service.ranking.slicing import LARGE_CHARS
-from service.telemetry.account import account_of
-from service.telemetry.stages import Stages
+from service.telemetry.account import Stages, account_of
 from service.telemetry.tracing import UNTRACED, Trace
 
 GONE = 499  # the client has gone, so nobody reads this status
@@ -138,13 +133,13 @@ class Exchange:
         self._dialect = dialect_of(payload)
         call = self._dialect.read(payload, settings)
         count_bytes(call.documents)
-        call.documents.by_id.namespace = namespace_of(self._request)
+        call.documents.by_id.namespace = self._account.namespace
         self._account.documents = len(call.documents)
         if settings.log_texts:
             self._account.call = call
         if self._dialect is TEI:
             return call
-        return without_unreadable(call, self._request.headers.get("user-agent", ""), self._request.url.path)
+        return native.without_unreadable(call, self._request.headers.get("user-agent", ""), self._request.url.path)
 
     def _write(self, call: Call, answered: Answered, model: Model) -> PiecesResponse:
         ranking = answered.ranking

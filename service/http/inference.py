@@ -14,9 +14,8 @@ from starlette.responses import Response
 from keyblock import __version__
 from keyblock.ranking.warnings import LONGEST_SHOWN
 from service.errors import RequestError
-from service.http.guard import DENIALS, requires
-from service.http.info import ranker_of
-from service.http.responses import JSON
+from service.http.auth import DENIALS, ranker_of, requires
+from service.http.dialects import JSON
 from service.ranking.model import Model
 
 SERVER = "/v2"

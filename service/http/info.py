@@ -8,16 +8,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from keyblock import __version__
-from service.http.responses import JSON
+from service.http.auth import ranker_of
+from service.http.dialects import JSON
 from service.ranking.model import Model
 from service.ranking.ranker import Health, Ranker
 from service.settings import Limits, Settings
-
-
-def ranker_of(request: Request) -> Ranker:
-    """The ranker that the application serves."""
-    ranker: Ranker = request.app.state.ranker
-    return ranker
 
 
 def describe(ranker: Ranker, settings: Settings) -> dict[str, Any]:

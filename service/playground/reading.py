@@ -13,11 +13,10 @@ from starlette.responses import Response
 from service.errors import RequestError, ending, unexpected
 from service.files.bounded import COMMAND, TOO_MUCH, WAIT, environment, question
 from service.http.answers import PiecesResponse
+from service.http.auth import ranker_of, requires
 from service.http.bodies.parsing import check_head, declared_bytes, discard, encoding_of, read_body
+from service.http.dialects import error_response
 from service.http.endpoint import GONE, unless_gone
-from service.http.guard import requires
-from service.http.info import ranker_of
-from service.http.responses import error_response
 from service.keys.keys import Scope
 from service.ranking.admission import Place
 from service.settings import Settings

@@ -1,14 +1,17 @@
-"""Runs batches of token ids through a graph. A graph's first runs are its warm-up: they measure how many rows a batch may have.
+"""Runs batches of token ids through a graph, on the model's thread or on one beside it.
 
-A new request waits for the running batch, so a batch should be short. On a CPU, a token takes as long in a batch of few rows as in
-a batch of many; on a GPU even the largest batch is short.
+Where a GPU computes, a thread of its own only runs graphs: meanwhile the model's thread prepares the next batch. A graph's first
+runs are its warm-up: they measure how many rows a batch may have. A new request waits for the running batch, so a batch should be
+short. On a CPU, a token takes as long in a batch of few rows as in a batch of many; on a GPU even the largest batch is short.
 """
 
 import itertools
 import logging
+import threading
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +27,7 @@ log = logging.getLogger(__name__)
 ALIKE = 0.85  # if a run takes at least this share of another run's time, the two runs agree
 TRIES = 2  # repeated runs: on a machine that does other work as well, one slow run says little
 TOLERANCE = 1.3  # times the time expected at the last shape's pace: a faster run paid for no preparation and is not repeated
+T = TypeVar("T")
 
 _NUMBERS = itertools.count()
 
@@ -182,3 +186,114 @@ def _run(graph: batching.Scorer, rows: int, length: int) -> float:
     started = time.perf_counter()
     graph.score(ones, types, ones)
     return time.perf_counter() - started
+
+
+class PendingBatch(Generic[T]):
+    """A call that waits for the device's thread, or runs on it.
+
+    Args:
+        work: the call; it is made once.
+
+    Attributes:
+        finished: whether the call has returned or raised.
+        fatal: whether it raised something that is not an Exception, so that the thread ends.
+    """
+
+    _outcome: T | BaseException
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        self.finished = self.fatal = False
+        self._work = work
+
+    def run(self) -> None:
+        """Make the call, then drop it and everything that it refers to."""
+        self._outcome = _outcome(self._work)
+        self.fatal = isinstance(self._outcome, BaseException) and not isinstance(self._outcome, Exception)
+        del self._work
+        self.finished = True
+
+    def take(self) -> T | BaseException:
+        """Hand out what the call returned or raised; to be used once, after the call is over.
+
+        An error is neither kept nor raised here: its traceback refers back to this object, and would keep the batch in memory until
+        the garbage collector runs.
+        """
+        outcome = self._outcome
+        del self._outcome
+        return outcome
+
+
+class Device:
+    """Makes calls one after the other, in the order in which they come, on a thread that starts with the first.
+
+    A call that raises something that is not an Exception ends the thread. The process does not wait for it when it ends.
+
+    Args:
+        finished: notified whenever a call is over.
+
+    Attributes:
+        dead: whether the thread has ended.
+    """
+
+    def __init__(self, finished: threading.Condition) -> None:
+        self._finished, self._changed = finished, threading.Condition()
+        self._waiting: deque[PendingBatch[Any]] = deque()
+        self._closed = self.dead = False
+        self._thread = threading.Thread(target=self._run, name="device", daemon=True)
+
+    def begin(self, batch: PendingBatch[Any]) -> None:
+        """Queue a call behind those that were queued before."""
+        with self._changed:
+            self._waiting.append(batch)
+            self._changed.notify()
+        if self._thread.ident is None:
+            self._thread.start()
+
+    def wait(self, batch: PendingBatch[Any]) -> None:
+        """Wait until this call is over."""
+        with self._finished:
+            while not batch.finished:
+                self._finished.wait()
+
+    def do(self, work: Callable[[], T]) -> T:
+        """Make this call on the thread and wait for its result. Raises what the call raises."""
+        batch = PendingBatch(work)
+        self.begin(batch)
+        self.wait(batch)
+        outcome = batch.take()
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+    def close(self) -> None:
+        """End the thread after the call in hand; queued calls are not made."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+
+    def _run(self) -> None:
+        try:
+            while self._run_next():
+                pass
+        finally:
+            self.dead = True
+
+    def _run_next(self) -> bool:
+        """Make the next call, and keep no reference to it. False if the device is closed, or the call was fatal."""
+        with self._changed:
+            while not (self._waiting or self._closed):
+                self._changed.wait()
+            if self._closed:
+                return False
+            batch = self._waiting.popleft()
+        batch.run()
+        with self._finished:
+            self._finished.notify()
+        return not batch.fatal
+
+
+def _outcome(work: Callable[[], T]) -> T | BaseException:
+    try:
+        return work()
+    except BaseException as error:
+        return error

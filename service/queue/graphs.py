@@ -11,15 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keyblock.aggregation import Combine, PassageAggregator
+from keyblock.bundle import Bundle, Manifest
 from keyblock.packing import Packed, weights_of
 from keyblock.pipeline import Pipeline
+from keyblock.ranking.order import Candidate
 from keyblock.runtime import batching
-from service.pace import Pace
+from keyblock.runtime.providers import Choice
+from service.call import Call
+from service.pace import Pace, SecondsAhead, ahead_in_turns
 from service.queue import aggregation
 from service.queue.aggregation import Aggregation
 from service.queue.batch import Encoder
 from service.queue.job import Job, Scored
 from service.queue.worker import Worker
+from service.settings import Settings
 
 SLACK = 1.5  # factor on a measured time: the machine may be busier than when the time was taken
 MANY_SEQUENCES = 1024  # to look up this many sequences takes a millisecond; from here on it is done off the event loop
@@ -84,6 +89,10 @@ class QueuedGraphs:
         self._worker, self._combine, self._pipeline = worker, graphs.combine, pipeline
         encoders = [self.ranker] if graphs.selector is None else [self.selector, self.ranker]  # the ranker last
         self.warmed: Future[None] = worker.warm_up(name, encoders, self._first_runs(encoders))
+
+    def backlog(self) -> SecondsAhead:
+        """The work that waits for the model's thread at this moment, of all models."""
+        return ahead_in_turns(self._worker.waiting())
 
     async def score_documents(
         self, documents: Sequence[Sequence[Packed]], priority: Priority = USUAL, *, marks: bool = False
@@ -161,6 +170,53 @@ class QueuedGraphs:
             encoder.warm = True
 
 
+class GraphScorer(QueuedGraphs):
+    """A bundle's graphs on the model's thread: see `service.ranking.scorers.Scorer`.
+
+    Args:
+        worker: owns the thread.
+        bundle: the graphs' bundle.
+        graphs: open.
+        choice: their device and arithmetic, and the reasons.
+
+    Raises EngineDeadError.
+    """
+
+    stage, reads_texts = "model", False
+
+    def __init__(self, worker: Worker, bundle: Bundle, graphs: Graphs, choice: Choice) -> None:
+        super().__init__(worker, bundle.manifest.name, graphs, bundle.pipeline)
+        self.marks, self.fell_back = bundle.graph.marks, choice.fell_back
+        self._manifest, self._choice = bundle.manifest, choice
+
+    async def score(self, call: Call, candidates: Sequence[Candidate], priority: Priority = USUAL) -> Scored:
+        """See Scorer."""
+        marks = call.asked.reads_texts and self.marks
+        return await self.score_documents([candidate.sequences for candidate in candidates], priority, marks=marks)
+
+    def labels(self) -> dict[str, str]:
+        """See Scorer."""
+        return {"precision": self._choice.precision.value, "provider": self._choice.provider.value}
+
+    def describe(self, settings: Settings) -> dict[str, Any]:
+        """See Scorer."""
+        choice, manifest = self._choice, self._manifest
+        return {
+            "precision": choice.precision.value,
+            "provider": {
+                "asked": settings.provider.value,
+                "chosen": choice.provider.value,
+                "arithmetic": choice.precision.value,
+                "why": choice.why,
+            },
+            "graphs": _describe_graphs(manifest, choice.precision.value),
+            "variants": {name: variant.quality for name, variant in manifest.variants.items()},
+        }
+
+    async def close(self) -> None:
+        """See Scorer: the worker belongs to the ranker, which closes it."""
+
+
 async def _wait(future: "asyncio.Future[Any]", until: float | None) -> bool:
     """Wait until the future is done or the deadline passes; None: no deadline. Returns whether it is done."""
     await asyncio.wait([future], timeout=None if until is None else max(until - time.perf_counter(), 0.0))
@@ -173,3 +229,14 @@ def _sequences_of(documents: Sequence[int], counts: NDArray[np.intp]) -> list[in
     """Numbers of the sequences of these documents, in their order; `counts` holds the sequences of every document."""
     ends = np.cumsum(counts)
     return [number for document in documents for number in range(ends[document] - counts[document], ends[document])]
+
+
+def _describe_graphs(manifest: Manifest, precision: str) -> dict[str, dict[str, Any]]:
+    """The kind and the precision of each graph that runs. A selector is only listed if it is a graph of its own."""
+    served = manifest.graphs_for(precision)
+    graphs: dict[str, dict[str, Any]] = {} if served.graph is None else {"ranker": {"precision": served.graph.precision}}
+    if (selector := served.selector_graph) is not None:
+        graphs["selector"] = {"precision": selector.precision}
+    if (aggregator := manifest.aggregator) is not None:
+        graphs["aggregator"] = {"precision": aggregator.precision, "kind": aggregator.kind}
+    return graphs

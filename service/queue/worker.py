@@ -7,7 +7,6 @@ is warmed up between the rounds, one run at a time.
 """
 
 import logging
-import math
 import threading
 import time
 from collections import deque
@@ -18,8 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from keyblock.runtime import batching
-from service.queue.batch import BatchResult, Caps, Encoder, Filled
-from service.queue.device import Device, PendingBatch
+from service.queue.batch import BatchResult, Caps, Device, Encoder, Filled, PendingBatch
 from service.queue.job import EngineDeadError, EngineError, Job, ScoreCache, Scored
 from service.queue.schedule import Combine, Run, Schedule
 from service.telemetry.metrics import Metrics
@@ -149,9 +147,9 @@ class Worker:
         with self._changed:
             return [*self.schedule.tasks, *self._new]
 
-    def backlog(self, share: float = math.inf) -> float:
-        """Seconds of work that wait for the models; at most `share` of each job is counted, since jobs take turns."""
-        return sum(min(seconds, share) for job in self.jobs() if (seconds := job.seconds_waiting) and not job.finished)
+    def waiting(self) -> list[float]:
+        """Seconds of waiting work of each job that somebody still waits for."""
+        return [seconds for job in self.jobs() if (seconds := job.seconds_waiting) and not job.finished]
 
     def measure(self, models: Iterable[str]) -> None:
         """Set the gauges of the work that waits for these models."""

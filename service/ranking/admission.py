@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from service.errors import RequestError
-from service.pace import Pace
+from service.pace import Pace, SecondsAhead
 from service.settings import Limits
 from service.telemetry.metrics import Metrics
 
@@ -21,8 +21,6 @@ Seconds = Callable[[], float]
 """Seconds of a request's work, at the current pace."""
 Waiting = dict["Place", Seconds]
 """The requests that wait for one kind of work, or are at it."""
-SecondsAhead = Callable[[float], float]
-"""Maps the seconds that a new request needs the model to the seconds of other requests' work that come before it is done."""
 
 
 @dataclass(slots=True)
@@ -68,7 +66,7 @@ class Admission:
         """Seconds that a new request with `own` seconds of work waits for others; by default until all work in flight is done."""
         return (ahead or self._ahead)(own) + sum(min(other, own) for other in self._unqueued.values())
 
-    def enter(self, n_bytes: int, caller: str = "") -> "Place":
+    def enter(self, n_bytes: int, caller: str = "", ahead: SecondsAhead | None = None) -> "Place":
         """Let a request in whose body is going to arrive, if there is room for it now.
 
         It is not counted yet, since a body that does not come must take no room from others: `Place.set_bytes` counts the bytes
@@ -77,13 +75,14 @@ class Admission:
         Args:
             n_bytes: of its body, as declared.
             caller: its key.
+            ahead: the work ahead at this moment; None: asked for anew.
 
         Returns the request's place, a context manager.
 
         Raises:
             RequestError: 429, with the seconds after which to try again.
         """
-        self.check_wait(self._tokens_a_byte.estimate(n_bytes) * self._pace())
+        self.check_wait(self._tokens_a_byte.estimate(n_bytes) * self._pace(), ahead)
         self.check_requests(caller)
         self.check_bytes(n_bytes, 0, caller)
         return Place(self, caller)
@@ -114,7 +113,7 @@ class Admission:
 
         Args:
             own: seconds of work of the request.
-            ahead: of the requested model, if known.
+            ahead: of the requested model, if known, or at this moment; None: asked for anew.
         """
         wait, limit = self.wait_seconds(own, ahead), self._limits.max_wait_ms / 1000
         if wait > limit:

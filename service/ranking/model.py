@@ -11,9 +11,9 @@ from keyblock.ranking.answer import Answered
 from keyblock.ranking.steps import finished, never
 from service.call import Call
 from service.errors import RequestError
+from service.lru import DocumentCache
 from service.pace import Pace
 from service.ranking.admission import Place
-from service.ranking.cache import DocumentCache
 from service.ranking.drive import Drive
 from service.ranking.outcome import Outcome, count
 from service.ranking.plan import Plan, Work, make_plan
@@ -22,8 +22,8 @@ from service.ranking.scorers import Scorer
 from service.ranking.slicing import LARGE_CHARS, Threads
 from service.settings import Settings
 from service.store.library import OFF, Library
+from service.telemetry.account import Stages
 from service.telemetry.metrics import Metrics
-from service.telemetry.stages import Stages
 
 SPECIALS = 3  # tokens: [CLS] query [SEP] blocks [SEP]
 ANSWERING_SECONDS = 0.005  # to find the spans and contexts of a result, until that is measured
@@ -139,7 +139,7 @@ class Model:
         paces = self.preparer.pace.seconds * a_char, self.scorer.pace.seconds
         fed = self._fed.seconds or 1.0
         answering = self._answering.estimate(_n_results(call)) if call.asked.reads_texts else 0.0
-        return Work(chars, packing.longest_query + SPECIALS, *paces, self.scorer.backlog, fed, answering)
+        return Work(chars, packing.longest_query + SPECIALS, *paces, self.scorer.backlog(), fed, answering)
 
     def answer(self, call: Call, outcome: Outcome) -> Answered:
         """The answer to a call that requests no spans and contexts; it is counted."""

@@ -12,8 +12,8 @@ from typing import TypeVar
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument, PreparedQuery, content_digest
 from service.call import ASSUMED_CHARS, Documents
+from service.lru import DocumentCache
 from service.pace import Pace
-from service.ranking.cache import DocumentCache
 from service.ranking.slicing import Texts, Threads, Watch
 from service.telemetry.metrics import Metrics
 

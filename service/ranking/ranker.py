@@ -2,28 +2,31 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, Self, TypeVar
 
 from keyblock import __version__
 from keyblock.bundle import Bundle
+from keyblock.ranking.warnings import LONGEST_SHOWN, first_few
+from service.call import Call
 from service.errors import RequestError
+from service.lru import DocumentCache
+from service.pace import SecondsAhead
 from service.queue.batch import Caps
+from service.queue.graphs import GraphScorer
 from service.queue.worker import Worker
 from service.ranking.admission import Admission, Place
-from service.ranking.cache import DocumentCache
 from service.ranking.loading import LoadedBundle, open_bundle, served_bundles, upstream_bundle
 from service.ranking.model import Model, Shared
-from service.ranking.models import Models
 from service.ranking.room import Room
-from service.ranking.scorers import GraphScorer, UpstreamScorer, VectorScorer
+from service.ranking.scorers import UpstreamScorer, VectorScorer
 from service.ranking.slicing import SLICES_IN_HAND, Threads
 from service.settings import Limits, Settings
 from service.store.base import DocumentStore
 from service.store.library import Library
 from service.store.opening import open_store
-from service.store.seal import Seal
+from service.store.values import Seal
 from service.telemetry.gpus import Gpus
 from service.telemetry.metrics import Metrics
 
@@ -50,6 +53,45 @@ class Health(Protocol):
     @property
     def ready(self) -> bool:
         """Whether scoring is alive and warmed up."""
+
+
+class Models:
+    """Models of different names, the default one first. Immutable: a reload makes a new object.
+
+    Args:
+        models: at least one before anything is served.
+    """
+
+    def __init__(self, models: Sequence[Model]) -> None:
+        self._by_name = {model.name: model for model in models}
+
+    def __iter__(self) -> Iterator[Model]:
+        return iter(self._by_name.values())
+
+    def get(self, name: str) -> Model | None:
+        """The model of this name."""
+        return self._by_name.get(name)
+
+    @property
+    def default(self) -> Model:
+        """The first model."""
+        return next(iter(self._by_name.values()))
+
+    def chosen(self, call: Call, *, strict: bool) -> Model:
+        """The model that a call names; the default if it names none, or, with a warning if there are several, if it is unknown.
+
+        Raises RequestError 422 for an unknown name if the call is strict, or `strict` says so for all calls.
+        """
+        if call.model is None:
+            return self.default
+        if (model := self.get(call.model)) is not None:
+            return model
+        problem = f"{call.model[:LONGEST_SHOWN]!r} is not served here: there is {first_few([repr(name) for name in self._by_name])}"
+        if strict or call.strict:
+            raise RequestError(422, f"{problem}; ask for one of them, or leave it out", ("model",))
+        if len(self._by_name) > 1:  # clients of other services always send a name; among several it is likely a mistake
+            call.warnings.append(f"model: {problem}; {self.default.name!r} has answered")
+        return self.default
 
 
 class Ranker:
@@ -87,7 +129,7 @@ class Ranker:
         self.worker = Worker(caps, self.metrics, settings.score_cache_bytes)
         self.health: Health = health or self.worker
         self.gpus = Gpus(self.metrics)
-        self.admission = Admission(settings, self._shortest_backlog, self.metrics, self._fastest_pace)
+        self.admission = Admission(settings, self._seconds_ahead, self.metrics, self._fastest_pace)
         self.store_admission = Admission(_of_the_store(settings), lambda _: 0.0, self.metrics, shares=CALLERS)
         self._edge = ThreadPoolExecutor(EDGE_THREADS, "edge")
         self._edge_large = ThreadPoolExecutor(EDGE_THREADS, "edge-large")
@@ -155,9 +197,13 @@ class Ranker:
         """Seconds per token of the fastest model."""
         return min((model.scorer.pace.seconds for model in self.models), default=0.0)
 
-    def _shortest_backlog(self, share: float) -> float:
-        """Seconds of work that wait for the least busy model: until its body is read, a new request may be for that one."""
-        return min((model.scorer.backlog(share) for model in self.models), default=0.0)
+    def _seconds_ahead(self, own: float) -> float:
+        return self._backlog()(own)
+
+    def _backlog(self) -> SecondsAhead:
+        """The work that waits for the least busy model: until its body is read, a new request may be for that one."""
+        backlogs = [model.scorer.backlog() for model in self.models]
+        return lambda own: min((ahead(own) for ahead in backlogs), default=0.0)
 
     async def measure(self) -> None:
         """Set the gauges of the metrics to what holds now."""
@@ -202,7 +248,7 @@ class Ranker:
         if not self.health.ready:
             self.metrics.add("refused", why="unready")
             raise RequestError(503, "the model is warming up: try again, or another replica", kind="unready", retry_after=1)
-        return self.admission.enter(n_bytes)
+        return self.admission.enter(n_bytes, ahead=self._backlog())
 
 
 def _of_the_store(limits: Limits) -> Limits:

@@ -26,8 +26,7 @@ from service.keys.keys import Keyring, KeysError, describe, load_keys
 from service.queue.job import EngineDeadError, EngineError
 from service.ranking.loading import Open, open_bundle, served_bundles
 from service.ranking.model import Model
-from service.ranking.models import Models
-from service.ranking.ranker import Ranker
+from service.ranking.ranker import Models, Ranker
 from service.settings import Settings
 from service.terminal import Terminal
 

@@ -8,18 +8,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from keyblock.bundle import Bundle, Manifest
+from keyblock.bundle import Bundle
 from keyblock.packing import Packed
 from keyblock.ranking.order import Candidate
-from keyblock.runtime.providers import Choice
 from keyblock.scoring import score_sequences
 from keyblock.vector_scores import VectorModel
 from service.call import Call
-from service.pace import Pace
+from service.pace import Pace, SecondsAhead
 from service.queue.aggregation import Aggregation
-from service.queue.graphs import USUAL, Graphs, Priority, QueuedGraphs
+from service.queue.graphs import USUAL, Priority
 from service.queue.job import Scored
-from service.queue.worker import Worker
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
 
@@ -49,8 +47,8 @@ class Scorer(Protocol):
     def fell_back(self) -> bool:
         """Whether no GPU was found although this build could use one."""
 
-    def backlog(self, share: float) -> float:
-        """Seconds of work that wait for the scorer; at most `share` of each request."""
+    def backlog(self) -> SecondsAhead:
+        """The work that waits for the scorer at this moment."""
 
     async def score(self, call: Call, candidates: Sequence[Candidate], priority: Priority) -> Scored:
         """The candidates' logits. Raises EngineError or EngineDeadError."""
@@ -66,57 +64,6 @@ class Scorer(Protocol):
 
     async def close(self) -> None:
         """Release everything that the scorer holds beside the queue."""
-
-
-class GraphScorer(QueuedGraphs):
-    """A bundle's graphs on the model's thread.
-
-    Args:
-        worker: owns the thread.
-        bundle: the graphs' bundle.
-        graphs: open.
-        choice: their device and arithmetic, and the reasons.
-
-    Raises EngineDeadError.
-    """
-
-    stage, reads_texts = "model", False
-
-    def __init__(self, worker: Worker, bundle: Bundle, graphs: Graphs, choice: Choice) -> None:
-        super().__init__(worker, bundle.manifest.name, graphs, bundle.pipeline)
-        self.marks, self.fell_back = bundle.graph.marks, choice.fell_back
-        self._manifest, self._choice = bundle.manifest, choice
-
-    def backlog(self, share: float) -> float:
-        """See Scorer: the backlog of the model's thread, over all models."""
-        return self._worker.backlog(share)
-
-    async def score(self, call: Call, candidates: Sequence[Candidate], priority: Priority = USUAL) -> Scored:
-        """See Scorer."""
-        marks = call.asked.reads_texts and self.marks
-        return await self.score_documents([candidate.sequences for candidate in candidates], priority, marks=marks)
-
-    def labels(self) -> dict[str, str]:
-        """See Scorer."""
-        return {"precision": self._choice.precision.value, "provider": self._choice.provider.value}
-
-    def describe(self, settings: Settings) -> dict[str, Any]:
-        """See Scorer."""
-        choice, manifest = self._choice, self._manifest
-        return {
-            "precision": choice.precision.value,
-            "provider": {
-                "asked": settings.provider.value,
-                "chosen": choice.provider.value,
-                "arithmetic": choice.precision.value,
-                "why": choice.why,
-            },
-            "graphs": _describe_graphs(manifest, choice.precision.value),
-            "variants": {name: variant.quality for name, variant in manifest.variants.items()},
-        }
-
-    async def close(self) -> None:
-        """See Scorer: the worker belongs to the ranker, which closes it."""
 
 
 class VectorScorer:
@@ -136,9 +83,9 @@ class VectorScorer:
         self.warmed.set_result(None)
         self._pipeline, self._model = bundle.pipeline, VectorModel()
 
-    def backlog(self, share: float) -> float:
+    def backlog(self) -> SecondsAhead:
         """See Scorer: nothing waits."""
-        return 0.0
+        return lambda _: 0.0
 
     async def score(self, call: Call, candidates: Sequence[Candidate], priority: Priority = USUAL) -> Scored:
         """See Scorer."""
@@ -185,9 +132,9 @@ class UpstreamScorer:
         self.warmed: Future[None] = Future()
         self.warmed.set_result(None)
 
-    def backlog(self, share: float) -> float:
+    def backlog(self) -> SecondsAhead:
         """See Scorer."""
-        return self._asker.backlog(share)
+        return self._asker.backlog()
 
     async def score(self, call: Call, candidates: Sequence[Candidate], priority: Priority = USUAL) -> Scored:
         """See Scorer; if the upstream fails, `Scored.problem` says why, and the documents have no logit."""
@@ -241,14 +188,3 @@ def _passages(call: Call, candidates: Sequence[Candidate], most: int) -> list[st
         for number, one in enumerate(candidates)
         for block in sorted(one.blocks)
     ]
-
-
-def _describe_graphs(manifest: Manifest, precision: str) -> dict[str, dict[str, Any]]:
-    """The kind and the precision of each graph that runs. A selector is only listed if it is a graph of its own."""
-    served = manifest.graphs_for(precision)
-    graphs: dict[str, dict[str, Any]] = {} if served.graph is None else {"ranker": {"precision": served.graph.precision}}
-    if (selector := served.selector_graph) is not None:
-        graphs["selector"] = {"precision": selector.precision}
-    if (aggregator := manifest.aggregator) is not None:
-        graphs["aggregator"] = {"precision": aggregator.precision, "kind": aggregator.kind}
-    return graphs

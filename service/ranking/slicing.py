@@ -15,9 +15,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from keyblock.ranking.steps import Steps
 from service.errors import RequestError
-from service.pace import Pace
+from service.pace import Pace, slices
 from service.ranking.room import Room
-from service.slices import slices
 
 SLICE_DOCUMENTS = 32
 SLICE_CHARS = 200_000  # of English; `service.ranking.preparation` says how many characters of other texts cost as much

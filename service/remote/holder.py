@@ -14,11 +14,10 @@ from keyblock.bundle import BundleError, load_bundle
 from keyblock.runtime.providers import ProviderError
 from keyblock.runtime.session import SessionError
 from service.queue.batch import Caps
-from service.queue.graphs import Priority
+from service.queue.graphs import GraphScorer, Priority
 from service.queue.job import EngineDeadError, EngineError, Scored
 from service.queue.worker import Worker
 from service.ranking.loading import LoadedBundle, open_bundle, served_bundles
-from service.ranking.scorers import GraphScorer
 from service.remote.wire import Described, Named, Reply, Report, ScoreRequest, named, read
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
@@ -67,9 +66,7 @@ class Holder:
         """The state of this replica."""
         others = {name: task.result() for name, task in self._others.items() if task.done() and not _failed(task)}
         paces = {name: scorer.pace.seconds for name, scorer in (self.own | others).items()}
-        return Report(
-            self._id, np.asarray([job.seconds_waiting for job in self.worker.jobs()], np.float32), paces, self.worker.ready
-        )
+        return Report(self._id, np.asarray(self.worker.waiting(), np.float32), paces, self.worker.ready)
 
     async def describe(self, name: Named) -> Described:
         """Describe a bundle; opens it if necessary. Raises EngineError."""

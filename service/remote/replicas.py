@@ -15,7 +15,7 @@ from keyblock.bundle import Bundle
 from keyblock.packing import Packed
 from keyblock.ranking.order import Candidate
 from service.call import Call
-from service.pace import Pace
+from service.pace import Pace, SecondsAhead, ahead_in_turns
 from service.queue.graphs import USUAL, Priority
 from service.queue.job import EngineDeadError, EngineError, Scored
 from service.ranking.loading import LoadedBundle
@@ -82,15 +82,16 @@ class Replicas:
         """Seconds per token of a bundle, as reported."""
         return self._paces.setdefault(name, Pace())
 
-    def backlog(self, share: float) -> float:
-        """Seconds of work that wait for a replica; at most `share` of each call, since calls take turns.
+    def backlog(self) -> SecondsAhead:
+        """The work that waits for a replica at this moment; calls take turns.
 
         That is the work that replicas have reported, from all callers, or the work sent from here, whichever is more.
         """
         now = time.perf_counter()
         fresh = [report for at, report in self._reports.values() if now - at < FRESH_SECONDS]
-        reported = sum(float(np.minimum(report.waiting, share).sum()) for report in fresh) / max(len(fresh), 1)
-        return max(reported, sum(min(seconds, share) for seconds in self._calls.values()) / max(len(fresh), 1))
+        reported = ahead_in_turns([seconds for report in fresh for seconds in report.waiting.tolist()])
+        sent, number = ahead_in_turns(list(self._calls.values())), max(len(fresh), 1)
+        return lambda own: max(reported(own), sent(own)) / number
 
     def record(self, report: Report) -> None:
         """Keep the report of a replica."""
@@ -197,9 +198,9 @@ class RemoteScorer:
         """See Scorer."""
         return self._described.fell_back
 
-    def backlog(self, share: float) -> float:
+    def backlog(self) -> SecondsAhead:
         """See Scorer: the backlog of a replica, over all models."""
-        return self._replicas.backlog(share)
+        return self._replicas.backlog()
 
     async def score(self, call: Call, candidates: Sequence[Candidate], priority: Priority = USUAL) -> Scored:
         """See Scorer."""

@@ -16,11 +16,10 @@ from typing import Any, TypeVar
 
 from keyblock.prepared import PreparedDocument
 from service.errors import RequestError
-from service.slices import slices
+from service.pace import slices
 from service.store.base import AWAY, Away, DocumentStore, Item, Renewal, Size, StoreError, StoreFullError, StoreUnavailableError
 from service.store.codec import StoredDocument, encode
-from service.store.seal import Seal
-from service.store.values import Check, Found, Values
+from service.store.values import Check, Found, Seal, Values
 from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)

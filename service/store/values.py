@@ -1,5 +1,12 @@
-"""Turns documents into stored values and back: seals them on the way in; opens, checks and counts them on the way out."""
+"""Turns documents into stored values and back: seals them on the way in; opens, checks and counts them on the way out.
 
+A seal makes sure that a user of the same Redis without the key cannot forge a value that the service accepts. It is an HMAC-SHA256
+over the namespace, the id and the value, so a value cannot pass for another document's either. It does not cover the value's age:
+a user with write access can restore an earlier value of the same document, or delete it.
+"""
+
+import hashlib
+import hmac
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -9,12 +16,51 @@ from typing import NamedTuple
 from keyblock.prepared import PreparedDocument
 from service.store.base import AWAY, Away, Item
 from service.store.codec import DamagedError, StoredDocument, decode, decoded_bytes, fingerprint_of
-from service.store.seal import Seal
 from service.telemetry.metrics import Metrics
+
+SEAL_BYTES = 32
+
 
 log = logging.getLogger(__name__)
 Check = Callable[[PreparedDocument], object]
 """Raises ValueError for a document that cannot be used."""
+
+
+class Seal:
+    """Seals and opens values.
+
+    Args:
+        key: shared by the replicas, too long to guess; empty: values are not sealed.
+    """
+
+    def __init__(self, key: str = "") -> None:
+        self._key = key.encode()
+
+    @property
+    def extra_bytes(self) -> int:
+        """Bytes that the seal adds to a value."""
+        return SEAL_BYTES if self._key else 0
+
+    def sealed(self, namespace: str, identity: str, content: bytes) -> bytes:
+        """The value, followed by its seal."""
+        return content + self._seal(namespace, identity, content) if self._key else content
+
+    def opened(self, namespace: str, identity: str, content: bytes) -> bytes:
+        """The value without its seal. Raises DamagedError if the seal does not fit the key, namespace, id and value."""
+        if not self._key:
+            return content
+        value, seal = content[:-SEAL_BYTES], content[-SEAL_BYTES:]
+        if not hmac.compare_digest(seal, self._seal(namespace, identity, value)):
+            raise DamagedError("a stored document was not sealed with this service's KEYBLOCK_STORE_KEY")
+        return value
+
+    def _seal(self, namespace: str, identity: str, content: bytes) -> bytes:
+        names = [part.encode("utf-8", "surrogatepass") for part in (namespace, identity)]
+        made = hmac.new(self._key, digestmod=hashlib.sha256)
+        for name in names:
+            made.update(len(name).to_bytes(4, "little") + name)
+        made.update(content)
+        return made.digest()
 
 
 class Found(NamedTuple):

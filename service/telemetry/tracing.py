@@ -15,7 +15,7 @@ from starlette.requests import Request
 
 from keyblock import __version__
 from service.settings import Settings
-from service.telemetry.stages import Interval, Stages
+from service.telemetry.account import Interval, Stages
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from service.pace import Pace
+from service.pace import Pace, SecondsAhead, ahead_in_turns
 from service.upstream.client import Upstream, UpstreamError
 
 MOST_REFUSED = 3  # refused batches of a request, after which its other batches are not sent
@@ -66,9 +66,9 @@ class Asker:
         self._free = asyncio.Semaphore(concurrency)
         self._in_flight = 0
 
-    def backlog(self, share: float) -> float:
-        """Seconds of work in hand; at most `share` of each request, since requests take turns."""
-        return sum(min(self.pace.estimate(tokens), share) for tokens in self.waiting.values())
+    def backlog(self) -> SecondsAhead:
+        """The work in hand at this moment."""
+        return ahead_in_turns([self.pace.estimate(tokens) for tokens in self.waiting.values()])
 
     async def ask(self, pairs: Pairs, until: float) -> PassageScores:
         """Score the passages, as far as there is time until the deadline, in seconds of `time.perf_counter`."""

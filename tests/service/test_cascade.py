@@ -12,9 +12,8 @@ from keyblock.cascade import Cascade, Promise
 from keyblock.ranker import Ranker
 from keyblock.ranking.order import Candidate
 from service.call import Call
-from service.queue.graphs import Priority
+from service.queue.graphs import GraphScorer, Priority
 from service.queue.job import Scored
-from service.ranking.scorers import GraphScorer
 from service.settings import Settings
 from tests.service.conftest import warm
 

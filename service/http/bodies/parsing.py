@@ -1,8 +1,11 @@
-"""Turns the bytes of a request into a JSON object: reads with a limit, and decodes without stopping the event loop."""
+"""Turns the bytes of a request into a JSON object: reads with a limit, and decodes without stopping the event loop.
+
+The options are bounded before they are validated: a validator works, and complains, once for each value.
+"""
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import orjson
@@ -11,13 +14,14 @@ from starlette.requests import ClientDisconnect, Request
 from keyblock.ranking.warnings import LONGEST_SHOWN
 from service.errors import RequestError
 from service.http.bodies import unpacking
-from service.http.bodies.options import check_options, most_values
 from service.http.bodies.piecewise import STEPS, STEPS_A_DOCUMENT, Pieces
 from service.settings import Limits
 
 DOCUMENTS = ("documents", "texts")
 PIECEWISE_FROM = 2 * 2**20  # bytes; orjson holds the interpreter lock for about 4 ms on a body of this size
 MOST_VALUES = 1 << 15  # lists, objects and elements; orjson holds the lock for about 15 ms on this many
+MOST_OPTION_VALUES = 1 << 14  # of all options together, beside a score for each document
+MOST_OPTION_CHARACTERS = 1 << 20  # of their strings and names
 DISCARDED_AT_MOST = 4  # times the limit: read from a refused body, so that the client gets to see the reason
 DISCARD_SECONDS = 10.0
 _CHARACTER_BYTES = 12  # the largest size of a character in JSON: an escaped surrogate pair
@@ -202,3 +206,28 @@ def mend_surrogates(piece: memoryview) -> bytes | None:
 def json_type(value: object) -> str:
     """The JSON type of a value, for messages."""
     return _TYPES.get(type(value), "null")
+
+
+def most_values(max_documents: int) -> int:
+    """The number of values that all options may hold together."""
+    return MOST_OPTION_VALUES + max_documents
+
+
+def check_options(members: Mapping[str, object], texts: Collection[str], max_documents: int) -> None:
+    """Check how much an object holds beside its `texts`. The work is bounded, however much there is.
+
+    Raises RequestError 422, which names the member at which it became too much.
+    """
+    most, values, characters = most_values(max_documents), 0, 0
+    for name in members:
+        waiting: list[object] = [] if name in texts else [name, members[name]]
+        while waiting:
+            value = waiting.pop()
+            values += 1
+            characters += len(value) if isinstance(value, str) else 0
+            inside: Collection[object] = value if isinstance(value, list | dict) else ()
+            if values + len(waiting) + len(inside) > most or characters > MOST_OPTION_CHARACTERS:
+                limit = f"{most} values, or {MOST_OPTION_CHARACTERS} characters"
+                raise RequestError(422, f"the options hold more than {limit}, up to here", (name[:LONGEST_SHOWN],))
+            waiting.extend(inside)
+            waiting.extend(value.values() if isinstance(value, dict) else ())

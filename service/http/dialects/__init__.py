@@ -1,7 +1,13 @@
-"""The dialects of clients: each reads a payload into a Call and writes a Ranking back. There is a module for each dialect."""
+"""The dialects of clients: each reads a payload into a Call and writes a Ranking, or an error, back.
+
+There is a module for each dialect.
+"""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
+
+import orjson
+from starlette.responses import Response
 
 from keyblock.ranking.answer import Answered
 from service.call import Call
@@ -9,6 +15,8 @@ from service.errors import RequestError
 from service.http.answers import About, PiecesResponse
 from service.http.dialects import native, tei
 from service.settings import Limits
+
+JSON = "application/json"
 
 
 class Dialect(Protocol):
@@ -34,3 +42,19 @@ DIALECTS = (NATIVE, TEI)
 def dialect_of(payload: Mapping[str, Any]) -> Dialect:
     """The dialect of a payload: TEI if it has `texts`, and `documents` is missing, null or empty; otherwise native."""
     return TEI if payload.get("texts") is not None and payload.get("documents") in (None, []) else NATIVE
+
+
+def error_response(problem: RequestError, dialect: Dialect = NATIVE, *, close: bool = False) -> Response:
+    """The error in the caller's dialect.
+
+    Args:
+        problem: the error.
+        dialect: of the caller.
+        close: end the connection: it cannot be used again after a body that was not read to its end.
+    """
+    headers = {"connection": "close"} if close or problem.status in (408, 413) else {}
+    if problem.retry_after:
+        headers["retry-after"] = str(problem.retry_after)
+    if problem.status == 401:
+        headers["www-authenticate"] = "Bearer"
+    return Response(orjson.dumps(dialect.error(problem)), problem.status, headers, JSON)

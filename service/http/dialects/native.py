@@ -1,5 +1,6 @@
 """The native dialect, a superset of Jina's, Cohere's, vLLM's and Infinity's."""
 
+import dataclasses
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -33,6 +34,7 @@ from service.http.dialects.tei import ERROR_TYPES
 from service.settings import Limits
 
 NAME = "native"
+LITELLM = "litellm/"  # the start of its User-Agent
 LONGEST_PROBLEM = 400  # characters of a message that repeats what was sent
 DOCUMENTS_PER_UNIT = 100  # Cohere bills a query with up to 100 documents as one search unit
 
@@ -166,3 +168,15 @@ def error(problem: RequestError) -> ErrorBody:
     if problem.retry_after or problem.status in (401, 403):  # the request was refused unread, so it may come from a TEI client
         answer["error_type"] = ERROR_TYPES[problem.status]
     return answer
+
+
+def without_unreadable(call: Call, user_agent: str, path: str) -> Call:
+    """The call without the fields that its sender cannot read.
+
+    litellm requests documents unless its user says otherwise. It sends the same request for Infinity, where it reads `document` as
+    a string, as for vLLM and Jina, where it reads an object; it works without documents for all of them. Only Cohere uses /v2.
+    """
+    if not call.return_documents or not user_agent.startswith(LITELLM) or "/v2/" in path:
+        return call
+    warning = "return_documents: litellm reads the documents of Infinity and of vLLM in contradicting shapes, so none are sent back"
+    return dataclasses.replace(call, return_documents=False, warnings=[*call.warnings, warning])

@@ -3,6 +3,7 @@
 The candidates are checked by hand: a pydantic pass over megabytes of text costs more than all other work on them.
 """
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -13,7 +14,6 @@ from service.call import Documents
 from service.errors import Path, RequestError
 from service.http.bodies.parsing import json_type
 from service.http.bodies.piecewise import DOCUMENT_MEMBERS
-from service.http.dialects.fields import with_text_of
 from service.settings import Limits
 
 M = TypeVar("M", bound=BaseModel)
@@ -140,3 +140,19 @@ def _described(value: object) -> str:
 def unknown_fields(options: BaseModel) -> list[str]:
     """The names of fields that have a value, but that the options' model does not know."""
     return [name[:LONGEST_SHOWN] for name, value in (options.model_extra or {}).items() if value is not None]
+
+
+def with_text_of(candidate: dict[str, Any], fields: Sequence[str]) -> dict[str, Any]:
+    """The candidate with a text made of the named fields: their string values, one per line.
+
+    A title stays the title beside other fields. Without such values the candidate is unchanged.
+    """
+    values = {name: candidate[name] for name in fields if isinstance(candidate.get(name), str)}
+    if not values:
+        return candidate
+    read = {*values, "title", "text"}
+    title = values.pop("title", None) if len(values) > 1 else None
+    return {name: value for name, value in candidate.items() if name not in read} | {
+        "text": "\n".join(values.values()),
+        "title": title,
+    }

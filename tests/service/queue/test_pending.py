@@ -86,7 +86,7 @@ def expected(packed: Sequence[Packed]) -> list[float]:
     return [float(one.ids.astype(np.int64).sum() % 1000) for one in packed]
 
 
-class Flying:
+class Held:
     """A worker in front of such a graph, warm and stopped."""
 
     def __init__(self, pipeline: Pipeline, ahead: int, graph: Stopping | None = None, **parts: Any) -> None:
@@ -125,12 +125,12 @@ class Flying:
 
 
 @pytest.fixture
-def make_flying(pipeline: Pipeline) -> Iterator[Callable[..., Flying]]:
+def make_held(pipeline: Pipeline) -> Iterator[Callable[..., Held]]:
     """Makes workers, and closes them at the end."""
-    made: list[Flying] = []
+    made: list[Held] = []
 
-    def make(ahead: int = 1, graph: Stopping | None = None, **parts: Any) -> Flying:
-        made.append(Flying(pipeline, ahead, graph, **parts))
+    def make(ahead: int = 1, graph: Stopping | None = None, **parts: Any) -> Held:
+        made.append(Held(pipeline, ahead, graph, **parts))
         return made[-1]
 
     yield make
@@ -139,286 +139,253 @@ def make_flying(pipeline: Pipeline) -> Iterator[Callable[..., Flying]]:
         one.worker.close()
 
 
-Make = Callable[..., Flying]
+Make = Callable[..., Held]
 
 
 def logits(future: Future[Scored]) -> list[float]:
     return future.result(PATIENCE).logits.tolist()
 
 
-def test_while_a_batch_is_computed_the_next_is_ready_and_the_last_is_given_out(make_flying: Make) -> None:
-    flying = make_flying()
-    first, second, third, fourth = flying.full(1, 2, 3, 4)
-    flying.in_flight(2, begun=1)
-    assert flying.model.ranker.pace.seconds > 0, "of the warm-up"
-    flying.graph.go()
+def test_while_a_batch_is_computed_the_next_is_ready_and_the_last_is_given_out(make_held: Make) -> None:
+    held = make_held()
+    first, second, third, fourth = held.full(1, 2, 3, 4)
+    held.in_flight(2, begun=1)
+    assert held.model.ranker.pace.seconds > 0, "of the warm-up"
+    held.graph.go()
     assert logits(first) == [128] * FULL, "the second is computed, and has not ended"
-    flying.in_flight(2, begun=2)
-    flying.graph.go_on()
+    held.in_flight(2, begun=2)
+    held.graph.go_on()
     assert [logits(one)[0] for one in (second, third, fourth)] == [256, 384, 512]
-    assert flying.begun() == [1, 2, 3, 4]
-    assert flying.graph.threads == {"device"}
-    assert flying.graph.at_once == 1
+    assert held.begun() == [1, 2, 3, 4]
+    assert held.graph.threads == {"device"}
+    assert held.graph.at_once == 1
 
 
-def test_with_one_in_flight_nothing_is_decided_ahead(make_flying: Make) -> None:
+def test_with_one_in_flight_nothing_is_decided_ahead(make_held: Make) -> None:
     """As on a CPU, where new requests would only wait longer."""
-    flying = make_flying(ahead=0)
-    futures = flying.full(1, 2, 3)
-    flying.in_flight(1, begun=1)
-    flying.graph.go()
-    flying.in_flight(1, begun=2)
-    flying.graph.go_on()
+    held = make_held(ahead=0)
+    futures = held.full(1, 2, 3)
+    held.in_flight(1, begun=1)
+    held.graph.go()
+    held.in_flight(1, begun=2)
+    held.graph.go_on()
     assert [logits(one)[0] for one in futures] == [128, 256, 384]
-    assert flying.graph.threads == {"model"}
+    assert held.graph.threads == {"model"}
 
 
-def test_a_request_during_a_batch_is_in_the_next(make_flying: Make) -> None:
+def test_a_request_during_a_batch_is_in_the_next(make_held: Make) -> None:
     """The device's thread is not idle until the computing one is given out, though nothing waited when that was begun."""
-    flying = make_flying()
-    (first,) = flying.full(1)
-    flying.in_flight(1, begun=1)
-    (second,) = flying.full(2)
-    flying.in_flight(2, begun=1)
-    flying.graph.go_on()
+    held = make_held()
+    (first,) = held.full(1)
+    held.in_flight(1, begun=1)
+    (second,) = held.full(2)
+    held.in_flight(2, begun=1)
+    held.graph.go_on()
     assert (logits(first)[0], logits(second)[0]) == (128, 256)
 
 
 @pytest.mark.parametrize("aggregator", [{}, LEARNED], ids=["each", "learned"])
 @pytest.mark.parametrize("seed", range(4))
-def test_scores_and_decisions_are_those_of_one_in_flight(make_flying: Make, seed: int, aggregator: dict[str, Any]) -> None:
+def test_scores_and_decisions_are_those_of_one_in_flight(make_held: Make, seed: int, aggregator: dict[str, Any]) -> None:
     """Jobs of many lengths and priorities, all handed in before the first batch ends: the same batches in the same order."""
 
     def outcome(ahead: int) -> tuple[list[list[float]], list[bytes]]:
         draw = random.Random(seed)
-        flying = make_flying(ahead, Stopping(states=bool(aggregator)), **aggregator)
-        blocker = flying.submit([sequence(1)] * FULL)
-        flying.in_flight(1, begun=1)
+        held = make_held(ahead, Stopping(states=bool(aggregator)), **aggregator)
+        blocker = held.submit([sequence(1)] * FULL)
+        held.in_flight(1, begun=1)
         jobs = [
             [sequence(draw.randrange(2, 9999), draw.randint(5, LONGEST)) for _ in range(draw.randint(1, 30))] for _ in range(12)
         ]
-        with flying.worker._changed:  # so that all of them come at once
+        with held.worker._changed:  # so that all of them come at once
             for number, packed in enumerate(jobs):
-                flying.worker._new.append(Job(packed, flying.model.ranker, priority=number % 3))
-            handed_in = list(flying.worker._new)
-        flying.graph.go_on()
+                held.worker._new.append(Job(packed, held.model.ranker, priority=number % 3))
+            handed_in = list(held.worker._new)
+        held.graph.go_on()
         found = [logits(job.future) for job in handed_in]
         assert found == [expected(packed) for packed in jobs]
         blocker.result(PATIENCE)
-        return found, [ids.tobytes() for ids in flying.graph.batches]
+        return found, [ids.tobytes() for ids in held.graph.batches]
 
     assert outcome(0) == outcome(1)
 
 
-def test_a_batch_that_fails_hurts_nobody_in_the_next(make_flying: Make) -> None:
-    flying = make_flying()
-    flying.graph.faults[1] = RuntimeError("the device caught fire")
-    first, second = flying.full(1, 2)
-    flying.in_flight(2, begun=1)
-    flying.graph.go_on()
-    with pytest.raises(EngineError, match="caught fire"):
-        first.result(PATIENCE)
-    assert logits(second) == [256] * FULL
-    assert flying.worker.alive
-
-
-def test_a_job_both_of_whose_batches_fail_fails_once(make_flying: Make) -> None:
-    flying = make_flying()
-    flying.graph.faults[1] = RuntimeError("the device caught fire")
-    long = flying.submit([sequence(1)] * 2 * FULL)
-    flying.in_flight(2, begun=1)
-    flying.graph.go_on()
+def test_a_job_both_of_whose_batches_fail_fails_once(make_held: Make) -> None:
+    held = make_held()
+    held.graph.faults[1] = RuntimeError("the device caught fire")
+    long = held.submit([sequence(1)] * 2 * FULL)
+    held.in_flight(2, begun=1)
+    held.graph.go_on()
     with pytest.raises(EngineError, match="caught fire"):
         long.result(PATIENCE)
-    assert logits(flying.full(2)[0]) == [256] * FULL
-    wait_for(lambda: not flying.worker.jobs())
+    assert logits(held.full(2)[0]) == [256] * FULL
+    wait_for(lambda: not held.worker.jobs())
 
 
-def test_a_batch_too_large_for_the_memory_is_run_in_halves_after_the_one_that_waits(make_flying: Make) -> None:
-    flying = make_flying()
-    flying.graph.faults[1] = BatchTooLargeError("no memory")
-    first, second = flying.full(1, 2)
-    flying.in_flight(2, begun=1)
-    flying.graph.go_on()
+def test_a_batch_too_large_for_the_memory_is_run_in_halves_after_the_one_that_waits(make_held: Make) -> None:
+    held = make_held()
+    held.graph.faults[1] = BatchTooLargeError("no memory")
+    first, second = held.full(1, 2)
+    held.in_flight(2, begun=1)
+    held.graph.go_on()
     assert (logits(first), logits(second)) == ([128] * FULL, [256] * FULL)
-    assert flying.begun() == [1, 2, 1, 1, 1, 1, 1, 1], "4 rows, then 2 of which each goes in ones"
-    assert [len(ids) for ids in flying.graph.batches] == [4, 4, 2, 2, 1, 1, 1, 1]
+    assert held.begun() == [1, 2, 1, 1, 1, 1, 1, 1], "4 rows, then 2 of which each goes in ones"
+    assert [len(ids) for ids in held.graph.batches] == [4, 4, 2, 2, 1, 1, 1, 1]
 
 
-def test_a_device_that_hangs_is_found_with_one_waiting_behind(make_flying: Make) -> None:
-    flying = make_flying()
-    assert flying.worker.busy_since is None
-    flying.full(1)
-    flying.in_flight(1, begun=1)
-    since = flying.worker.busy_since
-    flying.full(2)
-    flying.in_flight(2, begun=1)
-    assert flying.worker.busy_since == since, "to make another ready is no sign of life"
-    assert flying.worker.alive
-    flying.worker.caps = flying.worker.caps._replace(hung_after=0.0)
-    assert (flying.worker.hung, flying.worker.alive) == (True, False)
-    flying.graph.go(1)
-    flying.in_flight(1, begun=2)
+def test_a_device_that_hangs_is_found_with_one_waiting_behind(make_held: Make) -> None:
+    held = make_held()
+    assert held.worker.busy_since is None
+    held.full(1)
+    held.in_flight(1, begun=1)
+    since = held.worker.busy_since
+    held.full(2)
+    held.in_flight(2, begun=1)
+    assert held.worker.busy_since == since, "to make another ready is no sign of life"
+    assert held.worker.alive
+    held.worker.caps = held.worker.caps._replace(hung_after=0.0)
+    assert (held.worker.hung, held.worker.alive) == (True, False)
+    held.graph.go(1)
+    held.in_flight(1, begun=2)
     assert since is not None
-    assert (flying.worker.busy_since or 0) > since
-    flying.graph.go_on()
-    wait_for(lambda: flying.worker.alive)
+    assert (held.worker.busy_since or 0) > since
+    held.graph.go_on()
+    wait_for(lambda: held.worker.alive)
 
 
-def test_when_time_is_up_what_has_landed_is_known(make_flying: Make) -> None:
+def test_when_time_is_up_what_has_landed_is_known(make_held: Make) -> None:
     """Three batches: the first ends in time, the second is computed, and the third is ready."""
-    flying = make_flying()
+    held = make_held()
     documents = [[sequence(token)] for token in (1, 2, 3) for _ in range(FULL)]
 
     async def work() -> Scored:
         priority = Priority(time.perf_counter() + PATIENCE, range(3 * FULL))
-        waiting = asyncio.create_task(flying.model.score_documents(documents, priority))
-        flying.graph.go()
-        while not (jobs := flying.worker.jobs()) or not list(jobs[0].outputs_of(range(FULL))):
+        waiting = asyncio.create_task(held.model.score_documents(documents, priority))
+        held.graph.go()
+        while not (jobs := held.worker.jobs()) or not list(jobs[0].outputs_of(range(FULL))):
             await asyncio.sleep(0.001)
-        await asyncio.to_thread(flying.in_flight, 2, begun=2)
+        await asyncio.to_thread(held.in_flight, 2, begun=2)
         jobs[0].future.cancel()  # as it is when time is up
         return await waiting
 
     assert asyncio.run(work()).logits.tolist() == [128.0] * FULL + [-np.inf] * 2 * FULL
-    flying.graph.go_on()
-    wait_for(lambda: not flying.worker.jobs())
+    held.graph.go_on()
+    wait_for(lambda: not held.worker.jobs())
 
 
-def test_a_cancelled_job_in_a_waiting_batch_is_forgotten(make_flying: Make) -> None:
-    flying = make_flying()
-    first, second = flying.full(1, 2)
-    flying.in_flight(2, begun=1)
+def test_a_cancelled_job_in_a_waiting_batch_is_forgotten(make_held: Make) -> None:
+    held = make_held()
+    first, second = held.full(1, 2)
+    held.in_flight(2, begun=1)
     assert second.cancel()
-    flying.graph.go_on()
+    held.graph.go_on()
     assert logits(first) == [128] * FULL
-    wait_for(lambda: not flying.worker.jobs())
-    assert logits(flying.full(3)[0]) == [384] * FULL
+    wait_for(lambda: not held.worker.jobs())
+    assert logits(held.full(3)[0]) == [384] * FULL
 
 
-def test_closing_answers_what_is_in_flight_and_fails_what_waits(make_flying: Make) -> None:
-    flying = make_flying()
-    futures = flying.full(*range(1, 9))
-    flying.in_flight(2, begun=1)
-    closing = threading.Thread(target=flying.worker.close)
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_closing_answers_what_is_in_flight_and_fails_what_waits(make_held: Make, ahead: int) -> None:
+    held = make_held(ahead)
+    futures = held.full(*range(1, 9))
+    held.in_flight(1 + ahead, begun=1)
+    closing = threading.Thread(target=held.worker.close)
     closing.start()
-    wait_for(lambda: flying.worker._closing)
-    flying.graph.go_on()
+    wait_for(lambda: held.worker._closing)
+    held.graph.go_on()
     closing.join(PATIENCE)
     assert [logits(one)[0] for one in futures[:2]] == [128, 256]
     with pytest.raises(EngineDeadError):
         futures[-1].result(PATIENCE)
-    wait_for(lambda: flying.worker._device.dead)
-    assert not flying.worker.alive
+    wait_for(lambda: held.worker._device.dead or not ahead)
+    assert not held.worker.alive
 
 
-def test_closing_waits_for_no_device_that_hangs(make_flying: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_waits_for_no_device_that_hangs(make_held: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("service.queue.worker.CLOSE_SECONDS", 0.01)
-    flying = make_flying()
-    flying.full(1, 2)
-    flying.in_flight(2, begun=1)
-    flying.worker.close()
+    held = make_held()
+    held.full(1, 2)
+    held.in_flight(2, begun=1)
+    held.worker.close()
     assert all(thread.daemon for thread in threading.enumerate() if thread.name in ("model", "device"))
 
 
-def test_what_ends_the_devices_thread_ends_the_worker(make_flying: Make) -> None:
-    flying = make_flying()
-    flying.graph.faults[1] = SystemExit("the thread is ended")
-    futures = flying.full(1, 2, 3)
-    flying.in_flight(2, begun=1)
-    flying.graph.go_on()
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_what_ends_the_thread_that_computes_ends_the_worker(make_held: Make, ahead: int) -> None:
+    held = make_held(ahead)
+    held.graph.faults[1] = SystemExit("the thread is ended")
+    futures = held.full(1, 2, 3)
+    held.in_flight(1 + ahead, begun=1)
+    held.graph.go_on()
     for future in futures:
         with pytest.raises(EngineDeadError, match="before this request was scored"):
             future.result(PATIENCE)
-    assert not flying.worker.alive
-    assert flying.begun() == [1], "nothing is run by a thread that died"
+    wait_for(lambda: not held.worker.alive)
+    assert not held.worker.ready
+    assert held.begun() == [1], "nothing is run by a thread that died"
     with pytest.raises(EngineDeadError, match="not running"):
-        flying.full(1)
+        held.full(1)
 
 
-def test_health_sees_that_the_devices_thread_is_dead_before_the_models_does(make_flying: Make) -> None:
+def test_health_sees_that_the_devices_thread_is_dead_before_the_models_does(make_held: Make) -> None:
     """That is combining the documents of the batch before."""
-    flying = make_flying(1, Stopping(states=True), **LEARNED)
-    flying.may_combine.clear()
-    flying.graph.faults[2] = SystemExit("the thread is ended")
-    asking = threading.Thread(target=lambda: asyncio.run(flying.model.score_documents([[sequence(1)]] * FULL)))
+    held = make_held(1, Stopping(states=True), **LEARNED)
+    held.may_combine.clear()
+    held.graph.faults[2] = SystemExit("the thread is ended")
+    asking = threading.Thread(target=lambda: asyncio.run(held.model.score_documents([[sequence(1)]] * FULL)))
     asking.start()
-    flying.in_flight(1, begun=1)
-    (second,) = flying.full(2)
-    flying.in_flight(2, begun=1)
-    flying.graph.go(2)
-    wait_for(lambda: flying.worker._device.dead)
-    assert (flying.worker.alive, second.done()) == (False, False)
-    flying.may_combine.set()
+    held.in_flight(1, begun=1)
+    (second,) = held.full(2)
+    held.in_flight(2, begun=1)
+    held.graph.go(2)
+    wait_for(lambda: held.worker._device.dead)
+    assert (held.worker.alive, second.done()) == (False, False)
+    held.may_combine.set()
     with pytest.raises(EngineDeadError):
         second.result(PATIENCE)
     asking.join(PATIENCE)
 
 
-def test_each_graph_is_warmed_up_on_the_thread_that_runs_it(make_flying: Make) -> None:
+def test_each_graph_is_warmed_up_on_the_thread_that_runs_it(make_held: Make) -> None:
     """Providers keep something of each thread, and no request should wait for that."""
-    flying = make_flying(1, Stopping(states=True), **LEARNED)
-    assert (flying.graph.threads, flying.combining) == ({"device"}, {"model"})
-    flying.graph.go_on()
-    asyncio.run(flying.model.score_documents([[sequence(1)]]))
-    assert (flying.graph.threads, flying.combining) == ({"device"}, {"model"})
+    held = make_held(1, Stopping(states=True), **LEARNED)
+    assert (held.graph.threads, held.combining) == ({"device"}, {"model"})
+    held.graph.go_on()
+    asyncio.run(held.model.score_documents([[sequence(1)]]))
+    assert (held.graph.threads, held.combining) == ({"device"}, {"model"})
 
 
-def test_one_model_computes_at_a_time_whichever_decide_ahead(make_flying: Make, pipeline: Pipeline) -> None:
+def test_one_model_computes_at_a_time_whichever_decide_ahead(make_held: Make, pipeline: Pipeline) -> None:
     """Later models come, one to run ahead of and one not: they are warmed up, and run, when the device is done."""
-    flying = make_flying()
+    held = make_held()
     later, on_cpu = Stopping(), Stopping()
     beside: list[int] = []
-    later.meanwhile = on_cpu.meanwhile = lambda: beside.append(flying.graph._now)
+    later.meanwhile = on_cpu.meanwhile = lambda: beside.append(held.graph._now)
 
     def with_one_in_flight(work: Callable[[], Any]) -> Any:
-        flying.graph.stop()
-        flying.full(1)
-        flying.in_flight(1, begun=1)
+        held.graph.stop()
+        held.full(1)
+        held.in_flight(1, begun=1)
         done = work()
         time.sleep(0.02)  # enough to do it too early
-        flying.graph.go_on()
+        held.graph.go_on()
         return done
 
-    cpu = with_one_in_flight(lambda: QueuedGraphs(flying.worker, "cpu", Graphs(on_cpu), shorter(pipeline)))
+    cpu = with_one_in_flight(lambda: QueuedGraphs(held.worker, "cpu", Graphs(on_cpu), shorter(pipeline)))
     cpu.warmed.result(PATIENCE)
-    added = with_one_in_flight(lambda: QueuedGraphs(flying.worker, "later", Graphs(later, ahead=1), shorter(pipeline)))
+    added = with_one_in_flight(lambda: QueuedGraphs(held.worker, "later", Graphs(later, ahead=1), shorter(pipeline)))
     added.warmed.result(PATIENCE)
-    first = with_one_in_flight(lambda: flying.worker.submit(Job([sequence(3)] * FULL, cpu.ranker)))
+    first = with_one_in_flight(lambda: held.worker.submit(Job([sequence(3)] * FULL, cpu.ranker)))
     assert logits(first) == [384] * FULL
     mixed = [
-        flying.worker.submit(Job([sequence(token)] * FULL, model.ranker))
-        for token in range(8)
-        for model in (added, cpu, flying.model)
+        held.worker.submit(Job([sequence(token)] * FULL, model.ranker)) for token in range(8) for model in (added, cpu, held.model)
     ]
     assert [logits(one)[0] for one in mixed] == [128 * token for token in range(8) for _ in range(3)]
     assert (later.threads, on_cpu.threads) == ({"device"}, {"model"})
     assert set(beside) == {0}
 
 
-def test_what_is_known_is_not_run_again(make_flying: Make) -> None:
-    flying = make_flying()
-    flying.graph.go_on()
-    documents = [[sequence(token)] for token in range(1, 10)]
-    first = asyncio.run(flying.model.score_documents(documents)).logits.tolist()
-    run = len(flying.graph.batches)
-    assert (
-        asyncio.run(flying.model.score_documents(documents)).logits.tolist()
-        == first
-        == [128 * token % 1000 for token in range(1, 10)]
-    )
-    assert len(flying.graph.batches) == run
-
-
-def test_documents_are_combined_after_their_last_sequence(make_flying: Make) -> None:
-    """Two of three sequences, over two batches; the best is the second, of the batch that ends last."""
-    flying = make_flying(1, Stopping(states=True), **LEARNED)
-    flying.graph.go_on()
-    documents = [[sequence(1, 64), sequence(3), sequence(1, 32)], [sequence(2), sequence(1, 100), sequence(1, 7)]]
-    assert asyncio.run(flying.model.score_documents(documents)).logits.tolist() == [384, 256]
-
-
-def test_the_pace_is_the_devices_own(make_flying: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pace_is_the_devices_own(make_held: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each batch takes a second. The third waits for two others: at 3 s it began 1 s ago, and not 3."""
     graph, at = Stopping(), 0.0
     monkeypatch.setattr(time, "perf_counter", lambda: at)
@@ -427,33 +394,33 @@ def test_the_pace_is_the_devices_own(make_flying: Make, monkeypatch: pytest.Monk
         nonlocal at
         at += 1.0
 
-    flying = make_flying(1, graph)
+    held = make_held(1, graph)
     measured: list[tuple[float, float]] = []
-    flying.model.pace.measured = lambda units, seconds: measured.append((units, seconds))  # type: ignore[method-assign]
+    held.model.pace.measured = lambda units, seconds: measured.append((units, seconds))  # type: ignore[method-assign]
     graph.meanwhile = take_a_second
-    futures = flying.full(1, 2, 3)
-    flying.in_flight(2, begun=1)
+    futures = held.full(1, 2, 3)
+    held.in_flight(2, begun=1)
     graph.go_on()
     assert [logits(one)[0] for one in futures] == [128, 256, 384]
     assert measured == [(CAP, 1.0)] * 3
-    assert flying.metrics.registry.get_sample_value("keyblock_batch_seconds_sum", {"model": "one"}) == 3.0
+    assert held.metrics.registry.get_sample_value("keyblock_batch_seconds_sum", {"model": "one"}) == 3.0
 
 
-def test_nothing_is_kept_of_a_batch_that_is_over(make_flying: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_kept_of_a_batch_that_is_over(make_held: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """While one is computed, no array of those before it is there; one more may wait."""
-    flying = make_flying()
+    held = make_held()
     alive: list[weakref.ref[Ints]] = []
     most: list[int] = []
-    score = flying.graph.score
+    score = held.graph.score
 
     def watched(ids: Ints, types: Ints, mask: Ints) -> NDArray[np.float32]:
         most.append(sum(one() is not None for one in alive))
         alive.append(weakref.ref(ids))
         return score(ids, types, mask)
 
-    monkeypatch.setattr(flying.graph, "score", watched)
-    flying.graph.go_on()
-    for future in flying.full(*range(1, 20)):
+    monkeypatch.setattr(held.graph, "score", watched)
+    held.graph.go_on()
+    for future in held.full(*range(1, 20)):
         future.result(PATIENCE)
     assert set(most) == {0}
     wait_for(lambda: all(one() is None for one in alive))

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -108,11 +108,14 @@ def count(worker: One, key: str, **labels: str) -> float:
     return worker._metrics.registry.get_sample_value(TABLE[key].name, labels) or 0.0
 
 
-def test_scores_equal_one_at_a_time(worker: One, session: Session, packed: list[Packed]) -> None:
+def test_scores_equal_one_at_a_time(worker: One, faulty: Faulty, session: Session, packed: list[Packed]) -> None:
     (scored,) = done(submit(worker, packed))
     assert scored.logits == pytest.approx(logits_alone(session, packed), abs=1e-5)
     assert scored.queue_seconds >= 0
     assert scored.model_seconds > 0
+    assert worker.model.pace.seconds > 0
+    done(*(submit(worker, packed[start:]) for start in range(0, 40, 7)))
+    assert set(faulty.shapes) <= set(SHAPES), "only known shapes are run"
 
 
 def test_concurrent_requests_share_batches_and_get_their_own_scores(
@@ -143,11 +146,6 @@ def test_a_small_request_waits_for_a_round_at_most(worker: One, faulty: Faulty, 
     done(small, large)
     assert batches_before[0] <= 2 * (ROUND_BATCHES + 2)  # the round in hand, and the one it is in
     assert len(faulty.shapes) >= 100
-
-
-def test_only_known_shapes_are_run(worker: One, faulty: Faulty, packed: list[Packed]) -> None:
-    done(*(submit(worker, packed[start:]) for start in range(0, 40, 7)))
-    assert set(faulty.shapes) <= set(SHAPES)
 
 
 def test_every_shape_is_warmed_up_before_it_is_ready(
@@ -238,26 +236,6 @@ def test_a_warm_up_finds_out_how_large_batches_may_be(
     worker.close()
 
 
-def test_a_dead_thread_fails_what_waits_and_is_not_ready(
-    graphs: Graphs, faulty: Faulty, pipeline: Pipeline, packed: list[Packed]
-) -> None:
-    worker = One(graphs, pipeline)
-    worker.start()
-    wait_for(lambda: worker.ready)
-    faulty.open.clear()
-    pending = [submit(worker, packed), submit(worker, packed[:3])]
-    faulty.fault = SystemExit("the thread is ended")
-    faulty.open.set()
-    for future in pending:
-        with pytest.raises(EngineDeadError, match="before this request was scored"):
-            future.result(PATIENCE)
-    wait_for(lambda: not worker.alive)
-    assert not worker.ready
-    with pytest.raises(EngineDeadError, match="not running"):
-        submit(worker, packed)
-    worker.close()
-
-
 def test_a_failing_warm_up_leaves_it_dead_not_hanging(graphs: Graphs, faulty: Faulty, pipeline: Pipeline) -> None:
     faulty.fault = RuntimeError("no memory")
     worker = One(graphs, pipeline)
@@ -303,25 +281,6 @@ def test_nothing_to_score_needs_no_thread(graphs: Graphs, faulty: Faulty, pipeli
     assert asyncio.run(worker.model.score_documents([[], []])).logits.tolist() == [-np.inf, -np.inf]
 
 
-def test_a_device_that_hangs_does_not_keep_the_process_from_ending(worker: One) -> None:
-    assert cast(threading.Thread, worker._thread).daemon
-
-
-def test_closing_fails_what_waits(worker: One, faulty: Faulty, packed: list[Packed]) -> None:
-    longest = max(packed, key=lambda p: len(p.ids))
-    faulty.open.clear()
-    future = submit(worker, [longest] * 400)
-    wait_for(lambda: bool(worker.jobs()) and worker.jobs()[0].n_waiting < 400)
-    closing = threading.Thread(target=worker.close)
-    closing.start()
-    wait_for(lambda: worker._closing)
-    faulty.open.set()
-    closing.join(PATIENCE)
-    with pytest.raises(EngineDeadError):
-        future.result(PATIENCE)
-    assert not worker.alive
-
-
 def test_tokens_and_padding_are_counted(worker: One, faulty: Faulty, packed: list[Packed]) -> None:
     done(submit(worker, packed))
     n_tokens = sum(len(p.ids) for p in packed)
@@ -349,25 +308,14 @@ def test_when_time_is_up_the_first_in_order_are_scored(
     assert scored.max() == 39
     faulty.pause_after = None
     faulty.open.set()
-    wait_for(lambda: worker.backlog() == 0)
+    wait_for(lambda: not sum(worker.waiting()))
     assert done(submit(worker, packed))[0].logits == pytest.approx(logits_alone(session, packed), abs=1e-5)
 
 
-def test_what_is_done_in_time_is_complete(worker: One, session: Session, packed: list[Packed]) -> None:
-    priority = Priority(time.perf_counter() + PATIENCE, list(range(40)))
-    found = asyncio.run(worker.model.score_documents([[p] for p in packed], priority)).logits
-    assert found == pytest.approx(logits_alone(session, packed), abs=1e-5)
-    assert asyncio.run(worker.model.choose(packed, priority)).logits == pytest.approx(found, abs=1e-5)
-
-
-def test_time_that_is_up_scores_nothing(worker: One, faulty: Faulty, packed: list[Packed]) -> None:
-    faulty.open.clear()
+def test_when_time_is_up_from_the_start_nothing_is_run(worker: One, faulty: Faulty, packed: list[Packed]) -> None:
     priority = Priority(time.perf_counter() - 1, [0])
     assert asyncio.run(worker.model.score_documents([packed[:2], []], priority)).logits.tolist() == [-np.inf, -np.inf]
     assert asyncio.run(worker.model.choose(packed[:2], priority)).logits.tolist() == [-np.inf, -np.inf]
-
-
-def test_a_job_whose_time_is_up_is_cancelled_and_nothing_of_it_is_run(worker: One, faulty: Faulty, packed: list[Packed]) -> None:
     job = Job(packed, worker.model.ranker, until=time.perf_counter() - 1)
     with pytest.raises(CancelledError):
         worker.submit(job).result(PATIENCE)
@@ -375,22 +323,11 @@ def test_a_job_whose_time_is_up_is_cancelled_and_nothing_of_it_is_run(worker: On
     assert faulty.shapes == []
 
 
-def test_the_smaller_priority_goes_first(worker: One, faulty: Faulty, packed: list[Packed]) -> None:
-    faulty.open.clear()
-    first = submit(worker, packed[:1])  # keeps the thread busy while the others come in
-    wait_for(lambda: begun(worker))
-    ended: list[int] = []
-    futures = []
-    for priority in (9, 0, 5):
-        future = worker.submit(Job(packed, worker.model.ranker, priority=priority))
-        future.add_done_callback(lambda _, priority=priority: ended.append(priority))  # type: ignore[misc]
-        futures.append(future)
-    due = worker.model.pace.estimate(3 * sum(len(p.ids) for p in packed))
-    assert worker.backlog() >= due * (1 - 1e-9)  # a sum of three is rounded otherwise than three times one
-    faulty.open.set()
-    done(first, *futures)
-    assert ended == [0, 5, 9]
-    assert worker.model.pace.seconds > 0
+def test_what_is_done_in_time_is_complete(worker: One, session: Session, packed: list[Packed]) -> None:
+    priority = Priority(time.perf_counter() + PATIENCE, list(range(40)))
+    found = asyncio.run(worker.model.score_documents([[p] for p in packed], priority)).logits
+    assert found == pytest.approx(logits_alone(session, packed), abs=1e-5)
+    assert asyncio.run(worker.model.choose(packed, priority)).logits == pytest.approx(found, abs=1e-5)
 
 
 class Parade:
@@ -538,13 +475,10 @@ def two(graphs: Graphs, faulty: Faulty, bundle_of: Callable[[str], Path], pipeli
     two.worker.close()
 
 
-def test_all_models_are_warm_before_it_is_ready(two: Two) -> None:
-    for graph in two.graphs.values():
-        assert list(dict.fromkeys(graph.shapes)) == SHAPES
-
-
 def test_no_batch_is_of_two_models(two: Two, packed: list[Packed]) -> None:
     """Their logits differ by far more than rounding, so a sequence that went to the other's graph would show."""
+    for graph in two.graphs.values():
+        assert list(dict.fromkeys(graph.shapes)) == SHAPES, "both are warm before it is ready"
     two.graphs["one"].open.clear()
     first = two.submit("one", packed[:1])  # keeps the thread busy while the others come in
     parts = [(name, packed[start : start + 7]) for start in range(0, 40, 7) for name in ("one", "two")]
@@ -563,20 +497,20 @@ def test_a_client_that_has_left_does_not_count_in_the_backlog(worker: One, fault
     submit(worker, packed)
     wait_for(lambda: worker.busy_since is not None)
     left = submit(worker, packed)
-    before = worker.backlog()
+    before = sum(worker.waiting())
     left.cancel()
-    assert worker.backlog() < before
+    assert sum(worker.waiting()) < before
     faulty.open.set()
 
 
 def test_the_backlog_is_in_seconds(two: Two, packed: list[Packed]) -> None:
     two.instances["one"].pace.measured(1e9, 1e3)
-    assert two.worker.backlog() == 0
+    assert two.worker.waiting() == []
     two.graphs["one"].open.clear()
     future = two.submit("one", packed)
     wait_for(lambda: bool(two.worker.jobs()))
-    assert 0 < two.worker.backlog() <= two.instances["one"].pace.estimate(sum(len(p.ids) for p in packed))
-    assert two.worker.backlog(1e-9) <= 1e-9
+    assert 0 < sum(two.worker.waiting()) <= two.instances["one"].pace.estimate(sum(len(p.ids) for p in packed))
+    assert two.instances["two"].backlog()(1e-9) <= 1e-9, "of all models, and never more than the request's own time"
     two.graphs["one"].open.set()
     done(future)
 

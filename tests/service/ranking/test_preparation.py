@@ -15,7 +15,7 @@ from keyblock.pipeline import Pipeline
 from keyblock.ranking.flow import Choose, Pack, Read, choosing
 from keyblock.ranking.order import UNREAD, Candidate, candidate
 from service.call import Documents
-from service.ranking.cache import DocumentCache
+from service.lru import DocumentCache
 from service.ranking.preparation import BYTES, PIECE, WIDE, Preparer, cost, footprint, utf8_bytes
 from service.ranking.room import Room
 from service.ranking.slicing import Threads

@@ -59,5 +59,6 @@ def test_a_cancelled_wait_leaves_room_for_others() -> None:
         waiting[1].cancel()  # its turn may have come already
         await asyncio.gather(held, *waiting, return_exceptions=True)
         await asyncio.wait_for(hold(where, 75, first, log), 1)
+        assert log[-1] == 75
 
     asyncio.run(ask())

@@ -11,12 +11,12 @@ import pytest
 from keyblock.pipeline import Pipeline
 from service.call import Documents
 from service.errors import RequestError
+from service.lru import DocumentCache
 from service.pace import Pace
 from service.ranking.admission import Admission, Place
-from service.ranking.cache import DocumentCache
+from service.ranking.drive import look_up, renew
 from service.ranking.preparation import Preparer, sizes
 from service.ranking.slicing import Threads, Watch
-from service.ranking.stored import look_up, renew
 from service.settings import Limits
 from service.store.base import AWAY, Item
 from service.store.codec import StoredDocument, encode, pack_text

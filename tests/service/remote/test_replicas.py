@@ -127,12 +127,12 @@ def test_a_deadline_is_sent_as_the_seconds_that_are_left(time: Time) -> None:
 def test_the_backlog_is_what_replicas_report_or_what_this_process_has_sent(time: Time) -> None:
     """Shares of 2 s: replica a has jobs of 1 and 4 s, b one of 0.5 s: 1 + 2 and 0.5, on average 1.75 s."""
     replicas = Replicas(answering(), 60.0)
-    assert replicas.backlog(2.0) == 0.0
+    assert replicas.backlog()(2.0) == 0.0
     replicas.record(report(1.0, 4.0, replica="a"))
     replicas.record(report(0.5, replica="b"))
-    assert replicas.backlog(2.0) == 1.75
+    assert replicas.backlog()(2.0) == 1.75
     time.now += FRESH_SECONDS
-    assert replicas.backlog(2.0) == 0.0, "an old report says nothing"
+    assert replicas.backlog()(2.0) == 0.0, "an old report says nothing"
 
 
 def test_a_call_counts_as_waiting_until_it_is_answered() -> None:
@@ -140,14 +140,14 @@ def test_a_call_counts_as_waiting_until_it_is_answered() -> None:
     seen: list[float] = []
 
     async def ask(*_: Any) -> Reply:
-        seen.extend([replicas.backlog(99.0), replicas.backlog(2.0)])
+        seen.extend([replicas.backlog()(99.0), replicas.backlog()(2.0)])
         return Reply(report(), SCORED)
 
     replicas = Replicas(ask, 60.0)
     replicas.record(report(pace=0.3))
     score(replicas)
     assert seen == [pytest.approx(3.0), 2.0]
-    assert replicas.backlog(99.0) == 0.0
+    assert replicas.backlog()(99.0) == 0.0
 
 
 def test_silence_is_unready_and_then_dead(time: Time) -> None:
@@ -177,7 +177,7 @@ def test_replicas_listen_for_reports_until_closed() -> None:
         replicas.listen()
         await asked.wait()
         await replicas.close()
-        assert replicas.backlog(9.0) == 1.0
+        assert replicas.backlog()(9.0) == 1.0
 
     asyncio.run(run())
 

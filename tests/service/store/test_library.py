@@ -17,8 +17,7 @@ from service.store.base import AWAY, Away, Item, Renewal, StoreFullError, StoreU
 from service.store.codec import StoredDocument, decode, encode, pack_text
 from service.store.library import BATCH_DOCUMENTS, Library
 from service.store.lmdb_store import LmdbStore
-from service.store.seal import Seal
-from service.store.values import Found
+from service.store.values import Found, Seal
 from service.telemetry.metrics import TABLE, Metrics
 from tests.service.faults import PATIENCE, wait_for
 

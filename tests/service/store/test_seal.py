@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.store.codec import DamagedError
-from service.store.seal import SEAL_BYTES, Seal
+from service.store.values import SEAL_BYTES, Seal
 
 SEAL = Seal("k" * 32)
 ANY = st.text(st.characters(codec=None), max_size=20)

@@ -11,20 +11,19 @@ from keyblock.first_stage import MOST_PARAMETERS
 from keyblock.wire import Options
 from service.errors import RequestError
 from service.http.bodies import parsing
-from service.http.bodies.options import MOST_CHARACTERS, MOST_VALUES, check_options
-from service.http.bodies.parsing import parse, parse_line
+from service.http.bodies.parsing import MOST_OPTION_CHARACTERS, MOST_OPTION_VALUES, check_options, parse, parse_line
 from service.http.dialects import NATIVE
 from service.settings import Limits
 
 LIMITS = Limits(max_documents=8)
-MOST = MOST_VALUES + LIMITS.max_documents
+MOST = MOST_OPTION_VALUES + LIMITS.max_documents
 ASKED: dict[str, Any] = {"query": "river", "documents": ["the river"]}
 TOO_MUCH = {
     "first_stage_scores": [""] * 690_000,
     "fusion": {"name": "mapfuse", **{str(n): 0 for n in range(100_000)}},
     "rank_fields": ["x"] * MOST,
     "relevant_spans": {"mode": "enabled", "more": [[0] * 100] * MOST},
-    "an option of another service": "x" * (MOST_CHARACTERS + 1),
+    "an option of another service": "x" * (MOST_OPTION_CHARACTERS + 1),
     "nested": [[[[0] * 10] * 10] * 20] * 10,
 }
 
@@ -59,7 +58,7 @@ def test_the_limit_itself_is_let_through() -> None:
     with pytest.raises(RequestError):
         check_options({"x": [0] * (MOST // 2), "y": [0] * (MOST // 2)}, (), LIMITS.max_documents)
     with pytest.raises(RequestError, match=r"^x{40}: the options hold more"):
-        check_options({"x" * (MOST_CHARACTERS + 1): 0}, (), LIMITS.max_documents)
+        check_options({"x" * (MOST_OPTION_CHARACTERS + 1): 0}, (), LIMITS.max_documents)
     assert parse(bytearray(orjson.dumps(ASKED | {"first_stage_scores": [0.5] * 8})), LIMITS)["first_stage_scores"] == [0.5] * 8
 
 

@@ -3,8 +3,10 @@ from pydantic import TypeAdapter
 from starlette.testclient import TestClient
 
 from keyblock.wire import ErrorBody, Options, RerankAnswer
+from service.call import Call, Documents
 from service.errors import RequestError
 from service.http.dialects import native
+from service.http.dialects.native import without_unreadable
 from service.http.examples import EXAMPLES
 
 TEXTS = ["the river flooded the old stone bridge", "a city of a million people", "every year the same"]
@@ -255,3 +257,26 @@ def test_what_to_pass_on_stays_within_its_tokens(client: TestClient) -> None:
         if "context" in result:
             text = texts[result["index"]]
             assert "".join(text[part["start"] : part["end"]] for part in result["context"]["parts"]) in text
+
+
+CALL = Call("river", Documents(["a river"], [""], [None]), return_documents=True, warnings=["one"])
+
+
+@pytest.mark.parametrize("path", ["/rerank", "/v1/rerank"])
+def test_litellm_gets_no_documents(path: str) -> None:
+    call = without_unreadable(CALL, "litellm/1.105.3", path)
+    assert call.return_documents is False
+    assert [call.warnings[0], "litellm" in call.warnings[1]] == ["one", True]
+    assert CALL.warnings == ["one"]
+
+
+@pytest.mark.parametrize(
+    ("user_agent", "path"), [("litellm/1.105.3", "/v2/rerank"), ("", "/rerank"), ("python-httpx/0.28.1", "/rerank")]
+)
+def test_others_and_cohere_v2_get_them(user_agent: str, path: str) -> None:
+    assert without_unreadable(CALL, user_agent, path) is CALL
+
+
+def test_a_call_that_requests_no_documents_is_unchanged() -> None:
+    call = Call("river", CALL.documents)
+    assert without_unreadable(call, "litellm/1.105.3", "/rerank") is call

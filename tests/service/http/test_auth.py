@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from keyblock.wire import ErrorBody
 from service import playground, reference
 from service.app import HEALTH, JOINED_PATHS, RERANK_PATHS, create_admin_app, create_app
-from service.http.guard import SCHEME
+from service.http.auth import SCHEME
 from service.keys.keys import KeysError
 from service.ranking.ranker import Ranker
 from service.settings import Settings
