@@ -13,7 +13,7 @@ from keyblock.bundle import BundleError
 from keyblock.runtime.providers import ProviderError
 from keyblock.runtime.session import SessionError
 from service.app import create_admin_app, create_app
-from service.http.listeners import ListenError, are_loopback, bind, overlap, serve
+from service.http.sockets import ListenError, are_loopback, bind, overlap, serve
 from service.keys.keys import KeysError, load_keys
 from service.options import PROGRAM, unknown_variables
 from service.ranking.ranker import Ranker

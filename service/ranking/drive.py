@@ -4,11 +4,12 @@ Documents that were sent as an id alone are read from the store, and written bac
 """
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from keyblock.bundle import Bundle
 from keyblock.ranking.answer import Scores
 from keyblock.ranking.flow import Answer, Choose, Fetch, Flow, Pack, Prepare, Read, Score, Step, ranking
 from keyblock.ranking.warnings import Missing, named
@@ -17,14 +18,24 @@ from service.errors import RequestError
 from service.queue.graphs import Priority
 from service.ranking.admission import Place
 from service.ranking.plan import Plan
+from service.ranking.preparation import Preparer
+from service.ranking.scorers import Scorer
 from service.store.base import AWAY
 from service.store.codec import StoredDocument
 from service.store.library import AWAY_PROBLEM, AWAY_SECONDS, Library
 from service.store.values import Check, Found
 from service.telemetry.account import Stages
+from service.telemetry.metrics import Metrics
 
-if TYPE_CHECKING:
-    from service.ranking.model import Model
+
+class Parts(Protocol):
+    """The parts of a model that a drive uses, see `service.ranking.model.Model`."""
+
+    bundle: Bundle
+    fingerprint: bytes
+    metrics: Metrics
+    preparer: Preparer
+    scorer: Scorer
 
 
 class Drive:
@@ -39,7 +50,7 @@ class Drive:
         library: the store, for a call with documents by id.
     """
 
-    def __init__(self, model: "Model", call: Call, plan: Plan, stages: Stages, place: Place, library: Library | None) -> None:
+    def __init__(self, model: Parts, call: Call, plan: Plan, stages: Stages, place: Place, library: Library | None) -> None:
         self._model, self._call, self._plan = model, call, plan
         self._stages, self._place, self._library = stages, place, library
         self._stale: dict[str, StoredDocument] = {}

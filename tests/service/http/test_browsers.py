@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 
 from keyblock.client import Client
 from service.app import create_app
-from service.http.listeners import are_loopback, bind
+from service.http.sockets import are_loopback, bind
 from service.ranking.ranker import Ranker
 from service.settings import Settings
 from tests.service.browser import chromium, served

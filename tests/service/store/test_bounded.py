@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from service.store import bounded
+from service.store import redis_client
 from service.store.base import HEAD, Item, StoreUnavailableError
 from service.store.redis_store import RedisStore
 from tests.service.faults import PATIENCE
@@ -89,8 +89,8 @@ def test_nonsense_is_one_line(use: str, nonsense: bytes, monkeypatch: pytest.Mon
 def test_an_endless_answer_is_given_up(
     monkeypatch: pytest.MonkeyPatch, again: bytes, pause: float, seconds: float, said: str
 ) -> None:
-    monkeypatch.setattr(bounded, "MOST_SECONDS", seconds)
-    monkeypatch.setattr(bounded, "MOST_BYTES", 1 << 22)
+    monkeypatch.setattr(redis_client, "MOST_SECONDS", seconds)
+    monkeypatch.setattr(redis_client, "MOST_BYTES", 1 << 22)
     with answering(b"$400000000\r\n", again=again, pause=pause) as url:
         store = RedisStore(url)
         store._resting_until = 0.0

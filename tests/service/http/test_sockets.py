@@ -17,7 +17,7 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 
-from service.http.listeners import ListenError, Main, allow_files, bind, overlap
+from service.http.sockets import ListenError, Main, allow_files, bind, overlap
 from tests.service.faults import PATIENCE
 from tests.service.keyed import ALL, bearing
 from tests.support.ports import free_port, wait_ready
