@@ -200,27 +200,22 @@ def test_a_poisoned_sequence_takes_no_other_request_down(
     assert set(faulty.shapes) <= set(SHAPES)
 
 
-def test_a_batch_too_large_for_the_memory_is_split(worker: One, faulty: Faulty, session: Session, packed: list[Packed]) -> None:
+def test_a_batch_too_large_for_the_memory_is_split_and_not_tried_again(
+    worker: One, faulty: Faulty, session: Session, packed: list[Packed]
+) -> None:
     """Even where all of it is one request's."""
     faulty.fault, faulty.memory = OutOfMemoryError("failed to allocate"), 128
     assert done(submit(worker, packed))[0].logits == pytest.approx(logits_alone(session, packed), abs=1e-5)
     assert count(worker, "batches", outcome="failed") == 0
-    assert count(worker, "batches", outcome="split") > 0
+    split, tried, longest = count(worker, "batches", outcome="split"), len(faulty.shapes), max(packed, key=lambda p: len(p.ids))
+    assert split > 0
+    assert worker.model.ranker.most_rows[128] == 1
+    done(submit(worker, [longest] * 40))
+    assert count(worker, "batches", outcome="split") == split
+    assert len(faulty.shapes) == tried + 40
     faulty.memory = 64
     with pytest.raises(EngineError, match="failed to allocate"):
         done(submit(worker, packed))  # some have 128 tokens alone
-
-
-def test_a_batch_too_large_for_the_memory_is_not_tried_again_and_again(worker: One, faulty: Faulty, packed: list[Packed]) -> None:
-    longest = max(packed, key=lambda p: len(p.ids))
-    faulty.fault, faulty.memory = OutOfMemoryError("failed to allocate"), 128
-    done(submit(worker, [longest] * 40))
-    assert worker.model.ranker.most_rows[128] == 1
-    assert worker.model.ranker.most_rows[32] == CAP // 32, "of other lengths nothing was seen"
-    split, tried = count(worker, "batches", outcome="split"), len(faulty.shapes)
-    done(submit(worker, [longest] * 40))
-    assert count(worker, "batches", outcome="split") == split <= 6
-    assert len(faulty.shapes) == tried + 40
     assert worker.alive
 
 
