@@ -1,7 +1,7 @@
 """Reads files in a process of its own, whose memory and time are bounded: small files may unpack to gigabytes, or take minutes.
 
-The process reads any number of files. Each comes on stdin as a line of JSON, `{name, size, seconds, wait,
-max_chars}`, and `size` bytes. The answer is a line on stdout: an object, the fields of `Extracted`, or a string, the reason why there is no text.
+The process reads any number of files. Each comes on stdin as a line of JSON, `{name, size, seconds, wait, max_chars}`, followed by
+`size` bytes. The answer is a line on stdout: an object, the fields of `Extracted`, or a string, the reason why there is no text.
 """
 
 import json
