@@ -178,9 +178,6 @@ def scored_sentences(
         found = [one for one in marked_sentences(pipeline, read, marks) if one.tokens]
         found = [one for one in found if not is_question(text[one.start : one.end])]
         scores = config.spans.probabilities(np.asarray([one.mark for one in found]), np.full(len(found), logit))
-        scores *= min(
-            1.0, float(sigmoid(config.activation.scale * logit)) / scores.max(initial=1e-9)
-        )  # no span is likelier to answer than its document
         return [Span(one.start, one.end, score) for one, score in zip(found, scores.tolist(), strict=True)]
     blocks = ranking.blocks[number]
     scores = np.asarray([block.score for block in blocks])
