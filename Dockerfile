@@ -1,4 +1,4 @@
-# KeyBlock as images: `cpu` and `gpu` serve, `ray` serves on Ray (docs/run/ray-serve.md), `bulk` re-ranks lists (docs/models/bulk.md), `train` trains
+# KeyBlock as images: `cpu` and `gpu` serve, `ray` serves on Ray (docs/run/ray-and-kserve.md), `bulk` re-ranks lists (docs/models/bulk.md), `train` trains
 # and exports (docs/run/deploy.md).
 #
 #   docker build --target cpu --tag keyblock:0.1.0-cpu .

@@ -5,7 +5,7 @@
 # make test-spark: keyblock-bulk's scorer in a real Spark (docs/models/bulk.md); needs Java; an environment of 1.2 GB in build/.
 # make wheel: native/ as a wheel for any Linux, for this Python or that of PYTHON=... (docs/develop/native.md).
 # make audit: known vulnerabilities of the locked versions (docs/run/secure.md); says so where there is no network to ask.
-# make docs: the documentation as a site in build/site, its links checked.
+# make docs: the documentation as a site in build/site, its links and measured figures checked.
 # make bench: how fast it serves, beside other rerankers; puts it into docs/results/speed.md (25 minutes).
 # All make what they need in .venv first, at the versions of requirements/constraints.txt; PYTHON=... names another interpreter.
 
@@ -124,6 +124,7 @@ build/docs/made: requirements/docs.txt
 docs: $(VENV)/serving build/docs/made
 	@$(BIN)/python -c 'import json; from service.app import create_app; from service.settings import Settings; \
 		print(json.dumps(create_app(Settings(_cli_parse_args=False)).openapi()))' > docs/use/openapi.json
+	@$(BIN)/python -m benchmarks.figures --check || { echo "stale: python -m benchmarks.figures" >&2; exit 1; }
 	@NO_MKDOCS_2_WARNING=1 build/docs/bin/mkdocs build --strict --quiet
 	@echo "build/site/index.html"
 

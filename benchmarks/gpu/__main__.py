@@ -157,7 +157,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--only", nargs="+", choices=list(PARTS), help="parts to measure")
     made.add_argument("--home", type=Path, default=home, help="directory of records and logs (%(default)s)")
     made.add_argument("--publish", action="store_true", help="only put the tables of the records into --page")
-    made.add_argument("--page", type=Path, default=ROOT / "docs" / "run" / "size.md", help="a page with a marked place for the tables")
+    made.add_argument("--page", type=Path, default=ROOT / "docs/run/size.md", help="a page with a marked place for the tables")
     made.add_argument("--part", help=argparse.SUPPRESS)
     made.add_argument("--seconds", type=float, default=3600, help=argparse.SUPPRESS)
     return made

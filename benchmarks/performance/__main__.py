@@ -118,8 +118,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--tolerance", type=float, default=0.15, help="share of a recorded ratio that a run may lose")
     made.add_argument("--home", type=Path, default=BUILD / "peers", help="where environments, weights and logs go")
     made.add_argument("--latest", type=Path, help="the record of the last runs; those of --quick have their own")
-    made.add_argument("--recorded", type=Path, default=ROOT / "docs" / "results" / "performance.json", help="the published record")
-    made.add_argument("--page", type=Path, default=ROOT / "docs" / "results" / "speed.md", help="the page with a place for the tables")
+    made.add_argument("--recorded", type=Path, default=ROOT / "docs/results/performance.json", help="the published record")
+    made.add_argument("--page", type=Path, default=ROOT / "docs/results/speed.md", help="the page with a place for the tables")
     return made
 
 

@@ -10,7 +10,8 @@ import yaml
 
 from k8s.monitoring.promql import aggregated, rate, series
 
-RUNBOOKS = "https://git.example.com/keyblock/blob/main/docs/run/troubleshoot.md"  # change it with: python -m k8s.monitoring --runbooks URL
+# change it with: python -m k8s.monitoring --runbooks URL
+RUNBOOKS = "https://git.example.com/keyblock/blob/main/docs/run/troubleshoot.md"
 POD = ("namespace", "pod")
 COUNTED = "!~invalid|cancelled"  # the requests that count for the service's objective
 BAD = "=~failed|refused"
