@@ -25,7 +25,7 @@ CLOSE = 0.01  # how far a score of an example may be from the one shown: another
 COLLECTIONS = {
     "squad-far": "no answer in the first 512 tokens",
     "squad-articles": "Wikipedia articles",
-    "qmsum": "minutes of meetings",
+    "qmsum": "transcripts of meetings",
     "evidence": "medical articles",
 }
 
@@ -80,6 +80,11 @@ def examples() -> Iterator[tuple[str, str]]:
         lease = ranker.rank(request["query"], request["documents"])
         river = ranker.rank("Which river flows through Vienna?", RIVERS)
         spans = ranker.rank("When may a tenant end the lease early?", [REPAIRS], relevant_spans=True, max_spans=3)
+        scripts = json.loads((ROOT / "examples" / "multilingual.json").read_text(encoding="utf-8"))
+        rivers = ranker.rank(scripts["query"], scripts["documents"])
+    for result in rivers:
+        yield f"scripts.{result.id}", f"{result.relevance_score:.4f}"
+        yield f"scripts.{result.id}.block", f"{(result.blocks or ())[0].score:.2f}"
     yield "lease", "\n```json\n[" + ",\n ".join(_shown(lease)) + "]\n```\n"
     yield "lease.first", f"\n```json\n{_shown(lease)[0]}\n```\n"
     yield "lease.score", f"{lease[0].relevance_score:.2f}"

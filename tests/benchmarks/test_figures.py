@@ -1,5 +1,9 @@
 """The measured figures of README.md and docs/ are those of the records, and of what the embedded model answers today."""
 
+import json
+import re
+import statistics
+
 import pytest
 
 from benchmarks import figures
@@ -34,3 +38,18 @@ def test_a_figure_that_nobody_knows_is_an_error(tmp_path_factory: pytest.TempPat
     monkeypatch.setattr("sys.argv", ["figures"])
     with pytest.raises(SystemExit, match=r"README.md: no figure is called 'unheard-of'; there are known"):
         figures.main()
+
+
+ROW = re.compile(r"^\| \*\*([a-z-]+)\*\*, KeyBlock \| \*\*([\d.]+)\*\* \| \| \*\*([\d.]+)\*\*", re.MULTILINE)
+
+
+def test_the_table_of_quality_is_that_of_the_records() -> None:
+    rows = ROW.findall((figures.ROOT / "docs/results/quality.md").read_text(encoding="utf-8"))
+    assert rows
+    for collection, reciprocal_rank, gain in rows:
+        records = [
+            json.loads(path.read_text(encoding="utf-8"))["values"]
+            for path in (figures.RECORDS / "embedded" / collection).glob("*.json")
+        ]
+        means = [tuple(f"{statistics.fmean(values[name]):.4f}" for name in ("RR@10", "nDCG@10")) for values in records]
+        assert (reciprocal_rank, gain) in means

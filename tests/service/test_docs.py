@@ -60,11 +60,18 @@ def test_the_docs_name_the_options_that_are_ignored() -> None:
     assert row.split("|")[1].strip().replace("`", "").split(", ") == Options.not_honoured()
 
 
-def test_the_example_is_served_and_has_the_shape_shown(client: TestClient) -> None:
+def test_the_example_is_served_as_shown(embedded: TestClient) -> None:
     request = json.loads(PAGE.split("-d '")[1].split("'\n```")[0])
     shown = json.loads(PAGE.split("```json\n")[1].split("```")[0])
-    answer = client.post("/rerank", json=request).json()
+    answer = embedded.post("/rerank", json=request).json()
     assert _shape(answer) == _shape(shown)
+    assert [_numbers(result) for result in answer["results"]] == [
+        pytest.approx(_numbers(result), abs=0.03) for result in shown["results"]
+    ]
+
+
+def _numbers(result: dict[str, Any]) -> list[float]:
+    return [result["relevance_score"], *(value for block in result["blocks"] for value in block.values())]
 
 
 def _shape(value: Any) -> Any:
