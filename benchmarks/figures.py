@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from keyblock import Ranker
-from keyblock.client import Ranking
+from keyblock.results import Ranking
 
 ROOT = Path(__file__).resolve().parents[1]
+BUNDLE = ROOT / "models" / "default"
 RECORDS = ROOT / "docs" / "results"
 MARKED = re.compile(r"(<!--([a-z0-9.-]+)-->)(.*?)(<!--/-->)", re.DOTALL)
 NUMBER = re.compile(r"\d+\.\d+")
@@ -32,7 +33,7 @@ COLLECTIONS = {
 
 def figures() -> Mapping[str, str]:
     """All figures by name, as the pages show them."""
-    return dict([*speed(), *quality(), *examples()])
+    return dict([*speed(), *quality(), *bundle(), *examples()])
 
 
 def speed() -> Iterator[tuple[str, str]]:
@@ -73,10 +74,23 @@ def quality() -> Iterator[tuple[str, str]]:
     yield "quality", "\n".join(["", head, *rows, ""])
 
 
+def bundle() -> Iterator[tuple[str, str]]:
+    """From the manifest of the embedded bundle, as `/info` shows it."""
+    manifest = json.loads((BUNDLE / "bundle.json").read_text(encoding="utf-8"))
+    packing, calibration = manifest["pipeline"]["packing"], manifest["quality"]["calibration"]
+    least, most = packing["budget_range"]
+    yield "tokens", f"{packing['budget']}; {least} to {most} with `max_tokens_per_doc`"
+    yield "threshold", f"{manifest['pipeline']['min_score']:.3f}"
+    for name in ("precision", "recall", "refused"):
+        yield f"threshold.{name}", f"{calibration['threshold'][name]:.2f}"
+    for name, words in COLLECTIONS.items():
+        yield f"auroc.{name}", f"{calibration['answers'][name]['auroc']:.2f} ({words})"
+
+
 def examples() -> Iterator[tuple[str, str]]:
     """What the embedded model answers, in fp32, which is alike on all CPUs."""
     request = json.loads((ROOT / "examples" / "request.json").read_text(encoding="utf-8"))
-    with Ranker.open(ROOT / "models" / "default", provider="cpu", precision="fp32") as ranker:
+    with Ranker.open(BUNDLE, provider="cpu", precision="fp32") as ranker:
         lease = ranker.rank(request["query"], request["documents"])
         river = ranker.rank("Which river flows through Vienna?", RIVERS)
         spans = ranker.rank("When may a tenant end the lease early?", [REPAIRS], relevant_spans=True, max_spans=3)
