@@ -1,5 +1,5 @@
-# KeyBlock as images: `cpu` and `gpu` serve, `ray` serves on Ray (docs/ray-serve.md), `bulk` re-ranks lists (docs/bulk.md), `train` trains
-# and exports (docs/deploy.md).
+# KeyBlock as images: `cpu` and `gpu` serve, `ray` serves on Ray (docs/run/ray-and-kserve.md), `bulk` re-ranks lists (docs/models/bulk.md), `train` trains
+# and exports (docs/run/deploy.md).
 #
 #   docker build --target cpu --tag keyblock:0.1.0-cpu .
 #
@@ -17,7 +17,7 @@ COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY keyblock/__init__.py keyblock/
 RUN /build/bin/pip wheel --no-build-isolation --no-deps --wheel-dir /wheels .
 
-# What reads documents without the interpreter's lock (docs/native.md).
+# What reads documents without the interpreter's lock (docs/develop/native.md).
 FROM build AS compiled
 # hadolint ignore=DL3008
 RUN apt-get update && apt-get install --yes --no-install-recommends g++ && rm -rf /var/lib/apt/lists/* && /build/bin/pip install nanobind

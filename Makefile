@@ -1,12 +1,12 @@
 # make serve: serve the default model at http://127.0.0.1:8000 (KEYBLOCK_HOST and KEYBLOCK_PORT say otherwise).
 # make test:  every check that a change has to pass (HYPOTHESIS_PROFILE=thorough: four times the examples of property tests).
 # make test-lab: the tests of the systems that papers compare with (lab/); QUICK=1 leaves out the trainings, which take minutes.
-# make test-clients: what Cohere's, LangChain's, Haystack's ... own libraries make of it (docs/clients.md); environments of 1.5 GB in build/.
-# make test-spark: keyblock-bulk's scorer in a real Spark (docs/bulk.md); needs Java; an environment of 1.2 GB in build/.
-# make wheel: native/ as a wheel for any Linux, for this Python or that of PYTHON=... (docs/native.md).
-# make audit: known vulnerabilities of the locked versions (docs/security.md); says so where there is no network to ask.
-# make docs: the documentation as a site in build/site, its links checked.
-# make bench: how fast it serves, beside other rerankers; puts it into docs/performance.md (25 minutes).
+# make test-clients: what Cohere's, LangChain's, Haystack's ... own libraries make of it (docs/use/clients.md); environments of 1.5 GB in build/.
+# make test-spark: keyblock-bulk's scorer in a real Spark (docs/models/bulk.md); needs Java; an environment of 1.2 GB in build/.
+# make wheel: native/ as a wheel for any Linux, for this Python or that of PYTHON=... (docs/develop/native.md).
+# make audit: known vulnerabilities of the locked versions (docs/run/secure.md); says so where there is no network to ask.
+# make docs: the documentation as a site in build/site, its links and measured figures checked.
+# make bench: how fast it serves, beside other rerankers; puts it into docs/results/speed.md (25 minutes).
 # All make what they need in .venv first, at the versions of requirements/constraints.txt; PYTHON=... names another interpreter.
 
 SHELL := bash
@@ -40,14 +40,14 @@ $(VENV)/serving: $(PINS) | $(VENV)/made
 	@$(INSTALL) --editable '.[cpu,serve,cli,files]'
 	@touch $@
 
-# what reads documents without the interpreter's lock (docs/native.md): where it cannot be built, all works without it
+# what reads documents without the interpreter's lock (docs/develop/native.md): where it cannot be built, all works without it
 $(VENV)/native: $(NATIVE) requirements/constraints.txt | $(VENV)/made
 	@if command -v c++ >/dev/null; then \
 		echo "Compiling what reads documents (native/; half a minute) ..."; \
 		$(INSTALL) setuptools nanobind && $(INSTALL) --no-build-isolation --no-deps --force-reinstall ./native \
 		|| echo "native/ could not be built: documents are prepared in Python, which takes longer" >&2; \
 	else \
-		echo "No C++ compiler is here: documents are prepared in Python, which takes longer (docs/native.md)" >&2; \
+		echo "No C++ compiler is here: documents are prepared in Python, which takes longer (docs/develop/native.md)" >&2; \
 	fi
 	@touch $@
 
@@ -123,7 +123,8 @@ build/docs/made: requirements/docs.txt
 
 docs: $(VENV)/serving build/docs/made
 	@$(BIN)/python -c 'import json; from service.app import create_app; from service.settings import Settings; \
-		print(json.dumps(create_app(Settings(_cli_parse_args=False)).openapi()))' > docs/reference/openapi.json
+		print(json.dumps(create_app(Settings(_cli_parse_args=False)).openapi()))' > docs/use/openapi.json
+	@$(BIN)/python -m benchmarks.figures --check || { echo "stale: python -m benchmarks.figures" >&2; exit 1; }
 	@NO_MKDOCS_2_WARNING=1 build/docs/bin/mkdocs build --strict --quiet
 	@echo "build/site/index.html"
 

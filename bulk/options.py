@@ -15,7 +15,7 @@ from keyblock.ranking.spans import THRESHOLD
 from keyblock.runtime.providers import Precision, Provider
 
 PROGRAM = "keyblock-bulk"
-ABOUT = "Re-rank candidate lists with a bundle. To continue a stopped job, run the same command again. See docs/bulk.md."
+ABOUT = "Re-rank candidate lists with a bundle. To continue a stopped job, run the same command again. See docs/models/bulk.md."
 
 
 class Asking(BaseModel):

@@ -23,4 +23,4 @@ def why_not_compiled() -> str:
     """Why documents are prepared in Python, in one line; empty if the compiled part prepares them."""
     if core is not None:
         return ""
-    return "keyblock_native is not installed in this version: documents are prepared in Python, which takes longer (docs/native.md)"
+    return "keyblock_native is not installed in this version: documents are prepared in Python, slowly (docs/develop/native.md)"

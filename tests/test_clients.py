@@ -1,10 +1,10 @@
-"""docs/clients.md beside what `make test-clients` installs and runs; the clients themselves are tests/clients' matter."""
+"""docs/use/clients.md beside what `make test-clients` installs and runs; the clients themselves are tests/clients' matter."""
 
 import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "clients.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "use" / "clients.md").read_text(encoding="utf-8")
 PINS = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "requirements" / "clients").glob("*.txt")}
 TESTS = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "tests" / "clients").glob("test_*.py")}
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")

@@ -16,7 +16,7 @@ from benchmarks.performance.report import put
 from tests.support.redis_server import MissingRedisError
 from tests.support.serving import ServiceError
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "faults.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "results" / "faults.md"
 MARK = "<!-- what happened: python -m benchmarks.faults --publish writes from here -->"
 FAULTS: tuple[Callable[[Path], str], ...] = (
     model.one_input_fails,
@@ -103,7 +103,7 @@ def parser() -> argparse.ArgumentParser:
         "python -m benchmarks.faults", description=benchmarks.faults.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     made.add_argument("--only", nargs="+", choices=[name_of(fault) for fault in FAULTS], metavar="NAME", help="these faults")
-    made.add_argument("--publish", action="store_true", help="put the table into docs/faults.md")
+    made.add_argument("--publish", action="store_true", help="put the table into docs/results/faults.md")
     return made
 
 

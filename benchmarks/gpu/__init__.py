@@ -1,1 +1,1 @@
-"""Measures a GPU within half an hour, one part at a time, and writes docs/gpu.md: `python -m benchmarks.gpu --help`."""
+"""Measures a GPU within half an hour, one part at a time, and writes docs/run/size.md: `python -m benchmarks.gpu --help`."""

@@ -2,7 +2,7 @@
 
     python -m benchmarks.gpu --prepare --data DATA/squad-far   on a machine that can export: 45 MiB into build/gpu/prepared
     python -m benchmarks.gpu --minutes 25                      on the machine with the GPU, which gets that folder
-    python -m benchmarks.gpu --publish                         puts the tables into docs/gpu.md
+    python -m benchmarks.gpu --publish                         puts the tables into docs/run/size.md
     python -m benchmarks.gpu --provider cpu --sizes small      tries the script itself; not to be published
 
 Each part runs in its own process and writes a record, row by row. A part that fails, hangs or lacks its packages does not stop the
@@ -157,7 +157,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--only", nargs="+", choices=list(PARTS), help="parts to measure")
     made.add_argument("--home", type=Path, default=home, help="directory of records and logs (%(default)s)")
     made.add_argument("--publish", action="store_true", help="only put the tables of the records into --page")
-    made.add_argument("--page", type=Path, default=ROOT / "docs" / "gpu.md", help="a page with a marked place for the tables")
+    made.add_argument("--page", type=Path, default=ROOT / "docs/run/size.md", help="a page with a marked place for the tables")
     made.add_argument("--part", help=argparse.SUPPRESS)
     made.add_argument("--seconds", type=float, default=3600, help=argparse.SUPPRESS)
     return made

@@ -3,7 +3,7 @@
     python -m benchmarks.performance                     # everything, about 20 minutes on two cores
     python -m benchmarks.performance --quick             # the same with small sizes, to check that it works
     python -m benchmarks.performance --only throughput --peers infinity torch
-    python -m benchmarks.performance --publish           # puts what the last runs measured into docs/performance.md
+    python -m benchmarks.performance --publish           # puts what the last runs measured into docs/results/speed.md
 
 The first run installs each peer into its own environment under build/peers. Each measured part replaces that of earlier runs in
 build/performance.json (with --quick: performance-quick.json). Each run is compared with the last published ratios. If a ratio is
@@ -118,8 +118,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--tolerance", type=float, default=0.15, help="share of a recorded ratio that a run may lose")
     made.add_argument("--home", type=Path, default=BUILD / "peers", help="where environments, weights and logs go")
     made.add_argument("--latest", type=Path, help="the record of the last runs; those of --quick have their own")
-    made.add_argument("--recorded", type=Path, default=ROOT / "docs" / "results" / "performance.json", help="the published record")
-    made.add_argument("--page", type=Path, default=ROOT / "docs" / "performance.md", help="the page with a place for the tables")
+    made.add_argument("--recorded", type=Path, default=ROOT / "docs/results/performance.json", help="the published record")
+    made.add_argument("--page", type=Path, default=ROOT / "docs/results/speed.md", help="the page with a place for the tables")
     return made
 
 

@@ -1,4 +1,4 @@
-"""The record of measurements, KeyBlock's targets with their verdicts, and the tables of docs/performance.md."""
+"""The record of measurements, KeyBlock's targets with their verdicts, and the tables of docs/results/speed.md."""
 
 import json
 import os

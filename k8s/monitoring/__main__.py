@@ -1,4 +1,4 @@
-"""Write the files that are made from the table of metrics: docs/metrics.md, the dashboards and the rules.
+"""Write the files that are made from the table of metrics: docs/run/metrics.md, the dashboards and the rules.
 
 python -m k8s.monitoring [--runbooks URL]
 """
@@ -19,14 +19,14 @@ def written(runbooks: str = RUNBOOKS) -> Mapping[Path, str]:
     """The content of each generated file, by path."""
     here = ROOT / "k8s" / "monitoring"
     boards = {here / "dashboards" / f"{board.name}.json": dashboard_json(board) for board in BOARDS}
-    return {ROOT / "docs" / "metrics.md": metrics_page(), here / "rules.yaml": rules_yaml(runbooks), **boards}
+    return {ROOT / "docs" / "run" / "metrics.md": metrics_page(), here / "rules.yaml": rules_yaml(runbooks), **boards}
 
 
 def main() -> None:
     """Write the files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--runbooks", default=RUNBOOKS, metavar="URL", help="where docs/runbooks can be read at three in the morning"
+        "--runbooks", default=RUNBOOKS, metavar="URL", help="where docs/run/troubleshoot.md can be read at three in the morning"
     )
     for path, text in written(parser.parse_args().runbooks).items():
         path.parent.mkdir(parents=True, exist_ok=True)

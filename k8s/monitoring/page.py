@@ -1,4 +1,4 @@
-"""The page docs/metrics.md, made from the table of metrics."""
+"""The page docs/run/metrics.md, made from the table of metrics."""
 
 from service.telemetry.metrics import BUCKETS, MODEL, TABLE, Metric
 
@@ -12,7 +12,7 @@ OPEN = {
 HEAD = f"""# Metrics
 
 `GET /metrics` reports these metrics to Prometheus, and to OpenMetrics scrapers with trace ids as exemplars. Dashboards and
-alerts use them: [monitoring.md](monitoring.md).
+alerts use them: [monitor](monitor.md).
 
 `python -m k8s.monitoring` writes this page from the table in `service/telemetry/metrics.py`, and a test checks that they agree.
 

@@ -10,7 +10,8 @@ import yaml
 
 from k8s.monitoring.promql import aggregated, rate, series
 
-RUNBOOKS = "https://git.example.com/keyblock/blob/main/docs/runbooks"  # change it with: python -m k8s.monitoring --runbooks URL
+# change it with: python -m k8s.monitoring --runbooks URL
+RUNBOOKS = "https://git.example.com/keyblock/blob/main/docs/run/troubleshoot.md"
 POD = ("namespace", "pod")
 COUNTED = "!~invalid|cancelled"  # the requests that count for the service's objective
 BAD = "=~failed|refused"
@@ -51,7 +52,7 @@ class Alert(NamedTuple):
 
     Attributes:
         name: the alert's name.
-        runbook: the page in docs/runbooks.
+        runbook: the section of docs/run/troubleshoot.md.
         expression: the alert fires if this has a value.
         lasting: how long it must have a value before the alert fires.
         severity: page (wake somebody) or ticket (within a day).
@@ -270,7 +271,7 @@ def _rule(alert: Alert, runbooks: str) -> dict[str, Any]:
         "annotations": {
             "summary": alert.summary,
             "description": alert.description,
-            "runbook_url": f"{runbooks.rstrip('/')}/{alert.runbook}.md",
+            "runbook_url": f"{runbooks}#{alert.runbook}",
         },
     }
 

@@ -44,7 +44,7 @@ class RelevantSpansOption(TypedDict, total=False):
 
 
 class RerankOptions(TypedDict, total=False):
-    """The options of a ranking: those of POST /rerank by their names (docs/api.md), and two of the client.
+    """The options of a ranking: those of POST /rerank by their names (docs/use/http-api.md), and two of the client.
 
     Attributes:
         return_blocks: whether results have blocks (True).

@@ -1,6 +1,6 @@
 """The service's metrics: one declared table, from which the code, the docs, the dashboards and the alerts take their names.
 
-`python -m k8s.monitoring` writes docs/metrics.md, the dashboards and the alerts from it.
+`python -m k8s.monitoring` writes docs/run/metrics.md, the dashboards and the alerts from it.
 """
 
 import copy

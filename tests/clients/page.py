@@ -1,11 +1,11 @@
-"""The snippets of docs/clients.md, run as they stand there."""
+"""The snippets of docs/use/clients.md, run as they stand there."""
 
 import io
 from contextlib import chdir, redirect_stdout
 
 from running import ROOT
 
-PAGE = (ROOT / "docs" / "clients.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "use" / "clients.md").read_text(encoding="utf-8")
 SERVED_AT = "http://127.0.0.1:8000"
 START = "The documents"
 

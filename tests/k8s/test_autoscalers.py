@@ -1,4 +1,4 @@
-"""The autoscalers of k8s/components: what docs/deploy.md says of their bounds, targets and pace."""
+"""The autoscalers of k8s/components: what docs/run/size.md says of their bounds, targets and pace."""
 
 import yaml
 

@@ -88,7 +88,7 @@ def test_a_promise_is_a_weighted_sum() -> None:
 
 
 def test_the_embedded_rule() -> None:
-    """As docs/cascade.md says: a quarter, at least 20, two for each result; the share is the default."""
+    """As docs/explain/scores.md says: a quarter, at least 20, two for each result; the share is the default."""
     rule = load_bundle(ROOT / "models" / "default").manifest.pipeline.cascade
     assert rule is not None
     assert (rule.share, rule.per_result, rule.least) == (Cascade().share, Cascade().per_result, Cascade().least)

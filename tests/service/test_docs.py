@@ -1,4 +1,4 @@
-"""The pages of the HTTP interface name everything that is declared in the code, and the example of docs/api.md is served."""
+"""The pages of the HTTP interface name everything that is declared in the code, and the example there is served."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,8 @@ from service.http.admin import NOT_RELOADED, RELOAD_ANSWERS, RELOAD_PATH
 from service.telemetry.metrics import STAGES
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGE = "\n".join((DOCS / name).read_text(encoding="utf-8") for name in ("api.md", "documents.md", "operations.md", "answers.md"))
+NAMES = ("use/http-api.md", "use/documents-by-id.md", "use/spans-and-pruning.md", "run/configure.md")
+PAGE = "\n".join((DOCS / name).read_text(encoding="utf-8") for name in NAMES)
 
 
 @pytest.mark.parametrize(
@@ -59,11 +60,18 @@ def test_the_docs_name_the_options_that_are_ignored() -> None:
     assert row.split("|")[1].strip().replace("`", "").split(", ") == Options.not_honoured()
 
 
-def test_the_example_is_served_and_has_the_shape_shown(client: TestClient) -> None:
+def test_the_example_is_served_as_shown(embedded: TestClient) -> None:
     request = json.loads(PAGE.split("-d '")[1].split("'\n```")[0])
     shown = json.loads(PAGE.split("```json\n")[1].split("```")[0])
-    answer = client.post("/rerank", json=request).json()
+    answer = embedded.post("/rerank", json=request).json()
     assert _shape(answer) == _shape(shown)
+    assert [_numbers(result) for result in answer["results"]] == [
+        pytest.approx(_numbers(result), abs=0.03) for result in shown["results"]
+    ]
+
+
+def _numbers(result: dict[str, Any]) -> list[float]:
+    return [result["relevance_score"], *(value for block in result["blocks"] for value in block.values())]
 
 
 def _shape(value: Any) -> Any:

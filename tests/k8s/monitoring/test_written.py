@@ -18,7 +18,7 @@ from k8s.monitoring.rules import ALERTS, RUNBOOKS
 from service.telemetry.metrics import TABLE
 from tests.conftest import ROOT
 
-RUNBOOK_PAGES = ROOT / "docs" / "runbooks"
+RUNBOOK_PAGE = ROOT / "docs" / "run" / "troubleshoot.md"
 NAMES = re.compile(r"\b(?:keyblock|process)_[a-z_]+")
 ALL_PANELS = [(board, panel) for board in BOARDS for panel in board.panels]
 
@@ -77,7 +77,7 @@ def test_every_metric_is_used_by_a_panel_or_an_alert() -> None:
 
 def test_nothing_is_named_that_is_not_measured() -> None:
     texts = {path: text for path, text in written().items() if path.suffix in (".json", ".yaml")}
-    texts |= {path: path.read_text(encoding="utf-8") for path in RUNBOOK_PAGES.glob("*.md")}
+    texts[RUNBOOK_PAGE] = RUNBOOK_PAGE.read_text(encoding="utf-8")
     known = {row.name for row in TABLE.values()}
     known |= {f"process_{name}" for name in ("cpu_seconds_total", "resident_memory_bytes", "start_time_seconds")}
     known |= {f"{row.name}_{part}" for row in TABLE.values() if row.kind == "histogram" for part in ("bucket", "sum", "count")}
@@ -86,26 +86,24 @@ def test_nothing_is_named_that_is_not_measured() -> None:
 
 
 def test_every_alert_has_a_runbook_which_knows_it() -> None:
+    parts = (part.partition("\n") for part in RUNBOOK_PAGE.read_text(encoding="utf-8").split("\n## ")[1:])
+    runbooks = {heading.lower().replace(" ", "-"): text for heading, _, text in parts}
     for alert in ALERTS:
-        page = (RUNBOOK_PAGES / f"{alert.runbook}.md").read_text(encoding="utf-8")
-        assert f"`{alert.name}`" in page
-        headings = re.findall(r"^## (.+)$", page, re.MULTILINE)
-        assert headings == ["What it means", "Look", "Do"]
-    assert {path.stem for path in RUNBOOK_PAGES.glob("*.md")} == {alert.runbook for alert in ALERTS}
+        assert f"`{alert.name}`" in runbooks[alert.runbook]
+        assert re.findall(r"^### (.+)$", runbooks[alert.runbook], re.MULTILINE) == ["What it means", "Look", "Do"]
+    assert set(runbooks) == {alert.runbook for alert in ALERTS}
 
 
 def test_runbooks_name_settings_that_exist() -> None:
     from service.settings import Settings
 
-    named = {
-        name for path in RUNBOOK_PAGES.glob("*.md") for name in re.findall(r"KEYBLOCK_([A-Z_]+)", path.read_text(encoding="utf-8"))
-    }
+    named = re.findall(r"KEYBLOCK_([A-Z_]+)", RUNBOOK_PAGE.read_text(encoding="utf-8"))
     assert {name.lower() for name in named} - set(Settings.model_fields) == set()
 
 
 def test_alerts_point_to_where_the_runbooks_are() -> None:
-    (rules,) = (text for path, text in written("https://wiki.example.org/books/").items() if path.name == "rules.yaml")
+    (rules,) = (text for path, text in written("https://wiki.example.org/books").items() if path.name == "rules.yaml")
     groups = yaml.safe_load(rules)["spec"]["groups"]
     urls = {rule["annotations"]["runbook_url"] for group in groups for rule in group["rules"] if "alert" in rule}
-    assert urls == {f"https://wiki.example.org/books/{alert.runbook}.md" for alert in ALERTS}
-    assert RUNBOOKS.endswith("docs/runbooks")
+    assert urls == {f"https://wiki.example.org/books#{alert.runbook}" for alert in ALERTS}
+    assert RUNBOOKS.endswith("docs/run/troubleshoot.md")

@@ -1,0 +1,162 @@
+"""Fills the measured figures into README.md and docs/, from the records and from what the embedded model answers today.
+
+python -m benchmarks.figures            # writes them
+python -m benchmarks.figures --check    # exit code 1, and a line for each that is stale
+
+A figure stands between `<!--NAME-->` and `<!--/-->`, in a sentence or on lines of its own. `figures` has the names.
+"""
+
+import argparse
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from keyblock import Ranker
+from keyblock.results import Ranking
+
+ROOT = Path(__file__).resolve().parents[1]
+BUNDLE = ROOT / "models" / "default"
+RECORDS = ROOT / "docs" / "results"
+MARKED = re.compile(r"(<!--([a-z0-9.-]+)-->)(.*?)(<!--/-->)", re.DOTALL)
+NUMBER = re.compile(r"\d+\.\d+")
+CLOSE = 0.01  # how far a score of an example may be from the one shown: another machine's arithmetic rounds otherwise
+COLLECTIONS = {
+    "squad-far": "no answer in the first 512 tokens",
+    "squad-articles": "Wikipedia articles",
+    "qmsum": "transcripts of meetings",
+    "evidence": "medical articles",
+}
+
+
+def figures() -> Mapping[str, str]:
+    """All figures by name, as the pages show them."""
+    return dict([*speed(), *quality(), *bundle(), *examples()])
+
+
+def speed() -> Iterator[tuple[str, str]]:
+    """From the record of `make bench`."""
+    rows = json.loads((RECORDS / "performance.json").read_text(encoding="utf-8"))["parts"]["throughput"]["rows"]
+    ours = {row["tokens"]: row["seconds"]["median"] for row in rows if row["ours"]}
+    peer = min(row["seconds"]["median"] for row in rows if row["default"] and not row["ours"])
+    best = min(row["seconds"]["median"] for row in rows if not row["ours"])
+    yield "seconds.default", f"{ours[None]:.2f}"
+    yield "seconds.512", f"{ours[512]:.2f}"
+    yield "seconds.peer", f"{peer:.1f}"
+    yield "seconds.best-peer", f"{best:.2f}"
+    yield "times.default", f"{peer / ours[None]:.0f}"
+    yield "times.512", f"{peer / ours[512]:.1f}"
+    rates = {row["tokens"]: row["documents"] / row["seconds"]["median"] for row in rows if row["ours"] and row["tokens"]}
+    head = "| tokens a document | documents a second of one replica | replicas for 100 documents a second | for 10,000 |"
+    lines = [
+        f"| {tokens} | {rate:.0f} | {_replicas(100, rate)} | {_replicas(10_000, rate)} |" for tokens, rate in sorted(rates.items())
+    ]
+    yield "replicas", "\n".join(["", head, "|---|---|---|---|", *lines, ""])
+    yield "times.best-peer", f"{best / ours[512]:.2f}"
+
+
+def _replicas(wanted: float, rate: float) -> int:
+    """As docs/run/size.md says: two at least, and room for traffic that swings."""
+    return max(2, math.ceil(wanted / (rate * 0.7)))
+
+
+def quality() -> Iterator[tuple[str, str]]:
+    """From docs/results/beginning.json: MRR@10 of BM25, of the model on each document's first 512 tokens, and as served."""
+    record = json.loads((RECORDS / "beginning.json").read_text(encoding="utf-8"))
+    rows = [
+        f"| {words} | {median:,} words | {bm25:.2f} | {cut:.2f} | **{served:.2f}** |"
+        for name, words in COLLECTIONS.items()
+        for median, bm25, cut, served in [(record[name][key] for key in ("median_words", "bm25", "cut", "served"))]
+    ]
+    head = "| MRR@10 | median length | BM25 | same model, first 512 tokens | KeyBlock |\n|---|---|---|---|---|"
+    yield "quality", "\n".join(["", head, *rows, ""])
+
+
+def bundle() -> Iterator[tuple[str, str]]:
+    """From the manifest of the embedded bundle, as `/info` shows it."""
+    manifest = json.loads((BUNDLE / "bundle.json").read_text(encoding="utf-8"))
+    packing, calibration = manifest["pipeline"]["packing"], manifest["quality"]["calibration"]
+    least, most = packing["budget_range"]
+    yield "tokens", f"{packing['budget']}; {least} to {most} with `max_tokens_per_doc`"
+    yield "threshold", f"{manifest['pipeline']['min_score']:.3f}"
+    for name in ("precision", "recall", "refused"):
+        yield f"threshold.{name}", f"{calibration['threshold'][name]:.2f}"
+    for name, words in COLLECTIONS.items():
+        yield f"auroc.{name}", f"{calibration['answers'][name]['auroc']:.2f} ({words})"
+
+
+def examples() -> Iterator[tuple[str, str]]:
+    """What the embedded model answers, in fp32, which is alike on all CPUs."""
+    request = json.loads((ROOT / "examples" / "request.json").read_text(encoding="utf-8"))
+    with Ranker.open(BUNDLE, provider="cpu", precision="fp32") as ranker:
+        lease = ranker.rank(request["query"], request["documents"])
+        river = ranker.rank("Which river flows through Vienna?", RIVERS)
+        spans = ranker.rank("When may a tenant end the lease early?", [REPAIRS], relevant_spans=True, max_spans=3)
+        scripts = json.loads((ROOT / "examples" / "multilingual.json").read_text(encoding="utf-8"))
+        rivers = ranker.rank(scripts["query"], scripts["documents"])
+    for result in rivers:
+        yield f"scripts.{result.id}", f"{result.relevance_score:.4f}"
+        yield f"scripts.{result.id}.block", f"{(result.blocks or ())[0].score:.2f}"
+    yield "lease", "\n```json\n[" + ",\n ".join(_shown(lease)) + "]\n```\n"
+    yield "lease.first", f"\n```json\n{_shown(lease)[0]}\n```\n"
+    yield "lease.score", f"{lease[0].relevance_score:.2f}"
+    yield "river.score", f"{river[0].relevance_score:.2f}"
+    yield "spans.score", f"{spans[0].relevance_score:.2f}"
+    for place, span in enumerate(spans[0].relevant_spans or (), start=1):
+        yield f"spans.{place}", f"{span.score:.2f}"
+
+
+RIVERS: list[Any] = [
+    "The Thames flows through London.",
+    {"id": "danube", "title": "Danube", "text": "The Danube flows through Vienna, Bratislava and Budapest."},
+]
+REPAIRS = (
+    "Small repairs are paid by the tenant. The lease runs for three years. "
+    "After the first twelve months the tenant may end it early: two months of notice are enough."
+)
+
+
+def _shown(ranking: Ranking) -> list[str]:
+    return [
+        json.dumps({"index": result.index, "relevance_score": round(result.relevance_score, 4), "id": result.id})[:-1]
+        + ', "blocks": ['
+        + ", ".join(
+            json.dumps({"start": block.start, "end": block.end, "score": round(block.score, 2)}) for block in result.blocks or ()
+        )
+        + "]}"
+        for result in ranking
+    ]
+
+
+def agree(shown: str, today: str) -> bool:
+    """Whether two texts differ in nothing but the last digits of numbers."""
+    if NUMBER.sub("", shown) != NUMBER.sub("", today):
+        return False
+    pairs = zip(NUMBER.findall(shown), NUMBER.findall(today), strict=False)
+    return all(abs(float(one) - float(other)) <= CLOSE for one, other in pairs)
+
+
+def main() -> int:
+    """Write or check."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    check = parser.parse_args().check
+    known, stale = figures(), []
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        text = page.read_text(encoding="utf-8")
+        for _, name, shown, _ in MARKED.findall(text):
+            if name not in known:
+                raise SystemExit(f"{page.relative_to(ROOT)}: no figure is called {name!r}; there are {', '.join(known)}")
+            if not agree(shown, known[name]):
+                stale.append(f"{page.relative_to(ROOT)}: {name}: {shown.strip()} is {known[name].strip()} today")
+        if not check:
+            page.write_text(MARKED.sub(lambda found: found[1] + known[found[2]] + found[4], text), encoding="utf-8")
+    if check:
+        print(*stale, sep="\n", end="\n" * bool(stale))
+    return int(check and bool(stale))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
