@@ -8,7 +8,7 @@ from pathlib import Path
 
 PAUSE = 5.0  # seconds between two looks at the process's memory
 GROWTH = 32 << 20  # bytes more than after the last time: returning less is not worth the page faults that follow
-KEPT = 128 << 20  # bytes beside full caches that small requests may leave, however many they are: docs/sizing.md
+KEPT = 128 << 20  # bytes beside full caches that small requests may leave, however many they are: docs/run/size.md
 QUIET = 0.1  # share of a processor: a process that used less has been quiet
 _STATM = Path("/proc/self/statm")  # Linux; sizes in pages, the second is what is in memory
 

@@ -41,7 +41,7 @@ MAX_WAIT_SECONDS = 10.0
 PATIENCE = 180.0  # seconds
 ROUNDS, ROUND_REQUESTS = 8, 8  # of varied requests
 CACHE_MIB = 16  # of prepared documents
-KEPT_MIB = 320  # that may stay of large requests, beside the cache, see docs/sizing.md
+KEPT_MIB = 320  # that may stay of large requests, beside the cache, see docs/run/size.md
 
 
 def pruned(n_documents: int, **more: object) -> bytes:
