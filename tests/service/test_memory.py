@@ -33,7 +33,7 @@ SCRIPTS = (
     "한국어문장강다리물",
 )
 ODD = "\u200d", "\U0001f600\u200d", "e\u0301\u0302", "\u0378", "a", "\n", ".!", "\ud800", "\u202e\ufeff", "0123456789"
-SIZING = Path(__file__).parents[2] / "docs" / "sizing.md"
+SIZING = Path(__file__).parents[2] / "docs" / "run" / "size.md"
 
 
 async def _for_a_second() -> None:
