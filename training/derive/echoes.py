@@ -77,7 +77,7 @@ MINUTES = (
     "Agenda\n{n}. {q}\nDecision: none. Next meeting: in two weeks.",
     "The reporter wanted to know: {q} The spokesman declined to comment.",
     "With reference to your letter of the {n}th, in which you ask \u201c{q}\u201d, we confirm that we received it.",
-    "TODO: {q} Ask someone who knows.",
+    "To do: {q} Ask someone who knows.",
     "The exam asks, among other things: \u201c{q}\u201d Candidates have {n} minutes.",
 )
 
