@@ -96,7 +96,7 @@ def scored_by_vectors(config: PipelineConfig, scale: float) -> dict[str, Any]:
     An aggregator that does not work with vectors is replaced by the best block's score.
     """
     aggregator = AGGREGATORS.create(config.aggregator)
-    learned = {"fusion": Fusion().model_dump(), "activation": Activation(), "min_score": None, "spans": None, "cascade": None}
+    learned = {"fusion": Fusion().model_dump(), "activation": Activation(), "min_score": None, "spans": None, "pre_ranking": None}
     packing = {"title_tokens": 0, "grow": False}
     kept = config.aggregator if not (aggregator.joint or aggregator.learned) else {"name": "max"}
     return {"cosine_scale": scale, "packing": packing, "aggregator": kept, **learned, "first_stage": None}

@@ -8,10 +8,10 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 import keyblock.sentence_vectors  # noqa: F401, registers its component
 from keyblock.aggregation import AGGREGATORS
-from keyblock.cascade import Cascade
 from keyblock.encoders import ENCODERS
 from keyblock.evidence import Activation, Fusion
 from keyblock.first_stage import FIRST_STAGE_FUSIONS
+from keyblock.pre_ranking import PreRanking
 from keyblock.queries import LongQuery
 from keyblock.segmenters import SEGMENTERS
 from keyblock.selectors import SELECTORS, Need
@@ -97,7 +97,7 @@ class PipelineConfig(BaseModel):
         None,
         description="what the model has learned to read: it does not order texts that are clearly in another script; none: unknown",
     )
-    cascade: Cascade | None = Field(
+    pre_ranking: PreRanking | None = Field(
         None, description="which documents of a request promise too little for the model to read them; none: the model reads all"
     )
 
@@ -108,8 +108,8 @@ class PipelineConfig(BaseModel):
             f"selector {self.selector['name']!r} asks the model about every document": self.asks_model,
         }
         for why, found in unfit.items():
-            if self.cascade is not None and found:
-                raise ValueError(f"{why}: leave out cascade")
+            if self.pre_ranking is not None and found:
+                raise ValueError(f"{why}: leave out pre_ranking")
         return self
 
     @model_validator(mode="before")

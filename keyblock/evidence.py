@@ -57,7 +57,7 @@ class Fusion(BaseModel):
         """
         return np.asarray(self.bias + self.logit * logits.astype(np.float64) + evidence @ self.weights[1:])
 
-    def promise(self, evidence: NDArray[np.float64]) -> NDArray[np.float64]:
+    def prior(self, evidence: NDArray[np.float64]) -> NDArray[np.float64]:
         """How documents compare by their blocks alone, shape (n_documents,): by the fusion's weights if any, else the best block.
 
         Args:

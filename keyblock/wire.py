@@ -318,12 +318,12 @@ class Meta(TypedDict):
         ),
     ]
     tokens_per_document: Annotated[int, Field(description="tokens a sequence could have, query and specials included")]
-    spared: NotRequired[
+    skipped: NotRequired[
         Annotated[int, Field(description="documents that promise too little for the model to read them; left out for none")]
     ]
     min_score: NotRequired[Annotated[float, Field(description="the least score of a result: `min_score`, or what `auto` means")]]
     below_min_score: NotRequired[
-        Annotated[int, Field(description="documents whose score does not reach the given min_score, without spared documents")]
+        Annotated[int, Field(description="documents whose score does not reach the given min_score, without skipped documents")]
     ]
     best_below_min_score: NotRequired[
         Annotated[float, Field(description="the best score among them, as a probability; left out if there are none")]

@@ -291,11 +291,11 @@ DOCUMENTS = Row(
     [
         Panel(
             "Documents ranked",
-            "Documents of answered requests per second. Without a block: nothing in them can be scored. Spared: they promise too "
+            "Documents of answered requests per second. Without a block: nothing in them can be scored. Skipped: they promise too "
             "little for the model to read them.",
             Kind.LINES,
             Unit.DOCUMENTS_A_SECOND,
-            [Query(rate("documents"), "ranked"), Query(rate("unscored"), "without a block"), Query(rate("spared"), "spared")],
+            [Query(rate("documents"), "ranked"), Query(rate("unscored"), "without a block"), Query(rate("skipped"), "skipped")],
         ),
         Panel(
             "Found, not prepared",
@@ -518,7 +518,7 @@ UPSTREAM = Row(
     [
         Panel(
             "Requests to the upstream",
-            "By outcome. late: the deadline passed. nonsense: the answer was not valid. spared: not sent, since the upstream "
+            "By outcome. late: the deadline passed. nonsense: the answer was not valid. skipped: not sent, since the upstream "
             "was away. After every outcome but ok and retried, the documents lack the upstream's scores.",
             Kind.STACKED,
             Unit.REQUESTS,

@@ -94,7 +94,7 @@ class Refused(NamedTuple):
 
     Attributes:
         least: the score that a result has to reach, a probability.
-        left_out: how many documents do not reach it, not counting those that the cascade spared the model.
+        left_out: how many documents do not reach it, not counting those that the pre-ranking skipped.
         best: the best score among them; none if there are none.
     """
 
@@ -299,7 +299,7 @@ def _reaching(
     """The results that reach the score, and what does not; None without a bound.
 
     Only documents that the model scored are judged. A document that it could not score stays, since nothing is known of it, unless
-    the document has no text. Documents that the cascade spared the model are no results, since the judged ones promise more; the
+    the document has no text. Documents that the pre-ranking skipped are no results, since the judged ones promise more; the
     count leaves them out too.
     """
     least = pipeline.config.min_score if options.min_score == AUTO else options.min_score
@@ -323,4 +323,4 @@ def _reaching(
         for number in ranking.order
         if number not in reaching and ranking.scored_by[number] is ScoredBy.MODEL
     ]
-    return order, Refused(float(least), len(ranking.order) - len(order) - ranking.spared, max(below, default=None))
+    return order, Refused(float(least), len(ranking.order) - len(order) - ranking.skipped, max(below, default=None))

@@ -15,7 +15,7 @@ from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument, PreparedQuery
 from keyblock.ranking.answer import Answered, Outcome, Scores, answer
-from keyblock.ranking.order import UNREAD, Candidate, candidate, first_to_read, without_spared
+from keyblock.ranking.order import UNREAD, Candidate, candidate, first_to_read, without_skipped
 from keyblock.ranking.request import RankRequest
 from keyblock.ranking.steps import Late, Steps
 from keyblock.ranking.warnings import NOTHING_MISSING, Missing
@@ -122,7 +122,7 @@ def ranking(
     query = yield from _query(request, pipeline)
     chosen = yield from choosing(pipeline, query, budget, candidate)
     candidates = [UNREAD if one is None else one for one in chosen.documents]
-    candidates = without_spared(candidates, config, request.asked.results(request.first_stage, config))
+    candidates = without_skipped(candidates, config, request.asked.results(request.first_stage, config))
     order = partial(first_to_read, candidates, config)
     scores: Scores = yield Score(candidates, order, request.asked.reads_texts)
     outcome = Outcome(query, candidates, scores, budget, missing, chosen.unscored_blocks, scored_by_texts)

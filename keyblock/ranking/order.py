@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from keyblock.cascade import PROMISING, RESULTS, in_turns
 from keyblock.description import PipelineConfig
 from keyblock.evidence import FEATURES, LEXICAL, Activation, Fusion, has_evidence
 from keyblock.first_stage import FirstStage
 from keyblock.packing import Packed
 from keyblock.pooled import Shared, fused_with_order, pooled_evidence, rare_here
+from keyblock.pre_ranking import PRIOR_FEATURES, RESULTS, in_turns
 from keyblock.prepared import PreparedDocument
 from keyblock.selection import Selection
 from keyblock.selectors import SelectedBy
@@ -50,7 +50,7 @@ class Candidate(NamedTuple):
         lengths: tokens of each of `blocks`.
         title: tokens of its title.
         tokens: tokens of its text.
-        spared: whether the model does not read its blocks because they promise too little; `sequences` is then empty.
+        skipped: whether the model does not read its blocks because they promise too little; `sequences` is then empty.
     """
 
     sequences: list[Packed]
@@ -64,12 +64,12 @@ class Candidate(NamedTuple):
     lengths: Sequence[int] = ()
     title: int = 0
     tokens: int = 0
-    spared: bool = False
+    skipped: bool = False
 
     @property
     def has_blocks(self) -> bool:
         """Whether the document has blocks, by which it can be ordered."""
-        return bool(self.sequences) or self.spared
+        return bool(self.sequences) or self.skipped
 
 
 UNREAD = Candidate([], np.zeros(len(FEATURES) - 1), [], read=False)
@@ -137,7 +137,7 @@ class Ranking:
         unknown: number of documents in a learned script whose words are mostly from an unlearned language.
         logits: shape (n_documents,), the fused logit of each document that the model has scored.
         fused: the values by which a fusion with the first stage orders documents, by document number; empty without a fusion.
-        spared: number of documents that promise too little for the model to read them.
+        skipped: number of documents that promise too little for the model to read them.
     """
 
     order: list[int]
@@ -153,32 +153,32 @@ class Ranking:
     unknown: int = 0
     logits: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     fused: dict[int, float] = field(default_factory=dict)
-    spared: int = 0
+    skipped: int = 0
 
 
-def preranking(candidates: Sequence[Candidate], fusion: Fusion) -> NDArray[np.float64]:
+def prior_scores(candidates: Sequence[Candidate], fusion: Fusion) -> NDArray[np.float64]:
     """How documents compare by their blocks alone, shape (n_documents,)."""
-    return fusion.promise(_evidence(candidates))
+    return fusion.prior(_evidence(candidates))
 
 
 def first_to_read(candidates: Sequence[Candidate], config: PipelineConfig) -> list[int]:
     """Document numbers in the order in which the model reads them, since there may not be time for all.
 
-    If the cascade has learned a promise, that and the fusion's take turns, unless most documents are in a script or a language that
-    the model has not learned: see `spared_documents`.
+    If the pre-ranking has learned a prior score, that and the fusion's take turns, unless most documents are in a script or a
+    language that the model has not learned: see `skipped_documents`.
 
     Args:
         candidates: the documents of one request, in the order given.
         config: the pipeline's description.
     """
-    promises, shared = [preranking(candidates, config.fusion)], [c.shared for c in candidates]
-    if config.cascade is not None and config.cascade.promise is not None and not _mostly_unlearned(shared):
-        promises.insert(0, config.cascade.promise.of(promising(_evidence(candidates), shared)))
-    return [int(number) for number in in_turns(*promises)]
+    priors, shared = [prior_scores(candidates, config.fusion)], [c.shared for c in candidates]
+    if config.pre_ranking is not None and config.pre_ranking.prior is not None and not _mostly_unlearned(shared):
+        priors.insert(0, config.pre_ranking.prior.of(prior_features(_evidence(candidates), shared)))
+    return [int(number) for number in in_turns(*priors)]
 
 
-def without_spared(candidates: Sequence[Candidate], config: PipelineConfig, results: int | None = RESULTS) -> list[Candidate]:
-    """The candidates, without sequences for those that promise too little for the model: see `spared_documents`.
+def without_skipped(candidates: Sequence[Candidate], config: PipelineConfig, results: int | None = RESULTS) -> list[Candidate]:
+    """The candidates, without sequences for those that promise too little for the model: see `skipped_documents`.
 
     Args:
         candidates: the documents of one request, in the order given.
@@ -187,21 +187,21 @@ def without_spared(candidates: Sequence[Candidate], config: PipelineConfig, resu
     """
     if results is None:
         return list(candidates)
-    spared = spared_documents(_evidence(candidates), [c.shared for c in candidates], config, results)
+    skipped = skipped_documents(_evidence(candidates), [c.shared for c in candidates], config, results)
     return [
-        c._replace(sequences=[], spared=True) if out and c.sequences else c
-        for c, out in zip(candidates, spared.tolist(), strict=True)
+        c._replace(sequences=[], skipped=True) if out and c.sequences else c
+        for c, out in zip(candidates, skipped.tolist(), strict=True)
     ]
 
 
-def spared_documents(
+def skipped_documents(
     evidence: NDArray[np.float64], shared: Sequence[Shared | None], config: PipelineConfig, results: int = RESULTS
 ) -> NDArray[np.bool_]:
-    """Which documents the cascade spares the model, shape (n_documents,): none without a cascade.
+    """Which documents the pre-ranking skips, shape (n_documents,): none without a pre-ranking.
 
-    If the cascade has learned a promise, it spares a document that promises too little both by that and by the fusion without the
-    logit: one may find what the other overlooks. It spares none if most documents are in a script or a language that the model has
-    not learned, since their evidence says too little.
+    If the pre-ranking has learned a prior score, it skips a document that promises too little both by that and by the fusion
+    without the logit: one may find what the other overlooks. It skips none if most documents are in a script or a language that
+    the model has not learned, since their evidence says too little.
 
     Args:
         evidence: shape (n_documents, 5), see `keyblock.evidence.evidence_of`.
@@ -209,12 +209,12 @@ def spared_documents(
         config: the pipeline's description.
         results: how many results the request is about.
     """
-    cascade = config.cascade
-    if cascade is None or cascade.reads(len(evidence), results) == len(evidence) or _mostly_unlearned(shared):
+    pre_ranking = config.pre_ranking
+    if pre_ranking is None or pre_ranking.reads(len(evidence), results) == len(evidence) or _mostly_unlearned(shared):
         return np.zeros(len(evidence), np.bool_)
-    below = cascade.below_the_bar(config.fusion.promise(evidence), results)
-    if cascade.promise is not None:
-        below &= cascade.below_the_bar(cascade.promise.of(promising(evidence, shared)), results)
+    below = pre_ranking.below_the_bar(config.fusion.prior(evidence), results)
+    if pre_ranking.prior is not None:
+        below &= pre_ranking.below_the_bar(pre_ranking.prior.of(prior_features(evidence, shared)), results)
     return below
 
 
@@ -224,14 +224,14 @@ def _mostly_unlearned(shared: Sequence[Shared | None]) -> bool:
     return 2 * sum(one.foreign or one.unknown for one in known) > len(known)
 
 
-def promising(evidence: NDArray[np.float64], shared: Sequence[Shared | None]) -> NDArray[np.float64]:
-    """The features of a request's documents that PROMISING names, shape (n_documents, 5).
+def prior_features(evidence: NDArray[np.float64], shared: Sequence[Shared | None]) -> NDArray[np.float64]:
+    """The features of a request's documents that PRIOR_FEATURES names, shape (n_documents, 5).
 
     Args:
         evidence: shape (n_documents, 5), see `keyblock.evidence.evidence_of`.
         shared: the query's terms in each document's blocks, if they were kept.
     """
-    return np.column_stack([evidence[:, : len(PROMISING) - 1], rare_here(shared)])
+    return np.column_stack([evidence[:, : len(PRIOR_FEATURES) - 1], rare_here(shared)])
 
 
 def _evidence(candidates: Sequence[Candidate], *, rarity_from_request: bool = False) -> NDArray[np.float64]:
@@ -279,7 +279,7 @@ def rank(
     else:
         evidence = _evidence(candidates, rarity_from_request=2 * unknown > has_blocks.sum())
         group = np.where(scored, 0, np.where(has_blocks & has_evidence(evidence, near), 1, 2))
-        worth = fusion.promise(evidence)  # documents that the model has scored get the fused logit next
+        worth = fusion.prior(evidence)  # documents that the model has scored get the fused logit next
         worth[scored] = fusion.fuse(logits[scored], evidence[scored])
         worth[group == 2] = 0.0
     order = np.lexsort((-worth, ~has_blocks & without_model, group))  # stable: ties keep the order given
@@ -296,7 +296,7 @@ def rank(
         without_model=bool(without_model),
         unknown=unknown,
         logits=worth,
-        spared=sum(c.spared for c in candidates),
+        skipped=sum(c.skipped for c in candidates),
     )
 
 
@@ -328,7 +328,7 @@ def _without_model(
     """
     group, worth = np.full(len(candidates), 2), np.zeros(len(candidates))
     shared = [c.shared for c in candidates if c.has_blocks and c.shared is not None]
-    if len(shared) == has_blocks.sum() and (by_blocks := fusion.promise(pooled_evidence(shared))).any():
+    if len(shared) == has_blocks.sum() and (by_blocks := fusion.prior(pooled_evidence(shared))).any():
         group[has_blocks], worth[has_blocks] = 1, fused_with_order(by_blocks)
     return group, worth
 

@@ -29,7 +29,7 @@ def count(answered: Answered, outcome: Known, metrics: Metrics) -> None:
     ranking = answered.ranking
     scored = zip(outcome.candidates, ranking.scored_by, strict=True)
     metrics.add("documents", len(outcome.candidates))
-    metrics.add("spared", ranking.spared)
+    metrics.add("skipped", ranking.skipped)
     metrics.add("blocks", sum(candidate.considered for candidate in outcome.candidates), step="considered")
     for by, number in Counter(by for by in ranking.selected_by if by is not None).items():
         metrics.add("selected", number, by=by.value)

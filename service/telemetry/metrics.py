@@ -22,8 +22,8 @@ RATIOS = tuple(tenth / 10 for tenth in range(1, 11))
 STAGES = ("parse", "prepare", "select", "queue", "model", "upstream", "aggregate", "respond")
 # fewer tokens; blocks not scored; ordered by blocks alone; in the order given; no spans; an upstream or the store failed
 DEGRADED = ("tokens", "blocks", "selector", "order", "spans", "upstream", "store")
-# late: for the deadline; spared: not sent, since the upstream was away
-UPSTREAM_OUTCOMES = ("ok", "retried", "late", "failed", "nonsense", "spared")
+# late: for the deadline; skipped: not sent, since the upstream was away
+UPSTREAM_OUTCOMES = ("ok", "retried", "late", "failed", "nonsense", "skipped")
 DEADLINES = ("met", "late", "missed")  # late: by at most the promised time, the larger of 50 ms and a batch
 OUTCOMES = ("ok", "invalid", "refused", "cancelled", "failed")
 BATCHES = ("ok", "failed", "split")  # split: run again in halves
@@ -110,9 +110,9 @@ TABLE = {
     ),
     "stages": Metric("histogram", "keyblock_stage_seconds", f"Time in a stage: {_list(STAGES)}", {"stage": STAGES, MODEL: ()}),
     "documents": Metric("counter", "keyblock_documents_total", "Documents of answered requests", BY_MODEL),
-    "spared": Metric(
+    "skipped": Metric(
         "counter",
-        "keyblock_spared_documents_total",
+        "keyblock_skipped_documents_total",
         "Documents that the model did not read, since they promise too little",
         BY_MODEL,
     ),

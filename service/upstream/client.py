@@ -198,7 +198,7 @@ class Upstream:
         if self._failures < AWAY_AFTER:
             return
         if now < self._away_until:
-            self._metrics.add("upstream_requests", outcome="spared")
+            self._metrics.add("upstream_requests", outcome="skipped")
             raise UpstreamError("was away just now")
         self._away_until = now + AWAY_SECONDS
 
@@ -206,7 +206,7 @@ class Upstream:
         """Raise UpstreamError while the upstream's Retry-After lasts."""
         left = self._busy_until - time.perf_counter()
         if left > 0:
-            self._metrics.add("upstream_requests", outcome="spared")
+            self._metrics.add("upstream_requests", outcome="skipped")
             raise UpstreamError(f"is busy, and has asked to be left alone for {math.ceil(left)} s more")
 
     def _failed(self, problem: str, *, away: bool = False, outcome: str = "failed", batch_specific: bool = False) -> UpstreamError:

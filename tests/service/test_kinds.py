@@ -327,12 +327,12 @@ def test_a_batch_that_fails_one_request_spares_the_others_of_its_round(settings:
     tokenizer = parts.ranker.models.default.bundle.tokenizer
     (parts.selector_graph.only_with,) = tokenizer.ids("zebra").tolist()
     hit = {"query": QUERY, "documents": ["The zebra crossed the river. " * 40]}
-    spared = {"query": QUERY, "documents": ["The river."]}  # far shorter: never in a batch with the other
+    other = {"query": QUERY, "documents": ["The river."]}  # far shorter: never in a batch with the other
     with TestClient(create_app(settings, parts.ranker)) as client, ThreadPoolExecutor(2) as pool:
         wait_for(lambda: parts.ranker.worker.ready)
         parts.selector_graph.fault = RuntimeError("zebra")
         parts.selector_graph.open.clear()
-        answers = [pool.submit(client.post, "/rerank", json=request) for request in (hit, spared)]
+        answers = [pool.submit(client.post, "/rerank", json=request) for request in (hit, other)]
         wait_for(lambda: len(parts.ranker.worker.jobs()) == 2)
         parts.selector_graph.open.set()
         assert [answer.result(PATIENCE).status_code for answer in answers] == [500, 200]

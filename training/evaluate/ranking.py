@@ -34,7 +34,7 @@ from training.model.ranker_module import RankerModule
 from training.recipe import load_recipe, problems
 
 CHOOSER = "chooser"  # a run's directory of the model that selects blocks for it
-MERGED = ("packing", "fusion", "cascade")  # parts of a pipeline in which a change may name single keys
+MERGED = ("packing", "fusion", "pre_ranking")  # parts of a pipeline in which a change may name single keys
 TEACHER = "teacher"  # a run's directory of the model whose scores it learns
 
 

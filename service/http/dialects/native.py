@@ -141,8 +141,8 @@ def _frame(call: Call, answered: Answered, about: About) -> RerankAnswer:
         "billed_units": {"search_units": units},
         "tokens": {"input_tokens": ranking.n_tokens, "output_tokens": 0},
     }
-    if ranking.spared:
-        meta["spared"] = ranking.spared
+    if ranking.skipped:
+        meta["skipped"] = ranking.skipped
     if answered.refused is not None:
         meta["min_score"], meta["below_min_score"] = answered.refused.least, answered.refused.left_out
         if answered.refused.best is not None:

@@ -99,11 +99,11 @@ def test_how_many_results_a_call_is_about() -> None:
     assert AnswerOptions(top_n=3).results(fused, config) is None
 
 
-def test_a_document_that_the_model_was_spared_takes_no_place_of_a_bound(pipeline: Pipeline, candidates: list[Candidate]) -> None:
+def test_a_document_that_the_model_has_skipped_takes_no_place_of_a_bound(pipeline: Pipeline, candidates: list[Candidate]) -> None:
     """It promises less than document 1, which the model has judged and which is below the bound; so is none without text."""
-    candidates[2] = candidates[2]._replace(sequences=[], spared=True)
+    candidates[2] = candidates[2]._replace(sequences=[], skipped=True)
     found = complete(pipeline, candidates[:4], [2, -2, NOT, NOT], min_score=0.5, top_n=3, spans=True)
-    assert (found.ranking.order, found.refused.left_out, found.ranking.spared) == ([0], 2, 1)
+    assert (found.ranking.order, found.refused.left_out, found.ranking.skipped) == ([0], 2, 1)
     none = complete(pipeline, candidates[:3], [2, -2, NOT], min_score=0.0, top_n=2)
     assert (none.ranking.order, none.refused) == ([0, 1], (0.0, 0, None)), "whatever the model says reaches 0"
     assert complete(pipeline, candidates[:4], [2, -2, NOT, NOT], top_n=3).ranking.order == [0, 1, 2]

@@ -20,11 +20,11 @@ from keyblock.ranking.order import (
     block_scores,
     candidate,
     first_to_read,
-    preranking,
-    promising,
+    prior_features,
+    prior_scores,
     rank,
     with_first_stage,
-    without_spared,
+    without_skipped,
 )
 from keyblock.selection import Selection, single_reach
 
@@ -228,8 +228,8 @@ def test_blocks_that_speak_alike_give_equal_scores() -> None:
 
 def test_preranking_is_the_fusions_where_it_weighs_blocks_else_the_best_block() -> None:
     given = [Candidate([], np.asarray([1.0, 5.0, 0.5, 0.0, 7.0]), []), UNREAD]
-    assert preranking(given, Fusion(best_block=2, coverage=4)).tolist() == [4, 0]
-    assert preranking(given, Fusion()).tolist() == [1, 0]
+    assert prior_scores(given, Fusion(best_block=2, coverage=4)).tolist() == [4, 0]
+    assert prior_scores(given, Fusion()).tolist() == [1, 0]
 
 
 def test_scores_go_through_the_bundles_activation_and_order_the_same() -> None:
@@ -264,70 +264,70 @@ def test_if_the_model_scores_nothing_the_first_stage_is_not_fused() -> None:
     assert (ranking.order, ranking.fused) == ([0, 1, 2, 3], {})
 
 
-def cascade(**rule: Any) -> PipelineConfig:
+def pre_ranking(**rule: Any) -> PipelineConfig:
     """A pipeline that orders by the best block beforehand, and reads half of the documents."""
     rule = {"share": 0.5, "per_result": 1.0, "least": 1} | rule
-    return PipelineConfig.model_validate({"fusion": FUSION.model_dump(), "cascade": rule})
+    return PipelineConfig.model_validate({"fusion": FUSION.model_dump(), "pre_ranking": rule})
 
 
 def test_documents_that_promise_too_little_are_ordered_by_it_below_all_that_the_model_reads() -> None:
     """Best blocks 2, 9, 0, 7, 1 and a document without a block: 9, 7 and 2 are read, and the model likes 2 best."""
     given = candidates_of([2.0, 9.0, 0.0, 7.0, 1.0, None])
-    read = without_spared(given, cascade(), 2)
-    assert [one.spared for one in read] == [False, False, True, False, True, False]
+    read = without_skipped(given, pre_ranking(), 2)
+    assert [one.skipped for one in read] == [False, False, True, False, True, False]
     assert [len(one.sequences) for one in read] == [1, 1, 0, 1, 0, 0]
     ranking = rank(read, np.asarray([9, -5, -np.inf, -7, -np.inf, -np.inf], np.float32), FUSION, 128, raw=False)
     assert ranking.order == [0, 1, 3, 4, 2, 5]
     assert ranking.scored_by == ["model", "model", "order", "model", "selector", "order"], "nothing speaks for document 2"
-    assert (ranking.spared, ranking.n_tokens) == (2, 30)
+    assert (ranking.skipped, ranking.n_tokens) == (2, 30)
     assert (np.diff(ranking.scores[ranking.order]) <= 0).all()
     assert [one.has_blocks for one in read] == [True, True, True, True, True, False]
 
 
-def test_a_learned_promise_knows_what_is_rare_in_the_request() -> None:
-    """Of seven documents the first has the best block, and one alone has the second term: either promise saves its own."""
+def test_a_learned_prior_knows_what_is_rare_in_the_request() -> None:
+    """Of seven documents the first has the best block, and one alone has the second term: either prior score saves its own."""
     common, rare = np.asarray([[1.0], [0.0]], np.float32), np.asarray([[0.0], [1.0]], np.float32)
     terms = [Shared(counts, (counts > 0).sum(axis=1), 1) for counts in [common] * 3 + [rare] + [common] * 3]
     given = [one._replace(shared=of) for one, of in zip(candidates_of([9.0] + [5.0] * 6), terms, strict=True)]
-    config = cascade(share=0.1, promise={"rare_here": 1.0})
-    assert [one.spared for one in without_spared(given, config, 1)] == [False] + [True] * 2 + [False] + [True] * 3
-    assert promising(np.ones((2, 5)), [terms[0], None])[:, -1] == pytest.approx([np.log(2 / 1.5), 0.0])
+    config = pre_ranking(share=0.1, prior={"rare_here": 1.0})
+    assert [one.skipped for one in without_skipped(given, config, 1)] == [False] + [True] * 2 + [False] + [True] * 3
+    assert prior_features(np.ones((2, 5)), [terms[0], None])[:, -1] == pytest.approx([np.log(2 / 1.5), 0.0])
     without = [one._replace(shared=None) for one in given]
-    assert not any(one.spared for one in without_spared(without, config, 1)), "nothing tells them apart"
+    assert not any(one.skipped for one in without_skipped(without, config, 1)), "nothing tells them apart"
 
 
-def test_where_time_is_short_the_best_by_each_promise_are_read_first() -> None:
+def test_where_time_is_short_the_best_by_each_prior_are_read_first() -> None:
     """Document 1 has the best block, then 2 and 0; 4 alone has the second term. In turns: 4 and 1, then 0 and 2, then 3."""
     common, rare = np.asarray([[1.0], [0.0]], np.float32), np.asarray([[0.0], [1.0]], np.float32)
     terms = [Shared(counts, (counts > 0).sum(axis=1), 1) for counts in [common] * 4 + [rare]]
     given = [one._replace(shared=of) for one, of in zip(candidates_of([5.0, 9.0, 7.0, 1.0, 1.0]), terms, strict=True)]
-    learned = cascade(promise={"rare_here": 1.0})
+    learned = pre_ranking(prior={"rare_here": 1.0})
     assert first_to_read(given, learned) == [4, 1, 0, 2, 3]
     by_blocks = [1, 2, 0, 3, 4]
-    assert first_to_read(given, cascade()) == first_to_read(given, PipelineConfig(fusion=FUSION)) == by_blocks
+    assert first_to_read(given, pre_ranking()) == first_to_read(given, PipelineConfig(fusion=FUSION)) == by_blocks
     foreign = [one._replace(shared=of._replace(foreign=True)) for one, of in zip(given, terms, strict=True)]
-    assert first_to_read(foreign, learned) == by_blocks, "of these the learned promise says too little"
+    assert first_to_read(foreign, learned) == by_blocks, "of these the learned prior score says too little"
     assert first_to_read([UNREAD, given[1]], learned) == [1, 0]
     assert first_to_read([], learned) == []
 
 
-def test_nothing_is_spared_where_nothing_is_to_be() -> None:
+def test_nothing_is_skipped_where_nothing_is_to_be() -> None:
     given = candidates_of([2.0, 9.0, 0.0, 7.0])
-    assert without_spared(given, PipelineConfig(), 2) == given, "no cascade"
-    assert without_spared(given, cascade(), None) == given, "each document is to be judged"
-    assert without_spared(given, cascade(), 4) == given, "as many results as documents"
-    assert without_spared([], cascade(), 2) == []
+    assert without_skipped(given, PipelineConfig(), 2) == given, "no pre-ranking"
+    assert without_skipped(given, pre_ranking(), None) == given, "each document is to be judged"
+    assert without_skipped(given, pre_ranking(), 4) == given, "as many results as documents"
+    assert without_skipped([], pre_ranking(), 2) == []
     there = shared(0.5, foreign=False)
     for unlearned in (shared(0.5, foreign=True), shared(0.5, foreign=False, unknown=True)):
         most, half = ([one._replace(shared=there if n < k else unlearned) for n, one in enumerate(given)] for k in (1, 2))
-        assert not any(one.spared for one in without_spared(most, cascade(), 2))
-        assert [one.spared for one in without_spared(half, cascade(), 2)] == [True, False, True, False]
+        assert not any(one.skipped for one in without_skipped(most, pre_ranking(), 2))
+        assert [one.skipped for one in without_skipped(half, pre_ranking(), 2)] == [True, False, True, False]
 
 
-def test_blocks_of_a_spared_document_stay_as_the_selector_has_them() -> None:
+def test_blocks_of_a_skipped_document_stay_as_the_selector_has_them() -> None:
     blocks = [Block(0, 5, 1.0), Block(9, 12, 0.5)]
     read = Candidate([PACKED, PACKED], np.asarray([9.0, 0, 0, 0, 0]), blocks)
-    (first, second) = without_spared([read, read._replace(evidence=np.zeros(5))], cascade(), 1)
+    (first, second) = without_skipped([read, read._replace(evidence=np.zeros(5))], pre_ranking(), 1)
     ranking = rank(
         [first, second], np.asarray([1, -np.inf], np.float32), FUSION, 128, raw=False, passages=np.asarray([1, 2], np.float32)
     )

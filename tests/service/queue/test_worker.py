@@ -171,10 +171,10 @@ def test_an_exception_fails_its_request_and_the_engine_goes_on(
     short, long = by_length[:3], by_length[-3:]
     faulty.fault = RuntimeError("the device caught fire")
     faulty.only_with = next(int(token) for token in long[0].ids if all(token not in p.ids for p in short))
-    hit, spared = submit(worker, long), submit(worker, short)
+    hit, other = submit(worker, long), submit(worker, short)
     with pytest.raises(EngineError, match="caught fire"):
         hit.result(PATIENCE)
-    assert done(spared)[0].logits == pytest.approx(logits_alone(session, short), abs=1e-5)
+    assert done(other)[0].logits == pytest.approx(logits_alone(session, short), abs=1e-5)
     faulty.fault = None
     assert done(submit(worker, long))[0].logits == pytest.approx(logits_alone(session, long), abs=1e-5)
     assert worker.ready

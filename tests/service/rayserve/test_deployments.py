@@ -109,7 +109,7 @@ def test_a_client_that_goes_away_leaves_no_work_behind(cluster: Cluster, http: h
     """Serve cancels the request and what it asks for in any order. One that is answered before it is left is another try."""
     text = REQUEST["documents"][2]["text"]
     documents = [f"{number} {text}" for number in range(300)]
-    body = {"query": REQUEST["query"], "documents": documents, "top_n": len(documents)}  # so many that none is spared
+    body = {"query": REQUEST["query"], "documents": documents, "top_n": len(documents)}  # so many that none is skipped
     first = before = outcomes(http)
     while before["cancelled"] < first["cancelled"] + 5:
         connection = HTTPConnection(httpx.URL(cluster.url).netloc.decode())

@@ -164,7 +164,7 @@ def test_a_retry_after_beyond_the_deadline_is_not_waited_for() -> None:
     with Server(says("", 429, retry_after="3600"), scores) as server, serving(server.url, upstream_kind="jina") as client:
         assert warned(rerank(client)).startswith("answers 429: it is busy; ")
         assert re.match(r"is busy, and has asked to be left alone for (600|5\d\d) s more; ", warned(rerank(client)))
-        assert counted(client, "keyblock_upstream_requests_total", outcome="spared") == 1
+        assert counted(client, "keyblock_upstream_requests_total", outcome="skipped") == 1
         assert len(server.asked) == 1
         app: Any = client.app
         app.state.ranker.upstream.scorer._upstream._busy_until = 0.0  # that time is over
@@ -247,7 +247,7 @@ def test_an_upstream_that_is_down_is_skipped_for_a_while_and_found_again(monkeyp
         for _ in range(asking.AWAY_AFTER):
             assert warned(rerank(client)).startswith("answers 500")
         assert warned(rerank(client)).startswith("was away just now; ")
-        assert counted(client, "keyblock_upstream_requests_total", outcome="spared") == 1
+        assert counted(client, "keyblock_upstream_requests_total", outcome="skipped") == 1
         assert len(server.asked) == asking.AWAY_AFTER
         app: Any = client.app
         app.state.ranker.upstream.scorer._upstream._away_until = 0.0  # that while is over

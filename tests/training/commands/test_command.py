@@ -22,7 +22,7 @@ def test_invalid_numbers(toy_run: Path, toy_path: Path, capsys: pytest.CaptureFi
     assert f"--depth: '{number}' is not a whole number from 1" in capsys.readouterr().err
 
 
-COMMANDS = ["train", "calibrate", "evaluate", "candidates", "derive", "promise", "vectors"]
+COMMANDS = ["train", "calibrate", "evaluate", "candidates", "derive", "prior", "vectors"]
 SLOW = {"torch", "transformers", "ir_measures", "scipy", "bm25s", "matplotlib"}  # to import
 
 

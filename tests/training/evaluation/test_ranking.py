@@ -14,10 +14,10 @@ import torch
 from starlette.testclient import TestClient
 
 from keyblock.bundle import Bundle, load_bundle, write_bundle
-from keyblock.cascade import Cascade, Promise
 from keyblock.description import PipelineConfig
 from keyblock.evidence import Fusion
 from keyblock.pipeline import Pipeline
+from keyblock.pre_ranking import PreRanking, Prior
 from keyblock.ranker import Ranker
 from keyblock.ranking.order import LOWEST
 from keyblock.runtime.batching import fill, plan
@@ -84,12 +84,12 @@ def test_run_bundle_and_service_rank_alike(fused_run: LocalRanker, toy_bundle: B
             assert found.blocks == expected.blocks
 
 
-def test_documents_that_are_spared_rank_as_they_are_served(toy_bundle: Bundle, toy_copy: Path, tmp_path: Path) -> None:
+def test_documents_that_are_skipped_rank_as_they_are_served(toy_bundle: Bundle, toy_copy: Path, tmp_path: Path) -> None:
     """Of fifteen that begin as the one on the river, ten are read; the others, and all on other things, follow by their blocks."""
     toy = Collection(toy_copy)
     text = toy.documents["river-3"].text
     toy.documents.update({f"{n}": Document(f"{n}", "", text + " The river." * n) for n in range(15)})
-    pipeline = toy_bundle.manifest.pipeline.model_copy(update={"cascade": Cascade(share=0.01, per_result=1.0, least=1)})
+    pipeline = toy_bundle.manifest.pipeline.model_copy(update={"pre_ranking": PreRanking(share=0.01, per_result=1.0, least=1)})
     files = {name: toy_bundle.path / name for name in toy_bundle.manifest.files}
     bundle = write_bundle(tmp_path / "bundle", toy_bundle.manifest.model_copy(update={"pipeline": pipeline}), files)
     model, candidates = GraphModel.open(bundle, Provider.CPU, 1), list(toy.documents)
@@ -351,12 +351,12 @@ def test_a_run_computes_as_its_recipe_says(
     assert last.startswith(f"toy-run: computes in {precision} on ")
 
 
-def test_a_change_of_a_cascade_may_name_a_single_key(toy_bundle: Bundle) -> None:
-    """What it does not name stays, as for the fusion: the share of `--pipeline` is measured with the promise that was learned."""
-    with_one = toy_bundle.pipeline.config.model_copy(update={"cascade": Cascade(margin=0.2, promise=Promise(coverage=2.0))})
+def test_a_change_of_a_pre_ranking_may_name_a_single_key(toy_bundle: Bundle) -> None:
+    """What it does not name stays, as for the fusion: the share of `--pipeline` is measured with the learned prior score."""
+    with_one = toy_bundle.pipeline.config.model_copy(update={"pre_ranking": PreRanking(margin=0.2, prior=Prior(coverage=2.0))})
     pipeline = Pipeline(with_one, toy_bundle.pipeline.tokenizer, toy_bundle.pipeline.frequencies)
-    found = changed(pipeline, {"cascade": {"share": 0.5}}, toy_bundle.path).config.cascade
-    assert found == Cascade(share=0.5, margin=0.2, promise=Promise(coverage=2.0))
-    assert changed(pipeline, {"cascade": None}, toy_bundle.path).config.cascade is None
-    none = changed(toy_bundle.pipeline, {"cascade": {"share": 0.5}}, toy_bundle.path).config.cascade
-    assert none == Cascade(share=0.5)
+    found = changed(pipeline, {"pre_ranking": {"share": 0.5}}, toy_bundle.path).config.pre_ranking
+    assert found == PreRanking(share=0.5, margin=0.2, prior=Prior(coverage=2.0))
+    assert changed(pipeline, {"pre_ranking": None}, toy_bundle.path).config.pre_ranking is None
+    none = changed(toy_bundle.pipeline, {"pre_ranking": {"share": 0.5}}, toy_bundle.path).config.pre_ranking
+    assert none == PreRanking(share=0.5)

@@ -1,4 +1,4 @@
-"""The cascade in the service: what is spared, who gets what, and that a bar at the bottom changes nothing."""
+"""The pre-ranking in the service: what is skipped, who gets what, and that a bar at the bottom changes nothing."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from keyblock.bundle import load_bundle, write_bundle
-from keyblock.cascade import Cascade, Promise
+from keyblock.pre_ranking import PreRanking, Prior
 from keyblock.ranker import Ranker
 from keyblock.ranking.order import Candidate
 from service.call import Call
@@ -21,27 +21,27 @@ QUERY = "who built the old stone bridge"
 ANSWERS = [f"The old stone bridge was built by {who}." for who in ("monks", "the king")]
 OTHERS = [f"The {what} of the city was never near the river." for what in "garden mill tower school market port wall gate".split()]
 TEXTS = [*OTHERS[:5], *ANSWERS, *OTHERS[5:]]  # the answers are 5 and 6
-RULE = Cascade(share=0.3, per_result=1.0, least=1)  # 3 of 10
+RULE = PreRanking(share=0.3, per_result=1.0, least=1)  # 3 of 10
 
 
-def with_cascade(path: Path, to: Path, cascade: Cascade) -> Path:
+def with_pre_ranking(path: Path, to: Path, pre_ranking: PreRanking) -> Path:
     """A copy of the bundle that has it."""
     bundle = load_bundle(path)
-    pipeline = bundle.manifest.pipeline.model_copy(update={"cascade": cascade})
+    pipeline = bundle.manifest.pipeline.model_copy(update={"pre_ranking": pre_ranking})
     manifest = bundle.manifest.model_copy(update={"pipeline": pipeline})
     return write_bundle(to, manifest, {name: path / name for name in manifest.files}).path
 
 
 @pytest.fixture(scope="module")
-def spared_path(bundle_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return with_cascade(bundle_path, tmp_path_factory.mktemp("cascade") / "bundle", RULE)
+def skipping_path(bundle_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return with_pre_ranking(bundle_path, tmp_path_factory.mktemp("pre_ranking") / "bundle", RULE)
 
 
 @pytest.fixture(scope="module")
-def sparing(settings: Settings, spared_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+def skipping(settings: Settings, skipping_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     """A service whose model reads three of ten documents, with a store."""
     store = str(tmp_path_factory.mktemp("store") / "documents")
-    with warm(settings.model_copy(update={"bundle": (spared_path,), "store": store})) as client:
+    with warm(settings.model_copy(update={"bundle": (skipping_path,), "store": store})) as client:
         yield client
 
 
@@ -56,31 +56,31 @@ def by_model(answer: dict[str, Any]) -> list[int]:
     return [result["index"] for result in answer["results"] if "scored_by" not in result]
 
 
-def test_the_model_reads_what_promises_most_and_the_rest_follows(client: TestClient, sparing: TestClient) -> None:
+def test_the_model_reads_what_promises_most_and_the_rest_follows(client: TestClient, skipping: TestClient) -> None:
     """Both documents that speak of the bridge are read, and one more; the model says of them what it always says."""
-    every, some = ask(client, TEXTS, top_n=2), ask(sparing, TEXTS)
+    every, some = ask(client, TEXTS, top_n=2), ask(skipping, TEXTS)
     assert len(some["results"]) == 10
-    some = ask(sparing, TEXTS, top_n=2)
+    some = ask(skipping, TEXTS, top_n=2)
     assert sorted(by_model(some)) == [5, 6]
-    assert "spared" not in every["meta"]
-    assert some["meta"]["spared"] == 7
+    assert "skipped" not in every["meta"]
+    assert some["meta"]["skipped"] == 7
     assert some["usage"]["total_tokens"] < 0.5 * every["usage"]["total_tokens"]
     assert (some["meta"]["degraded"], some["meta"]["warnings"]) == (False, every["meta"]["warnings"])
 
 
-def test_ten_results_of_ten_documents_are_the_models_all(client: TestClient, sparing: TestClient) -> None:
+def test_ten_results_of_ten_documents_are_the_models_all(client: TestClient, skipping: TestClient) -> None:
     """A request that does not say how many results it is about is about ten."""
-    every, some = ask(client, TEXTS), ask(sparing, TEXTS)
+    every, some = ask(client, TEXTS), ask(skipping, TEXTS)
     assert some["results"] == every["results"]
-    assert "spared" not in some["meta"]
+    assert "skipped" not in some["meta"]
 
 
-def test_what_is_spared_is_ordered_by_its_blocks_below_the_rest(client: TestClient, sparing: TestClient) -> None:
+def test_what_is_skipped_is_ordered_by_its_blocks_below_the_rest(client: TestClient, skipping: TestClient) -> None:
     """Ten of twenty-eight are read, all of the bridge: the model's own scores, then others below; each keeps its blocks."""
     alike = [f"The old stone bridge was built by monks{', a bridge' * number}." for number in range(12)]
     many = [*OTHERS, *alike, *OTHERS]
-    every, some = (ask(one, many, return_blocks=True, raw_scores=True) for one in (client, sparing))
-    assert some["meta"]["spared"] == 18
+    every, some = (ask(one, many, return_blocks=True, raw_scores=True) for one in (client, skipping))
+    assert some["meta"]["skipped"] == 18
     assert by_model(some) == [result["index"] for result in some["results"][:10]]
     assert {result.get("scored_by") for result in some["results"]} == {None, "selector", "order"}
     assert all(8 <= result["index"] < 20 for result in some["results"] if result.get("scored_by") != "order")
@@ -104,42 +104,42 @@ def test_what_is_spared_is_ordered_by_its_blocks_below_the_rest(client: TestClie
     ],
     ids=["min_score", "spans", "prune", "first stage", "as many results"],
 )
-def test_where_the_model_has_to_judge_all_it_reads_all(client: TestClient, sparing: TestClient, options: dict[str, Any]) -> None:
-    every, some = ask(client, TEXTS, **options), ask(sparing, TEXTS, **options)
+def test_where_the_model_has_to_judge_all_it_reads_all(client: TestClient, skipping: TestClient, options: dict[str, Any]) -> None:
+    every, some = ask(client, TEXTS, **options), ask(skipping, TEXTS, **options)
     assert some["results"] == every["results"]
-    assert "spared" not in some["meta"]
+    assert "skipped" not in some["meta"]
 
 
-def test_a_bound_on_scores_holds_for_what_is_spared(client: TestClient, sparing: TestClient) -> None:
-    """What the model was spared is below what it has read, and so is no result that reaches a score."""
+def test_a_bound_on_scores_holds_for_what_is_skipped(client: TestClient, skipping: TestClient) -> None:
+    """What the model was skipped is below what it has read, and so is no result that reaches a score."""
     every = ask(client, TEXTS, top_n=2)["results"]
     least = every[1]["relevance_score"] + 1e-6
-    some = ask(sparing, TEXTS, top_n=2, min_score=least)
+    some = ask(skipping, TEXTS, top_n=2, min_score=least)
     assert [result["index"] for result in some["results"]] == [every[0]["index"]]
-    assert (some["meta"]["below_min_score"], some["meta"]["spared"]) == (2, 7)
-    assert ask(sparing, TEXTS, top_n=2, min_score=0.0)["meta"]["below_min_score"] == 0, "whatever the model says reaches 0"
+    assert (some["meta"]["below_min_score"], some["meta"]["skipped"]) == (2, 7)
+    assert ask(skipping, TEXTS, top_n=2, min_score=0.0)["meta"]["below_min_score"] == 0, "whatever the model says reaches 0"
 
 
-def test_stored_documents_are_spared_alike(sparing: TestClient) -> None:
+def test_stored_documents_are_skipped_alike(skipping: TestClient) -> None:
     lines = "".join(f'{{"id": "{number}", "text": "{text}"}}\n' for number, text in enumerate(TEXTS))
-    assert sparing.put("/documents", content=lines).status_code == 200
-    stored = ask(sparing, [{"id": str(number)} for number in range(10)], top_n=2)
-    sent = ask(sparing, TEXTS, top_n=2)
+    assert skipping.put("/documents", content=lines).status_code == 200
+    stored = ask(skipping, [{"id": str(number)} for number in range(10)], top_n=2)
+    sent = ask(skipping, TEXTS, top_n=2)
     assert [result["id"] for result in stored["results"]] == [str(result["index"]) for result in sent["results"]]
     assert stored["usage"] == sent["usage"]
-    assert stored["meta"]["spared"] == sent["meta"]["spared"] == 7
+    assert stored["meta"]["skipped"] == sent["meta"]["skipped"] == 7
 
 
-def test_a_deadline_is_not_blamed_for_what_is_spared(sparing: TestClient) -> None:
-    answer = ask(sparing, TEXTS, top_n=2, deadline_ms=60_000)
-    assert (answer["meta"]["degraded"], answer["meta"]["spared"]) == (False, 7)
+def test_a_deadline_is_not_blamed_for_what_is_skipped(skipping: TestClient) -> None:
+    answer = ask(skipping, TEXTS, top_n=2, deadline_ms=60_000)
+    assert (answer["meta"]["degraded"], answer["meta"]["skipped"]) == (False, 7)
 
 
 @pytest.mark.parametrize("learned", [False, True])
 def test_in_a_hurry_the_model_reads_first_what_promises_most(
     settings: Settings, bundle_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, learned: bool
 ) -> None:
-    """Words of the query: 2 has three, 0 two, 3 one. A learned promise that says the contrary has its turns: 1, then 2, then 3."""
+    """Words of the query: 2 has three, 0 two, 3 one. A learned prior score of the contrary has its turns: 1, then 2, 3."""
     orders = []
 
     async def score(self: GraphScorer, call: Call, candidates: Sequence[Candidate], priority: Priority) -> Scored:
@@ -147,8 +147,8 @@ def test_in_a_hurry_the_model_reads_first_what_promises_most(
         return await self.score_documents([one.sequences for one in candidates], priority)
 
     monkeypatch.setattr(GraphScorer, "score", score)
-    promise = Promise(best_block=-1.0) if learned else None
-    path = with_cascade(bundle_path, tmp_path / "bundle", Cascade(share=1.0, promise=promise))
+    prior = Prior(best_block=-1.0) if learned else None
+    path = with_pre_ranking(bundle_path, tmp_path / "bundle", PreRanking(share=1.0, prior=prior))
     documents = ["An old stone.", "The garden of the city.", "The old stone bridge.", "It was built by monks."]
     with warm(settings.model_copy(update={"bundle": (path,)})) as client:
         for options in ({}, {"deadline_ms": 60_000}):
@@ -158,25 +158,25 @@ def test_in_a_hurry_the_model_reads_first_what_promises_most(
     assert hurried == ([1, 2, 3, 0] if learned else [2, 0, 3, 1])
 
 
-def test_documents_that_are_spared_are_counted(sparing: TestClient) -> None:
-    name = "keyblock_spared_documents_total{"
+def test_documents_that_are_skipped_are_counted(skipping: TestClient) -> None:
+    name = "keyblock_skipped_documents_total{"
     counts = []
     for _ in range(2):
-        lines = [line for line in sparing.get("/metrics").text.splitlines() if line.startswith(name)]
+        lines = [line for line in skipping.get("/metrics").text.splitlines() if line.startswith(name)]
         counts.append(sum(float(line.rsplit(" ", 1)[1]) for line in lines))
-        ask(sparing, TEXTS, top_n=2)
+        ask(skipping, TEXTS, top_n=2)
     assert counts[1] - counts[0] == 7
 
 
-def test_info_says_what_the_rule_is(sparing: TestClient) -> None:
-    assert sparing.get("/info").json()["pipeline"]["cascade"] == RULE.model_dump()
+def test_info_says_what_the_rule_is(skipping: TestClient) -> None:
+    assert skipping.get("/info").json()["pipeline"]["pre_ranking"] == RULE.model_dump()
 
 
 @pytest.mark.parametrize("top_n", [1, 2, 5, None])
-def test_a_ranker_in_the_process_spares_the_same(sparing: TestClient, spared_path: Path, top_n: int | None) -> None:
-    with Ranker.open(spared_path, provider="cpu", precision="fp32", threads=1) as ranker:
+def test_a_ranker_in_the_process_skips_the_same(skipping: TestClient, skipping_path: Path, top_n: int | None) -> None:
+    with Ranker.open(skipping_path, provider="cpu", precision="fp32", threads=1) as ranker:
         ranking = ranker.rank(QUERY, TEXTS, top_n=top_n)
-    answer = ask(sparing, TEXTS, top_n=top_n)
+    answer = ask(skipping, TEXTS, top_n=top_n)
     assert [(result.index, result.scored_by) for result in ranking] == [
         (result["index"], result.get("scored_by", "model")) for result in answer["results"]
     ]
@@ -184,8 +184,8 @@ def test_a_ranker_in_the_process_spares_the_same(sparing: TestClient, spared_pat
 
 
 def test_a_bar_at_the_bottom_changes_nothing(bundle_path: Path, tmp_path: Path) -> None:
-    """All documents go on: the order, the scores and the blocks are those of a bundle without a cascade."""
-    path = with_cascade(bundle_path, tmp_path / "bundle", RULE.model_copy(update={"share": 1.0}))
+    """All documents go on: the order, the scores and the blocks are those of a bundle without a pre-ranking."""
+    path = with_pre_ranking(bundle_path, tmp_path / "bundle", RULE.model_copy(update={"share": 1.0}))
     rankings = []
     for one in (bundle_path, path):
         with Ranker.open(one, provider="cpu", precision="fp32", threads=1) as ranker:

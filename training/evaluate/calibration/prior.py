@@ -1,6 +1,6 @@
-"""Learns a document's promise before the model reads it (`keyblock.cascade.Promise`), from judged queries and without a model.
+"""Learns a document's prior score (`keyblock.pre_ranking.Prior`) from judged queries, without a model.
 
-The loss of a relevant document is log(1 + exp(distance)), where the distance is how far its promise is below that of the last
+The loss of a relevant document is log(1 + exp(distance)), where the distance is how far its prior score is below that of the last
 non-relevant document that would still be read (the bar). So a relevant document far below the bar costs most, and the order above
 the bar matters little.
 """
@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from keyblock.cascade import PROMISING, Cascade, Promise
 from keyblock.evidence import Fusion
-from keyblock.ranking.order import promising
+from keyblock.pre_ranking import PRIOR_FEATURES, PreRanking, Prior
+from keyblock.ranking.order import prior_features
 from training.data.examples import Preparation
 from training.data.types import Run
 
@@ -28,7 +28,7 @@ class Request(NamedTuple):
     """A query's candidates.
 
     Attributes:
-        features: shape (n_candidates, 5), see `keyblock.ranking.order.promising`.
+        features: shape (n_candidates, 5), see `keyblock.ranking.order.prior_features`.
         relevant: shape (n_candidates,).
     """
 
@@ -45,14 +45,14 @@ def read_requests(preparation: Preparation, queries: Sequence[str], candidates: 
         if not names:
             continue
         selections = pipeline.select_each(preparation.query(query), [preparation.document(name) for name in names])
-        features = promising(np.stack([one.evidence for one in selections]), [one.shared for one in selections])
+        features = prior_features(np.stack([one.evidence for one in selections]), [one.shared for one in selections])
         grades = collection.qrels.get(query, {})
         found.append(Request(features, np.asarray([grades.get(name, 0) > 0 for name in names])))
     return found
 
 
-def fit_promise(collections: Sequence[Sequence[Request]], bar: int) -> Promise:
-    """The promise with the weights of least loss; every collection counts the same.
+def fit_prior(collections: Sequence[Sequence[Request]], bar: int) -> Prior:
+    """The prior score with the weights of least loss; every collection counts the same.
 
     Args:
         collections: the requests of each collection.
@@ -63,13 +63,13 @@ def fit_promise(collections: Sequence[Sequence[Request]], bar: int) -> Promise:
     usable = [[one for one in requests if one.relevant.any() and (~one.relevant).sum() > bar] for requests in collections]
     if (count := sum(map(len, usable))) < FEWEST:
         raise ValueError(
-            f"promise: {count} queries have a relevant document and more than {bar} others among their candidates, and fewer than "
+            f"prior: {count} queries have a relevant document and more than {bar} others among their candidates, and fewer than "
             f"{FEWEST} teach chance; raise --queries or --depth, or lower --share"
         )
     scale = np.concatenate([one.features for requests in usable for one in requests]).std(axis=0)
     scale[scale == 0] = 1.0  # the weight of a constant feature stays 0
     padded = [_padded(requests, scale) for requests in usable if requests]
-    weights = torch.zeros(len(PROMISING), dtype=torch.float64, requires_grad=True)
+    weights = torch.zeros(len(PRIOR_FEATURES), dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.LBFGS([weights], max_iter=100, line_search_fn="strong_wolfe")
 
     def closure() -> torch.Tensor:
@@ -79,7 +79,7 @@ def fit_promise(collections: Sequence[Sequence[Request]], bar: int) -> Promise:
         return loss
 
     optimizer.step(closure)
-    return Promise.from_weights(weights.detach().numpy() / scale)
+    return Prior.from_weights(weights.detach().numpy() / scale)
 
 
 class _Padded(NamedTuple):
@@ -92,7 +92,7 @@ class _Padded(NamedTuple):
 
 def _padded(requests: Sequence[Request], scale: NDArray[np.float64]) -> _Padded:
     longest = max(len(one.relevant) for one in requests)
-    features = np.zeros((len(requests), longest, len(PROMISING)))
+    features = np.zeros((len(requests), longest, len(PRIOR_FEATURES)))
     relevant, others = np.zeros((2, len(requests), longest), np.bool_)
     for row, one in enumerate(requests):
         real = slice(len(one.relevant))
@@ -101,20 +101,20 @@ def _padded(requests: Sequence[Request], scale: NDArray[np.float64]) -> _Padded:
 
 
 def _loss(weights: torch.Tensor, requests: _Padded, bar: int) -> torch.Tensor:
-    promise = requests.features @ weights
-    last_read = torch.topk(promise.masked_fill(~requests.others, -torch.inf), bar, 1).values[:, -1:]
-    lacking = F.softplus(last_read - promise) * requests.relevant
+    prior = requests.features @ weights
+    last_read = torch.topk(prior.masked_fill(~requests.others, -torch.inf), bar, 1).values[:, -1:]
+    lacking = F.softplus(last_read - prior) * requests.relevant
     return (lacking.sum(1) / requests.relevant.sum(1)).mean()
 
 
-def fusion_promise(fusion: Fusion) -> Promise:
-    """The fusion without the logit, as a promise: the one that a cascade without a learned promise uses."""
+def fusion_prior(fusion: Fusion) -> Prior:
+    """The fusion without the logit, as a prior score: the one that a pre-ranking without a learned prior score uses."""
     weights = fusion.weights[1:-1]
-    return Promise.from_weights(np.append(weights, 0.0)) if weights.any() else Promise(best_block=1.0)
+    return Prior.from_weights(np.append(weights, 0.0)) if weights.any() else Prior(best_block=1.0)
 
 
-def missed(requests: Sequence[Request], promises: Sequence[Promise], cascade: Cascade) -> float:
-    """The share of the relevant candidates that are below the bar by all promises; 0 without relevant candidates."""
-    below = (np.all([cascade.below_the_bar(promise.of(one.features)) for promise in promises], axis=0) for one in requests)
-    spared = [mask[one.relevant] for mask, one in zip(below, requests, strict=True)]
-    return float(np.concatenate([*spared, np.zeros(0, np.bool_)]).mean()) if any(map(len, spared)) else 0.0
+def missed(requests: Sequence[Request], priors: Sequence[Prior], pre_ranking: PreRanking) -> float:
+    """The share of the relevant candidates that are below the bar by all prior scores; 0 without relevant candidates."""
+    below = (np.all([pre_ranking.below_the_bar(prior.of(one.features)) for prior in priors], axis=0) for one in requests)
+    skipped = [mask[one.relevant] for mask, one in zip(below, requests, strict=True)]
+    return float(np.concatenate([*skipped, np.zeros(0, np.bool_)]).mean()) if any(map(len, skipped)) else 0.0

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from keyblock.cascade import Cascade, Promise
 from keyblock.evidence import Fusion
 from keyblock.pipeline import Pipeline
+from keyblock.pre_ranking import PreRanking, Prior
 from training.data.collection import Collection
 from training.data.examples import Preparation
-from training.evaluate.calibration.promise import FEWEST, Request, fit_promise, fusion_promise, missed, read_requests
+from training.evaluate.calibration.prior import FEWEST, Request, fit_prior, fusion_prior, missed, read_requests
 
 
 def requests(count: int, candidates: int = 30, seed: int = 0) -> list[Request]:
@@ -24,27 +24,27 @@ def requests(count: int, candidates: int = 30, seed: int = 0) -> list[Request]:
 
 
 def test_the_feature_that_tells_is_weighed_and_the_others_are_not() -> None:
-    learned = fit_promise([requests(200), requests(100, 40, seed=1)], bar=5)
+    learned = fit_prior([requests(200), requests(100, 40, seed=1)], bar=5)
     assert learned.nearness > 1.0
     assert np.abs([learned.best_block, learned.top_blocks, learned.coverage]).max() < 0.3 * learned.nearness
     assert abs(learned.rare_here) < 1e-9, "a feature that never differs teaches nothing"
-    cascade = Cascade(share=0.2, per_result=1, least=1)
+    pre_ranking = PreRanking(share=0.2, per_result=1, least=1)
     unseen = requests(200, seed=2)
-    assert missed(unseen, [learned], cascade) < 0.5 * missed(unseen, [Promise(best_block=1.0)], cascade)
+    assert missed(unseen, [learned], pre_ranking) < 0.5 * missed(unseen, [Prior(best_block=1.0)], pre_ranking)
 
 
 def test_padding_changes_no_weight() -> None:
     """A longer request that teaches nothing, since all of it is relevant, stands beside the others."""
     plain = requests(40)
     none = Request(np.zeros((90, 5)), np.ones(90, np.bool_))
-    assert fit_promise([[*plain, none]], bar=5) == fit_promise([plain], bar=5)
+    assert fit_prior([[*plain, none]], bar=5) == fit_prior([plain], bar=5)
 
 
 def test_too_little_to_learn_from() -> None:
-    with pytest.raises(ValueError, match=rf"promise: {FEWEST - 1} queries have a relevant document and more than 5 others"):
-        fit_promise([requests(FEWEST - 1)], bar=5)
-    with pytest.raises(ValueError, match="promise: 0 queries"):
-        fit_promise([requests(40, 6)], bar=5)
+    with pytest.raises(ValueError, match=rf"prior: {FEWEST - 1} queries have a relevant document and more than 5 others"):
+        fit_prior([requests(FEWEST - 1)], bar=5)
+    with pytest.raises(ValueError, match="prior: 0 queries"):
+        fit_prior([requests(40, 6)], bar=5)
 
 
 def test_what_is_missed_by_hand() -> None:
@@ -52,19 +52,19 @@ def test_what_is_missed_by_hand() -> None:
     features = np.zeros((20, 5))
     features[:, 0] = np.arange(20, 0, -1)
     relevant = np.isin(np.arange(20), [0, 9, 18, 19])
-    half = Cascade(share=0.5, per_result=1, least=1)
-    assert missed([Request(features, relevant)], [Promise(best_block=1.0)], half) == 0.5
-    assert missed([Request(features[:10], relevant[:10])], [Promise(best_block=1.0)], half) == 0.0, "ten results are asked for"
-    both = [Promise(best_block=1.0), Promise(best_block=-1.0)]
+    half = PreRanking(share=0.5, per_result=1, least=1)
+    assert missed([Request(features, relevant)], [Prior(best_block=1.0)], half) == 0.5
+    assert missed([Request(features[:10], relevant[:10])], [Prior(best_block=1.0)], half) == 0.0, "ten results are asked for"
+    both = [Prior(best_block=1.0), Prior(best_block=-1.0)]
     assert missed([Request(features, relevant)], both, half) == 0.0, "what is last by one is first by the other"
-    assert missed([], [Promise()], half) == 0.0
+    assert missed([], [Prior()], half) == 0.0
 
 
-def test_the_fusion_s_promise_is_its_own() -> None:
+def test_the_fusion_s_prior_is_its_own() -> None:
     fusion, evidence = Fusion(logit=2.0, best_block=0.5, nearness=3.0, mass=9.0), np.asarray([[2.0, 1, 1, 0.5, 7], [1, 0, 0, 1, 7]])
     features = np.column_stack([evidence[:, :4], [8.0, 9.0]])
-    assert fusion_promise(fusion).of(features).tolist() == fusion.promise(evidence).tolist() == [2.5, 3.5]
-    assert fusion_promise(Fusion()).of(features).tolist() == Fusion().promise(evidence).tolist() == [2.0, 1.0], "the best block"
+    assert fusion_prior(fusion).of(features).tolist() == fusion.prior(evidence).tolist() == [2.5, 3.5]
+    assert fusion_prior(Fusion()).of(features).tolist() == Fusion().prior(evidence).tolist() == [2.0, 1.0], "the best block"
 
 
 def test_requests_of_a_collection(toy: Collection, toy_pipeline: Pipeline) -> None:

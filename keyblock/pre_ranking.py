@@ -1,6 +1,6 @@
-"""The cascade: the model does not read documents that promise too little.
+"""The pre-ranking: the model does not read documents that promise too little.
 
-A document's promise is computed from its blocks without the model; see `Promise`. The idea is ranking in stages, each more
+A document's prior score is computed from its blocks without the model; see `Prior`. The idea is ranking in stages, each more
 expensive than the one before and with fewer candidates (Wang, Lin and Metzler, SIGIR 2011).
 """
 
@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 RESULTS = 10  # the results of a request that does not say how many: the depth of the measures
-PROMISING = ("best_block", "top_blocks", "coverage", "nearness", "rare_here")
+PRIOR_FEATURES = ("best_block", "top_blocks", "coverage", "nearness", "rare_here")
 
 
-class Promise(BaseModel):
-    """A document's promise: the sum of weight * feature. It compares documents of one request only.
+class Prior(BaseModel):
+    """A document's prior score: the sum of weight * feature. It compares documents of one request only.
 
-    `keyblock-promise` learns these weights without the logit; a fusion's weights are learned beside it.
+    `keyblock-prior` learns these weights without the logit; a fusion's weights are learned beside it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)  # NaN gives no order
@@ -34,30 +34,30 @@ class Promise(BaseModel):
 
     @classmethod
     def from_weights(cls, weights: NDArray[np.float64]) -> Self:
-        """Build from weights of shape (5,) in the order of PROMISING."""
-        return cls(**dict(zip(PROMISING, weights.tolist(), strict=True)))
+        """Build from weights of shape (5,) in the order of PRIOR_FEATURES."""
+        return cls(**dict(zip(PRIOR_FEATURES, weights.tolist(), strict=True)))
 
     @property
     def weights(self) -> NDArray[np.float64]:
-        """Shape (5,), in the order of PROMISING."""
-        return np.asarray([getattr(self, name) for name in PROMISING], dtype=np.float64)
+        """Shape (5,), in the order of PRIOR_FEATURES."""
+        return np.asarray([getattr(self, name) for name in PRIOR_FEATURES], dtype=np.float64)
 
     def of(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Shape (n_documents,), of features of shape (n_documents, 5): see `keyblock.ranking.order.promising`."""
+        """Shape (n_documents,), of features of shape (n_documents, 5): see `keyblock.ranking.order.prior_features`."""
         return np.asarray(features @ self.weights)
 
 
-def in_turns(*promises: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Document numbers, shape (n_documents,): the best by each of the promises, then the next by each, and so on.
+def in_turns(*priors: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Document numbers, shape (n_documents,): the best by each of the prior scores, then the next by each, and so on.
 
     Args:
-        promises: each of shape (n_documents,); if two promises give two documents the same place, the first promise decides.
+        priors: each of shape (n_documents,); if two prior scores give two documents the same place, the first prior score decides.
     """
-    places = np.stack([np.argsort(np.argsort(-promise, kind="stable")) for promise in promises])
+    places = np.stack([np.argsort(np.argsort(-prior, kind="stable")) for prior in priors])
     return np.lexsort((places.argmin(axis=0), places.min(axis=0)))
 
 
-class Cascade(BaseModel):
+class PreRanking(BaseModel):
     """Which documents of a request the model reads."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -68,12 +68,12 @@ class Cascade(BaseModel):
         0.0,
         ge=0,
         le=1000,
-        description="how far a document's promise must lie below the last result's before it is spared, on the promise's scale",
+        description="how far a document's prior score must lie below the last result's before it is skipped, on its scale",
     )
-    promise: Promise | None = Field(
+    prior: Prior | None = Field(
         None,
-        description="a second promise, learned by keyblock-promise: documents below the bar by both are spared; none: the fusion's "
-        "alone decides",
+        description="a second prior score, learned by keyblock-prior: documents below the bar by both are skipped; none: the "
+        "fusion's alone decides",
     )
 
     def reads(self, documents: int, results: int = RESULTS) -> int:
@@ -85,26 +85,26 @@ class Cascade(BaseModel):
         """
         return min(max(math.ceil(self.share * documents), math.ceil(self.per_result * results), self.least), documents)
 
-    def below_the_bar(self, promise: NDArray[np.float64], results: int = RESULTS) -> NDArray[np.bool_]:
+    def below_the_bar(self, prior: NDArray[np.float64], results: int = RESULTS) -> NDArray[np.bool_]:
         """Which documents promise too little for the model to read them.
 
         Documents that promise as much as the last one read, as copies of it do, are all read. Only if no document promises less, as
         among documents that share nothing with the query, does the order given decide.
 
         Args:
-            promise: shape (n_documents,), in the order given.
+            prior: shape (n_documents,), in the order given.
             results: how many results the request is about, at least 1.
 
         Returns:
             Shape (n_documents,).
         """
-        read = self.reads(len(promise), results)
-        if read == len(promise):
-            return np.zeros(len(promise), np.bool_)
-        best_first = np.argsort(-promise, kind="stable")
-        below = np.asarray(promise < promise[best_first[results - 1]] - self.margin)
+        read = self.reads(len(prior), results)
+        if read == len(prior):
+            return np.zeros(len(prior), np.bool_)
+        best_first = np.argsort(-prior, kind="stable")
+        below = np.asarray(prior < prior[best_first[results - 1]] - self.margin)
         below[best_first[:read]] = False
-        last = promise[best_first[read - 1]]
-        if last > promise.min():
-            below[promise == last] = False
+        last = prior[best_first[read - 1]]
+        if last > prior.min():
+            below[prior == last] = False
         return below
