@@ -17,7 +17,7 @@ from benchmarks.simulation.upstream import SimulatedUpstream
 from keyblock.ranking.answer import Outcome
 from service.call import ById, Call, Documents
 from service.errors import RequestError
-from service.queue.job import EngineDeadError, EngineError
+from service.queue.job import ModelDeadError, ModelError
 from service.ranking.admission import Place
 from service.ranking.model import PROMISED_SECONDS, Model
 from service.ranking.ranker import Ranker, dead_error
@@ -78,9 +78,9 @@ class Clients:
                 await asyncio.sleep(ask.answer_bytes * BYTE_SECONDS)
         except RequestError as error:
             return self._refused(ask, error, came)
-        except EngineDeadError:
+        except ModelDeadError:
             return self._refused(ask, dead_error(), came)
-        except EngineError:
+        except ModelError:
             return self._failed(ask, came)
         except CancelledError:
             return "gone" if self._service.listens else "ended: 503"

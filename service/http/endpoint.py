@@ -23,7 +23,7 @@ from service.http.bodies.parsing import (
 )
 from service.http.bodies.unpacking import unpack, unpack_small
 from service.http.dialects import NATIVE, TEI, Dialect, dialect_of, error_response, native
-from service.queue.job import EngineDeadError, EngineError
+from service.queue.job import ModelDeadError, ModelError
 from service.ranking.admission import Place
 from service.ranking.model import Model
 from service.ranking.preparation import count_bytes
@@ -158,9 +158,9 @@ class Exchange:
             if error.path[:1] == ("texts",):  # refused before the whole body was read
                 self._dialect = TEI
             return error
-        if isinstance(error, EngineDeadError):
+        if isinstance(error, ModelDeadError):
             return dead_error()
-        if isinstance(error, EngineError):
+        if isinstance(error, ModelError):
             return RequestError(500, str(error))
         return unexpected(error)
 

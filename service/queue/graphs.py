@@ -78,7 +78,7 @@ class QueuedGraphs:
         combine_pace: seconds per document of the aggregation.
         warmed: done once every shape was run, or failed with the error of a graph. Cancelling it ends the warm-up.
 
-    Raises EngineDeadError.
+    Raises ModelDeadError.
     """
 
     def __init__(self, worker: Worker, name: str, graphs: Graphs, pipeline: Pipeline) -> None:
@@ -101,7 +101,7 @@ class QueuedGraphs:
 
         With `marks` also mark the documents' tokens, if the graph can.
 
-        Raises EngineError or EngineDeadError.
+        Raises ModelError or ModelDeadError.
         """
         packed = list(chain.from_iterable(documents))
         if not packed:
@@ -179,7 +179,7 @@ class GraphScorer(QueuedGraphs):
         graphs: open.
         choice: their device and arithmetic, and the reasons.
 
-    Raises EngineDeadError.
+    Raises ModelDeadError.
     """
 
     stage, reads_texts = "model", False

@@ -24,11 +24,11 @@ SequenceOutput = tuple[NDArray[np.float32], NDArray[np.float32] | None]
 """A graph's output for one sequence, see `Job.score`. A plain tuple: the garbage collector does not track those of arrays."""
 
 
-class EngineError(RuntimeError):
+class ModelError(RuntimeError):
     """A batch with sequences of the request failed, or the warm-up of a model failed; the model's thread goes on."""
 
 
-class EngineDeadError(RuntimeError):
+class ModelDeadError(RuntimeError):
     """The model's thread is not running, so no more sequences are scored."""
 
 

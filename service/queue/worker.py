@@ -18,7 +18,7 @@ from functools import partial
 
 from keyblock.runtime import batching
 from service.queue.batch import BatchResult, Caps, Device, Encoder, Filled, PendingBatch
-from service.queue.job import EngineDeadError, EngineError, Job, ScoreCache, Scored
+from service.queue.job import Job, ModelDeadError, ModelError, ScoreCache, Scored
 from service.queue.schedule import Combine, Run, Schedule
 from service.telemetry.metrics import Metrics
 
@@ -85,7 +85,7 @@ class Worker:
         self._thread = threading.Thread(target=self._run, name="model", daemon=True)
 
     def submit(self, job: Job) -> "Future[Scored]":
-        """Hand in a job. Raises EngineDeadError."""
+        """Hand in a job. Raises ModelDeadError."""
         with self._changed:
             if self._closing or not self.alive:
                 raise _not_running()
@@ -94,7 +94,7 @@ class Worker:
         return job.future
 
     def warm_up(self, name: str, encoders: Sequence[Encoder], runs: Iterator[bool]) -> "Future[None]":
-        """Add a model and warm it up; jobs for it wait until it is warm. Raises EngineDeadError.
+        """Add a model and warm it up; jobs for it wait until it is warm. Raises ModelDeadError.
 
         If the warm-up of a model fails that was added before the start, the thread ends. If that of a later model fails, only the
         returned future fails; cancelling it ends the warm-up. The worker keeps no reference to a model but through its jobs.
@@ -170,7 +170,7 @@ class Worker:
             with self._changed:
                 self._closing = True
             for job in self.jobs():
-                job.fail(EngineDeadError("the model's thread stopped before this request was scored"))
+                job.fail(ModelDeadError("the model's thread stopped before this request was scored"))
             while self._warm_ups:
                 self._warm_ups.popleft().fail(_not_running())
             self._device.close()
@@ -321,7 +321,7 @@ class Worker:
         except Exception as error:
             if warm_up.at_start:
                 raise
-            warm_up.fail(EngineError(f"the model cannot be warmed up: {error}"))
+            warm_up.fail(ModelError(f"the model cannot be warmed up: {error}"))
             return True
         if of_graph is not None:
             warm_up.of_graph = of_graph
@@ -339,12 +339,12 @@ class Worker:
         self._metrics.set("ready", 1)
 
 
-def _not_running() -> EngineDeadError:
-    return EngineDeadError("the model's thread is not running")
+def _not_running() -> ModelDeadError:
+    return ModelDeadError("the model's thread is not running")
 
 
-def _failure(error: Exception) -> EngineError:
-    return EngineError(f"the model failed on this request: {error}")
+def _failure(error: Exception) -> ModelError:
+    return ModelError(f"the model failed on this request: {error}")
 
 
 def _count(metrics: Metrics, encoder: Encoder, run: Run[Job], result: BatchResult) -> None:

@@ -58,7 +58,7 @@ class Drive:
     async def run(self) -> Answer:
         """Perform all steps but the last, which makes the answer. Cancelling it drops the work that has not begun.
 
-        Raises RequestError if stored documents cannot be had, EngineError and EngineDeadError.
+        Raises RequestError if stored documents cannot be had, ModelError and ModelDeadError.
         """
         pipeline, outcome = self._model.bundle.pipeline, None
         flow: Flow[Any] = ranking(self._call, pipeline, self._plan.budget, scored_by_texts=self._model.scorer.reads_texts)

@@ -156,7 +156,7 @@ class Ranker:
         return cls(settings, opened, open_store(settings), upstream_bundle(settings))
 
     def model(self, opened: LoadedBundle) -> Model:
-        """Make a model, which starts to warm up and is not served yet. Raises BundleError and EngineDeadError."""
+        """Make a model, which starts to warm up and is not served yet. Raises BundleError and ModelDeadError."""
         bundle, graphs, choice = opened.bundle, opened.graphs, opened.choice
         if opened.elsewhere is not None:
             model = Model(bundle, opened.elsewhere, self._shared)

@@ -23,7 +23,7 @@ from keyblock.bundle import Bundle, BundleError
 from keyblock.runtime.providers import ProviderError
 from keyblock.runtime.session import SessionError
 from service.keys.keys import Keyring, KeysError, describe, load_keys
-from service.queue.job import EngineDeadError, EngineError
+from service.queue.job import ModelDeadError, ModelError
 from service.ranking.loading import Open, open_bundle, served_bundles
 from service.ranking.model import Model
 from service.ranking.ranker import Models, Ranker
@@ -144,7 +144,7 @@ class Reloader:
         began = time.perf_counter()
         old = self._ranker.models
         if self._closed:
-            raise EngineDeadError("the service is ending")
+            raise ModelDeadError("the service is ending")
         keyring, models = await asyncio.get_running_loop().run_in_executor(self._thread, self._load, old)
         new = [model for model in models if model not in set(old)]
         await self._wait_until_warm(new)
@@ -183,7 +183,7 @@ class Reloader:
         return keyring, [models[bundle.manifest.name] for bundle in bundles] + ([] if upstream is None else [upstream])
 
     async def _wait_until_warm(self, models: Sequence[Model]) -> None:
-        """Wait until all models are warm; if one fails, the others are given up. Raises EngineError or EngineDeadError."""
+        """Wait until all models are warm; if one fails, the others are given up. Raises ModelError or ModelDeadError."""
         try:
             await asyncio.gather(*(asyncio.wrap_future(model.scorer.warmed) for model in models))
         except BaseException:
@@ -207,7 +207,7 @@ def _unchanged(bundle: Bundle, old: Models) -> Model | None:
 
 def _log_failure(error: Exception) -> ReloadError:
     """The error in one line, for the answer; also logs it."""
-    if isinstance(error, BundleError | KeysError | ProviderError | SessionError | EngineError | EngineDeadError):
+    if isinstance(error, BundleError | KeysError | ProviderError | SessionError | ModelError | ModelDeadError):
         problem = " ".join(str(error).split())
         log.error("not reloaded, nothing has changed: %s", problem)
     else:

@@ -51,10 +51,10 @@ class Scorer(Protocol):
         """The work that waits for the scorer at this moment."""
 
     async def score(self, call: Call, candidates: Sequence[Candidate], priority: Priority) -> Scored:
-        """The candidates' logits. Raises EngineError or EngineDeadError."""
+        """The candidates' logits. Raises ModelError or ModelDeadError."""
 
     async def choose(self, packed: Sequence[Packed], priority: Priority) -> Scored:
-        """Logits of single blocks, for a learned selector. Raises EngineError or EngineDeadError."""
+        """Logits of single blocks, for a learned selector. Raises ModelError or ModelDeadError."""
 
     def labels(self) -> dict[str, str]:
         """The precision and the provider, for metrics."""

@@ -15,7 +15,7 @@ from keyblock.runtime.providers import ProviderError
 from keyblock.runtime.session import SessionError
 from service.queue.batch import Caps
 from service.queue.graphs import GraphScorer, Priority
-from service.queue.job import EngineDeadError, EngineError, Scored
+from service.queue.job import ModelDeadError, ModelError, Scored
 from service.queue.worker import Worker
 from service.ranking.loading import LoadedBundle, open_bundle, served_bundles
 from service.remote.wire import Described, Named, Reply, Report, ScoreRequest, named, read
@@ -54,7 +54,7 @@ class Holder:
         self.worker.start()
 
     def warm(self) -> None:
-        """Wait until its own bundles are warm. Raises EngineDeadError."""
+        """Wait until its own bundles are warm. Raises ModelDeadError."""
         for scorer in self.own.values():
             scorer.warmed.result()
 
@@ -69,7 +69,7 @@ class Holder:
         return Report(self._id, np.asarray(self.worker.waiting(), np.float32), paces, self.worker.ready)
 
     async def describe(self, name: Named) -> Described:
-        """Describe a bundle; opens it if necessary. Raises EngineError."""
+        """Describe a bundle; opens it if necessary. Raises ModelError."""
         scorer = await self._open(name)
         return Described(scorer.labels(), scorer.describe(self._settings), scorer.fell_back)
 
@@ -78,16 +78,16 @@ class Holder:
         priority = Priority(None if asked.seconds is None else time.perf_counter() + asked.seconds, asked.order, asked.level)
         try:
             scorer = await self._open(name)
-        except (EngineError, EngineDeadError) as error:
+        except (ModelError, ModelDeadError) as error:
             return Reply(self.report(), None, str(error), elsewhere=True)
         try:
             scored = await _scored(scorer, asked, priority)
             return Reply(self.report(), scored)  # the report is made last, since the receiver believes the latest one
-        except (EngineError, EngineDeadError) as error:
-            return Reply(self.report(), None, str(error), elsewhere=isinstance(error, EngineDeadError))
+        except (ModelError, ModelDeadError) as error:
+            return Reply(self.report(), None, str(error), elsewhere=isinstance(error, ModelDeadError))
 
     async def _open(self, name: Named) -> GraphScorer:
-        """The scorer of this bundle. Raises EngineError if it cannot be opened, and EngineDeadError."""
+        """The scorer of this bundle. Raises ModelError if it cannot be opened, and ModelDeadError."""
         if (opened := self.own.get(name)) is not None:
             return opened
         if name not in self._others or _failed(self._others[name]):
@@ -102,9 +102,9 @@ class Holder:
         try:
             scorer = self._scorer(await asyncio.to_thread(self._load, name))
         except CANNOT_OPEN as error:
-            raise EngineError(f"the model cannot be opened: {' '.join(str(error).split())}") from None
+            raise ModelError(f"the model cannot be opened: {' '.join(str(error).split())}") from None
         if scorer is None:
-            raise EngineError(f"{name.path} has no graph to score with")
+            raise ModelError(f"{name.path} has no graph to score with")
         await asyncio.wrap_future(scorer.warmed)
         return scorer
 
@@ -116,7 +116,7 @@ class Holder:
         return open_bundle(bundle, self._settings)
 
     def _scorer(self, opened: LoadedBundle) -> GraphScorer | None:
-        """The scorer; None for a bundle without graphs, which preparation scores by its vectors. Raises EngineDeadError."""
+        """The scorer; None for a bundle without graphs, which preparation scores by its vectors. Raises ModelDeadError."""
         if opened.graphs is None or opened.choice is None:
             return None
         return GraphScorer(self.worker, opened.bundle, opened.graphs, opened.choice)

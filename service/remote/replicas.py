@@ -17,7 +17,7 @@ from keyblock.ranking.order import Candidate
 from service.call import Call
 from service.pace import Pace, SecondsAhead, ahead_in_turns
 from service.queue.graphs import USUAL, Priority
-from service.queue.job import EngineDeadError, EngineError, Scored
+from service.queue.job import ModelDeadError, ModelError, Scored
 from service.ranking.loading import LoadedBundle
 from service.remote.wire import Described, Named, Reply, Report, ScoreRequest, named, written
 from service.settings import Settings
@@ -105,13 +105,13 @@ class Replicas:
             self.pace(name).measured(1, seconds)
 
     async def describe(self, name: Named) -> Described:
-        """The description of a bundle; waits for the first replica. Raises EngineError if it cannot be opened."""
+        """The description of a bundle; waits for the first replica. Raises ModelError if it cannot be opened."""
         described: Described = await self._ask("describe", name)
         self.record(await self._ask("report"))
         return described
 
     async def score(self, name: Named, asked: ScoreRequest, until: float | None) -> Scored | None:
-        """The scores of a replica; None at the deadline. Raises EngineError, and EngineDeadError if none answers."""
+        """The scores of a replica; None at the deadline. Raises ModelError, and ModelDeadError if none answers."""
         call = object()
         self._calls[call] = self.pace(name).estimate(len(asked.sequences.ids))
         try:
@@ -126,11 +126,11 @@ class Replicas:
                     if reply.scored is not None:
                         return self._with_trip(reply.scored, time.perf_counter() - began)
                     if not reply.elsewhere:
-                        raise EngineError(reply.problem)
+                        raise ModelError(reply.problem)
                     log.warning("replica %s: %s", reply.report.replica, reply.problem)
         finally:
             del self._calls[call]
-        raise EngineDeadError("no replica of the model answers")
+        raise ModelDeadError("no replica of the model answers")
 
     def _with_trip(self, scored: Scored, seconds: float) -> Scored:
         """The scores, with the time on the way counted as waiting."""
@@ -138,12 +138,12 @@ class Replicas:
         return scored._replace(queue_seconds=max(seconds - scored.model_seconds, 0.0))
 
     async def _reply(self, asking: Coroutine[Any, Any, Reply], until: float | None) -> Reply | None:
-        """The reply; None at the deadline. Raises GoneError, and EngineDeadError once no replica is alive."""
+        """The reply; None at the deadline. Raises GoneError, and ModelDeadError once no replica is alive."""
         task = asyncio.create_task(asking)
         try:
             while not task.done():
                 if not self.alive:
-                    raise EngineDeadError("no replica of the model answers")
+                    raise ModelDeadError("no replica of the model answers")
                 left = PAUSE_SECONDS if until is None else min(until - time.perf_counter(), PAUSE_SECONDS)
                 if left <= 0:
                     return None
@@ -161,7 +161,7 @@ class Replicas:
 
 
 async def opened(bundle: Bundle, replicas: Replicas) -> LoadedBundle:
-    """A bundle whose graphs run elsewhere; a bundle without graphs scores in this process. Raises EngineError."""
+    """A bundle whose graphs run elsewhere; a bundle without graphs scores in this process. Raises ModelError."""
     if bundle.manifest.graph is None:
         return LoadedBundle(bundle, None, None)
     described = await replicas.describe(named(bundle))

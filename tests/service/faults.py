@@ -1,4 +1,4 @@
-"""A real session with a gate and faults put in, and a client that may go: shared by the tests of the engine and of the endpoint."""
+"""A real session with a gate and faults put in, and a client that may go: shared by the tests of the worker and of the endpoint."""
 
 import asyncio
 import json

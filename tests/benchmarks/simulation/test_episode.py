@@ -21,7 +21,7 @@ from benchmarks.simulation.traffic import Climate, climate
 from keyblock.runtime import batching
 from service.queue import job, schedule
 from service.queue.graphs import QueuedGraphs
-from service.queue.job import EngineDeadError, Job
+from service.queue.job import Job, ModelDeadError
 from service.queue.worker import Worker
 from service.ranking.admission import Admission, Place
 from service.ranking.reload import Reloaded, Reloader
@@ -218,7 +218,7 @@ def loses_more_than_the_part(patch: Patch) -> None:
 def dies_in_silence(patch: Patch) -> None:
     """The model's thread ends, and who waits for it is not told."""
     fail = Job.fail
-    patch.setattr(Job, "fail", lambda self, error: None if isinstance(error, EngineDeadError) else fail(self, error))
+    patch.setattr(Job, "fail", lambda self, error: None if isinstance(error, ModelDeadError) else fail(self, error))
 
 
 def is_always_well(patch: Patch) -> None:

@@ -18,7 +18,7 @@ from keyblock.pipeline import Pipeline
 from keyblock.runtime.batching import BatchTooLargeError
 from service.queue.batch import Caps
 from service.queue.graphs import Graphs, Priority, QueuedGraphs
-from service.queue.job import EngineDeadError, EngineError, Job, Scored
+from service.queue.job import Job, ModelDeadError, ModelError, Scored
 from service.queue.worker import Worker
 from service.telemetry.metrics import Metrics
 from tests.service.faults import PATIENCE, Ints, wait_for
@@ -216,7 +216,7 @@ def test_a_job_both_of_whose_batches_fail_fails_once(make_held: Make) -> None:
     long = held.submit([sequence(1)] * 2 * FULL)
     held.in_flight(2, begun=1)
     held.graph.go_on()
-    with pytest.raises(EngineError, match="caught fire"):
+    with pytest.raises(ModelError, match="caught fire"):
         long.result(PATIENCE)
     assert logits(held.full(2)[0]) == [256] * FULL
     wait_for(lambda: not held.worker.jobs())
@@ -295,7 +295,7 @@ def test_closing_answers_what_is_in_flight_and_fails_what_waits(make_held: Make,
     held.graph.go_on()
     closing.join(PATIENCE)
     assert [logits(one)[0] for one in futures[:2]] == [128, 256]
-    with pytest.raises(EngineDeadError):
+    with pytest.raises(ModelDeadError):
         futures[-1].result(PATIENCE)
     wait_for(lambda: held.worker._device.dead or not ahead)
     assert not held.worker.alive
@@ -318,12 +318,12 @@ def test_what_ends_the_thread_that_computes_ends_the_worker(make_held: Make, ahe
     held.in_flight(1 + ahead, begun=1)
     held.graph.go_on()
     for future in futures:
-        with pytest.raises(EngineDeadError, match="before this request was scored"):
+        with pytest.raises(ModelDeadError, match="before this request was scored"):
             future.result(PATIENCE)
     wait_for(lambda: not held.worker.alive)
     assert not held.worker.ready
     assert held.begun() == [1], "nothing is run by a thread that died"
-    with pytest.raises(EngineDeadError, match="not running"):
+    with pytest.raises(ModelDeadError, match="not running"):
         held.full(1)
 
 
@@ -341,7 +341,7 @@ def test_health_sees_that_the_devices_thread_is_dead_before_the_models_does(make
     wait_for(lambda: held.worker._device.dead)
     assert (held.worker.alive, second.done()) == (False, False)
     held.may_combine.set()
-    with pytest.raises(EngineDeadError):
+    with pytest.raises(ModelDeadError):
         second.result(PATIENCE)
     asking.join(PATIENCE)
 

@@ -20,7 +20,7 @@ from keyblock.runtime.session import Session
 from service.lru import Lru
 from service.queue.batch import Caps
 from service.queue.graphs import Graphs, Priority, QueuedGraphs
-from service.queue.job import ENTRY_BYTES, EngineError, Job, ScoreCache, Scored, SequenceOutput, cost, sequence_key
+from service.queue.job import ENTRY_BYTES, Job, ModelError, ScoreCache, Scored, SequenceOutput, cost, sequence_key
 from service.queue.worker import Worker
 from service.telemetry.metrics import TABLE, Metrics
 from tests.service.clock import FAR, Leaping
@@ -236,7 +236,7 @@ def test_what_was_late_or_failed_is_not_known_afterwards(cached: Cached, clock: 
     assert (late.logits == -np.inf).all()
     cached.graph.open.set()
     cached.graph.fault = RuntimeError("the device caught fire")
-    with pytest.raises(EngineError, match="caught fire"):
+    with pytest.raises(ModelError, match="caught fire"):
         cached.score(documents)
     assert cached.count("score_cache_bytes") == 0
     cached.graph.fault = None

@@ -25,7 +25,7 @@ from keyblock.runtime.session import OutOfMemoryError, Session
 from service.queue.aggregation import Aggregation, shapes
 from service.queue.batch import Caps
 from service.queue.graphs import Graphs, Priority, QueuedGraphs
-from service.queue.job import EngineDeadError, EngineError, Job, Scored
+from service.queue.job import Job, ModelDeadError, ModelError, Scored
 from service.queue.schedule import ROUND_BATCHES
 from service.queue.worker import Worker
 from service.telemetry.metrics import TABLE, Metrics
@@ -164,7 +164,7 @@ def test_every_shape_is_warmed_up_before_it_is_ready(
     worker.close()
 
 
-def test_an_exception_fails_its_request_and_the_engine_goes_on(
+def test_an_exception_fails_its_request_and_the_worker_goes_on(
     worker: One, faulty: Faulty, session: Session, packed: list[Packed]
 ) -> None:
     by_length = sorted(packed, key=lambda p: len(p.ids))
@@ -172,7 +172,7 @@ def test_an_exception_fails_its_request_and_the_engine_goes_on(
     faulty.fault = RuntimeError("the device caught fire")
     faulty.only_with = next(int(token) for token in long[0].ids if all(token not in p.ids for p in short))
     hit, other = submit(worker, long), submit(worker, short)
-    with pytest.raises(EngineError, match="caught fire"):
+    with pytest.raises(ModelError, match="caught fire"):
         hit.result(PATIENCE)
     assert done(other)[0].logits == pytest.approx(logits_alone(session, short), abs=1e-5)
     faulty.fault = None
@@ -192,7 +192,7 @@ def test_a_poisoned_sequence_takes_no_other_request_down(
     faulty.open.clear()
     futures = [submit(worker, [p]) for p in (*alike[:4], poison, *alike[4:])]
     faulty.open.set()
-    with pytest.raises(EngineError, match="poison"):
+    with pytest.raises(ModelError, match="poison"):
         futures.pop(4).result(PATIENCE)
     for scored in done(*futures):
         assert scored.logits == pytest.approx(logits_alone(session, alike[:1]), abs=1e-5)
@@ -214,7 +214,7 @@ def test_a_batch_too_large_for_the_memory_is_split_and_not_tried_again(
     assert count(worker, "batches", outcome="split") == split
     assert len(faulty.shapes) == tried + 40
     faulty.memory = 64
-    with pytest.raises(EngineError, match="failed to allocate"):
+    with pytest.raises(ModelError, match="failed to allocate"):
         done(submit(worker, packed))  # some have 128 tokens alone
     assert worker.alive
 
@@ -402,7 +402,7 @@ def test_every_graph_is_warmed_up(parade: Parade) -> None:
 
 def test_a_failing_aggregator_fails_its_request_alone(parade: Parade, packed: list[Packed]) -> None:
     parade.fault = RuntimeError("out of memory")
-    with pytest.raises(EngineError, match="out of memory"):
+    with pytest.raises(ModelError, match="out of memory"):
         parade.score([packed[:2]])
     assert len(asyncio.run(parade.worker.model.choose(packed)).logits) == len(packed)
     parade.fault = None
@@ -541,7 +541,7 @@ def test_a_model_that_fails_to_warm_up_later_leaves_the_others_served(
     added = [
         QueuedGraphs(worker, name, Graphs(graph), shorter(pipeline)) for name, graph in {"broken": broken, "fine": fine}.items()
     ]
-    with pytest.raises(EngineError, match="its weights are not numbers"):
+    with pytest.raises(ModelError, match="its weights are not numbers"):
         added[0].warmed.result(PATIENCE)
     added[1].warmed.result(PATIENCE)
     assert worker.ready
@@ -558,7 +558,7 @@ def test_a_later_model_that_fails_while_the_first_are_warmed_up_does_no_harm(
     broken.fault = RuntimeError("its weights are not numbers")
     added = QueuedGraphs(worker, "broken", Graphs(broken), shorter(pipeline))
     faulty.open.set()
-    with pytest.raises(EngineError, match="its weights are not numbers"):
+    with pytest.raises(ModelError, match="its weights are not numbers"):
         added.warmed.result(PATIENCE)
     assert worker.ready
     assert len(done(submit(worker, packed))[0].logits) == len(packed)
@@ -596,9 +596,9 @@ def test_closing_fails_a_waiting_warm_up(worker: One, session: Session, pipeline
     wait_for(lambda: worker._closing)
     later.open.set()
     closing.join(PATIENCE)
-    with pytest.raises(EngineDeadError):
+    with pytest.raises(ModelDeadError):
         added.warmed.result(PATIENCE)
-    with pytest.raises(EngineDeadError):
+    with pytest.raises(ModelDeadError):
         QueuedGraphs(worker, "too late", Graphs(later), shorter(pipeline))
 
 

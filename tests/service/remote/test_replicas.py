@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from keyblock.bundle import load_bundle
 from keyblock.packing import Packed
 from service.app import create_app
-from service.queue.job import EngineDeadError, EngineError, Scored
+from service.queue.job import ModelDeadError, ModelError, Scored
 from service.ranking.loading import LoadedBundle
 from service.ranking.ranker import Ranker
 from service.remote.holder import Holder
@@ -70,12 +70,12 @@ def test_another_replica_answers_where_one_is_gone_or_dead() -> None:
 
 
 def test_when_all_are_gone_the_service_is_dead() -> None:
-    with pytest.raises(EngineDeadError, match="no replica of the model answers"):
+    with pytest.raises(ModelDeadError, match="no replica of the model answers"):
         score(Replicas(answering(*[GoneError()] * 9), 60.0))
 
 
 def test_a_batch_that_failed_is_not_sent_again() -> None:
-    with pytest.raises(EngineError, match="the model failed"):
+    with pytest.raises(ModelError, match="the model failed"):
         score(Replicas(answering(Reply(report(), None, "the model failed on this request: no memory")), 60.0))
 
 
@@ -99,7 +99,7 @@ def test_a_cancelled_request_cancels_the_call(how: str, time: Time) -> None:
             asking.cancel()
         try:
             return await asking
-        except (asyncio.CancelledError, EngineDeadError):
+        except (asyncio.CancelledError, ModelDeadError):
             return SCORED
         finally:
             await asyncio.sleep(0)
