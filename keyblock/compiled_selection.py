@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from keyblock import native
 from keyblock.aggregation import Aggregator, PassageAggregator
 from keyblock.description import PipelineConfig
-from keyblock.meeting import PRODUCT, WeighedQuery, similar_tokens, whole_numbers
 from keyblock.packing import Packed, room_in
 from keyblock.pooled import FEWEST, KEPT, KNOWN, LOOKED_UP, TERMS_BY, Shared
 from keyblock.prepared import PreparedDocument, PreparedQuery
+from keyblock.query_document import PRODUCT, WeighedQuery, similar_tokens, whole_numbers
 from keyblock.selection import Selection, single_reach
 from keyblock.selectors import Bm25, Hybrid, SelectedBy, Selector
 from keyblock.text.alphabets import CLEARLY, Alphabets
@@ -109,7 +109,7 @@ def _near(query: PreparedQuery, *, needed: bool) -> Any:
 
 
 def _described(hybrid: Hybrid) -> Any:
-    weights = {name: getattr(hybrid, name) for name in ("terms", "vectors", "doubt", "soft", "exact", "exact_blocks")}
+    weights = {name: getattr(hybrid, name) for name in ("terms", "vectors", "low_confidence", "soft", "exact", "exact_blocks")}
     return native.core.Hybrid(near=hybrid.near, mass=hybrid.scale == "mass", **weights)
 
 

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-FEATURES = ("logit", "best_block", "top_blocks", "coverage", "nearness", "mass")
-LEXICAL, NEARNESS = slice(0, 3), 3  # among the features that need no model: those of shared terms, and the nearness of tokens
+FEATURES = ("logit", "best_block", "top_blocks", "coverage", "similarity", "mass")
+LEXICAL, SIMILARITY = slice(0, 3), 3  # among the features that need no model: those of shared terms, and the similarity of tokens
 
 
 class Fusion(BaseModel):
@@ -25,7 +25,7 @@ class Fusion(BaseModel):
     best_block: float = Field(0.0, description="weight of the best block's lexical score: see PipelineConfig.evidence")
     top_blocks: float = Field(0.0, description="weight of the mean lexical score of the three best blocks")
     coverage: float = Field(0.0, description="weight of the share of the query's idf mass that occurs in the document")
-    nearness: float = Field(
+    similarity: float = Field(
         0.0,
         description="weight of how near the best block's tokens are to the query's, 0 to 1; 0 if tokens are not compared",
     )
@@ -89,10 +89,10 @@ def evidence_of(
         lexical: shape (n_blocks,), the scores of a lexical selector.
         term_found: shape (n_query_terms,), whether the document has the term.
         idf: shape (n_query_terms,).
-        near: shape (n_blocks,), see `keyblock.meeting.nearest_tokens`; none: tokens are not compared.
+        near: shape (n_blocks,), see `keyblock.query_document.nearest_tokens`; none: tokens are not compared.
 
     Returns:
-        Shape (5,): best_block, top_blocks, coverage, nearness, mass; zeros for a document without blocks.
+        Shape (5,): best_block, top_blocks, coverage, similarity, mass; zeros for a document without blocks.
     """
     if not len(lexical):
         return np.zeros(len(FEATURES) - 1)
@@ -106,9 +106,9 @@ def has_evidence(evidence: NDArray[np.float64], near: float) -> NDArray[np.bool_
 
     Args:
         evidence: shape (n_documents, 5), see `evidence_of`.
-        near: the nearness from which on it counts, see `keyblock.selectors.Selector.near_tokens`.
+        near: the similarity from which on it counts, see `keyblock.selectors.Selector.near_tokens`.
     """
-    return np.asarray(evidence[:, LEXICAL].any(axis=1) | (evidence[:, NEARNESS] >= near))
+    return np.asarray(evidence[:, LEXICAL].any(axis=1) | (evidence[:, SIMILARITY] >= near))
 
 
 def sigmoid(values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -14,11 +14,11 @@ from keyblock.compiled_selection import CompiledSelection, is_compiled
 from keyblock.description import PipelineConfig
 from keyblock.encoders import Encoder
 from keyblock.evidence import evidence_of
-from keyblock.meeting import Meeting, WeighedQuery
 from keyblock.packing import Packed, grow, pack, pack_passage, room_beside
 from keyblock.pooled import Shared, knows_language, shared_terms
 from keyblock.preparation import TextPreparer
 from keyblock.prepared import PreparedDocument, PreparedQuery
+from keyblock.query_document import QueryDocument, WeighedQuery
 from keyblock.selection import BlockScores, Chosen, Selection, Shortlist, single_reach
 from keyblock.selectors import SELECTORS, SelectedBy
 from keyblock.text.frequencies import DocumentFrequencies
@@ -81,7 +81,7 @@ class Pipeline(TextPreparer):
         weighed, tokens = WeighedQuery(query, self.frequencies), self._budget(budget)
         if self._compiled is not None:
             return self._compiled.select(weighed, documents, tokens)
-        return [self._select(Meeting(weighed, document), tokens) for document in documents]
+        return [self._select(QueryDocument(weighed, document), tokens) for document in documents]
 
     def _compiled_selection(self) -> CompiledSelection | None:
         """The compiled part for `select_each`, if it is installed and supports all parts of this pipeline; else None."""
@@ -90,26 +90,26 @@ class Pipeline(TextPreparer):
         template = self.tokenizer.template
         return CompiledSelection(self.selector, self.evidence, self.aggregator, template, self.frequencies, self._alphabets)
 
-    def _select(self, meeting: Meeting, budget: int, shortlisted: ScoredShortlist | None = None) -> Selection:
+    def _select(self, pair: QueryDocument, budget: int, shortlisted: ScoredShortlist | None = None) -> Selection:
         if shortlisted is not None:
             known, scores = shortlisted[0].known, shortlisted[0].scored(shortlisted[1])
         elif self.asks_model:
             raise ValueError(f"selector {self.selector.name!r} needs the model's logits of its shortlist")
         else:
-            known = self._known(meeting)
+            known = self._known(pair)
             scores = known.cheap
-        document = meeting.document
+        document = pair.document
         order = np.lexsort((-known.cheap, -scores))  # blocks that the model did not score follow by their cheap score
-        evident = document.n_blocks > 1 and self._cheap.tells_apart(known.cheap, known.lexical, meeting)
-        chosen = self._weighted(meeting, self._pack(meeting.query, document, order, scores, budget))
-        evidence = evidence_of(known.lexical, meeting.found, meeting.idf, known.near)
+        evident = document.n_blocks > 1 and self._cheap.tells_apart(known.cheap, known.lexical, pair)
+        chosen = self._weighted(pair, self._pack(pair.query, document, order, scores, budget))
+        evidence = evidence_of(known.lexical, pair.found, pair.idf, known.near)
         by = None if chosen.is_all_of(document) else self._selected_by(evident, document.n_blocks, shortlisted)
         n_asked = shortlisted[0].n_tokens if shortlisted else 0
-        shared = self._shared(meeting)
+        shared = self._shared(pair)
         return Selection(chosen.sequences, chosen.taken, scores, evidence, chosen.reach, by, n_asked, shared)
 
-    def _meeting(self, query: PreparedQuery, document: PreparedDocument) -> Meeting:
-        return Meeting(WeighedQuery(query, self.frequencies), document)
+    def _meeting(self, query: PreparedQuery, document: PreparedDocument) -> QueryDocument:
+        return QueryDocument(WeighedQuery(query, self.frequencies), document)
 
     def block_sequences(
         self, query: PreparedQuery, document: PreparedDocument, blocks: NDArray[np.intp], budget: int | None = None
@@ -118,19 +118,19 @@ class Pipeline(TextPreparer):
         template, tokens = self.tokenizer.template, self._budget(budget)
         return [pack(query, document, blocks[i : i + 1], template, tokens) for i in range(len(blocks))]
 
-    def _shared(self, meeting: Meeting) -> Shared | None:
+    def _shared(self, pair: QueryDocument) -> Shared | None:
         """The query's terms in the document, and whether the model has learned such texts; None if the bundle does not say."""
         if self.config.trained_on is None:
             return None
-        foreign = self.is_foreign(meeting.query, meeting.document)
-        unknown = not foreign and not knows_language(self.frequencies, meeting.document)
-        return shared_terms(meeting, foreign=foreign, unknown=unknown)
+        foreign = self.is_foreign(pair.query, pair.document)
+        unknown = not foreign and not knows_language(self.frequencies, pair.document)
+        return shared_terms(pair, foreign=foreign, unknown=unknown)
 
-    def _known(self, meeting: Meeting) -> BlockScores:
+    def _known(self, pair: QueryDocument) -> BlockScores:
         """Scores of the blocks that need no model. A selector that uses the evidence's scores does not compute them again."""
-        lexical = self.evidence.of(meeting)
-        near = None if meeting.query.similar is None else meeting.near
-        cheap = self._cheap.combined(lexical, meeting) if self._cheap_goes_by_evidence else self._cheap.of(meeting)
+        lexical = self.evidence.of(pair)
+        near = None if pair.query.similar is None else pair.near
+        cheap = self._cheap.combined(lexical, pair) if self._cheap_goes_by_evidence else self._cheap.of(pair)
         return BlockScores(cheap, lexical, near)
 
     def _selected_by(self, evident: bool, n_blocks: int, shortlisted: ScoredShortlist | None) -> SelectedBy:
@@ -155,11 +155,11 @@ class Pipeline(TextPreparer):
             return Chosen(scored_blocks(query, document, np.sort(taken), self.config.cosine_scale), taken, single_reach(taken))
         return Chosen(self.block_sequences(query, document, np.sort(taken), budget), taken, single_reach(taken))
 
-    def _weighted(self, meeting: Meeting, chosen: Chosen) -> Chosen:
+    def _weighted(self, pair: QueryDocument, chosen: Chosen) -> Chosen:
         """The same with weights, if the aggregator weighs sequences: the number of query words in a sequence's blocks."""
         if not self.aggregator.weighted:
             return chosen
-        counts = np.concatenate([[0.0], np.cumsum(meeting.counts.sum(axis=0))])
+        counts = np.concatenate([[0.0], np.cumsum(pair.counts.sum(axis=0))])
         reach = chosen.reach[np.argsort(chosen.taken)]  # in the order of the sequences
         weights = np.maximum(counts[reach[:, 1]] - counts[reach[:, 0]], LEAST_WEIGHT)
         sequences = [replace(one, weight=weight) for one, weight in zip(chosen.sequences, weights.tolist(), strict=True)]

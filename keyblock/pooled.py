@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keyblock.evidence import FEATURES, evidence_of
-from keyblock.meeting import Meeting, weighted_sum
 from keyblock.prepared import PreparedDocument
+from keyblock.query_document import QueryDocument, weighted_sum
 from keyblock.selectors import Bm25
 from keyblock.text.frequencies import DocumentFrequencies
 
@@ -43,11 +43,11 @@ class Shared(NamedTuple):
     unknown: bool = False
 
 
-def shared_terms(meeting: Meeting, *, foreign: bool = False, unknown: bool = False) -> Shared:
+def shared_terms(pair: QueryDocument, *, foreign: bool = False, unknown: bool = False) -> Shared:
     """The query's terms in one document."""
-    saturated = TERMS_BY.saturated(meeting)
+    saturated = TERMS_BY.saturated(pair)
     kept = np.sort(np.argsort(-saturated.sum(axis=0), kind="stable")[:KEPT])
-    return Shared(saturated[:, kept].astype(np.float32), meeting.held.sum(axis=1), meeting.document.n_blocks, foreign, unknown)
+    return Shared(saturated[:, kept].astype(np.float32), pair.held.sum(axis=1), pair.document.n_blocks, foreign, unknown)
 
 
 def knows_language(frequencies: DocumentFrequencies, document: PreparedDocument) -> bool:

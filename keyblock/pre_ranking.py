@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 RESULTS = 10  # the results of a request that does not say how many: the depth of the measures
-PRIOR_FEATURES = ("best_block", "top_blocks", "coverage", "nearness", "rare_here")
+PRIOR_FEATURES = ("best_block", "top_blocks", "coverage", "similarity", "rare_here")
 
 
 class Prior(BaseModel):
@@ -25,7 +25,7 @@ class Prior(BaseModel):
     best_block: float = Field(0.0, description="weight of the best block's lexical score, as in the fusion")
     top_blocks: float = Field(0.0, description="weight of the mean lexical score of the three best blocks")
     coverage: float = Field(0.0, description="weight of the share of the query's idf mass that occurs in the document")
-    nearness: float = Field(0.0, description="weight of how near the best block's tokens are to the query's, 0 to 1")
+    similarity: float = Field(0.0, description="weight of how near the best block's tokens are to the query's, 0 to 1")
     rare_here: float = Field(
         0.0,
         description="weight of the best block's lexical score, in which a term counts more if fewer blocks of the request have it; "

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from keyblock.description import PipelineConfig
 from keyblock.encoders import Encoder, vector_of, with_vectors
-from keyblock.meeting import idf_of
 from keyblock.prepared import PreparedDocument, PreparedQuery
 from keyblock.queries import QUERY_TERMS, long_query
+from keyblock.query_document import idf_of
 from keyblock.segmenters import SEGMENTERS
 from keyblock.selectors import SELECTORS
 from keyblock.text.alphabets import Alphabets

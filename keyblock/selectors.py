@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
-from keyblock.meeting import Meeting, WeighedQuery, weighted_sum
 from keyblock.prepared import PreparedDocument, PreparedQuery
+from keyblock.query_document import QueryDocument, WeighedQuery, weighted_sum
 from keyblock.registry import Component, Registry
 from keyblock.text.frequencies import DocumentFrequencies
 
@@ -54,13 +54,13 @@ class Selector(Component):
         """Whether its scores are lexical evidence: they come only from the terms that a block shares with the query."""
         return bool(self.needs) and self.needs <= {Need.TERMS, Need.FREQUENCIES}
 
-    def tells_apart(self, scores: NDArray[np.float64], lexical: NDArray[np.float64], meeting: Meeting) -> bool:
+    def tells_apart(self, scores: NDArray[np.float64], lexical: NDArray[np.float64], pair: QueryDocument) -> bool:
         """Whether its scores tell a document's blocks apart for the query.
 
         Args:
             scores: shape (n_blocks,), the selector's scores.
             lexical: shape (n_blocks,), the scores of the pipeline's evidence.
-            meeting: the query and the document.
+            pair: the query and the document.
         """
         return bool(self.needs) and differ(scores)
 
@@ -74,7 +74,7 @@ class Selector(Component):
         """The lexical selector whose scores it uses: itself, one inside it, or none."""
         return self if self.lexical else None
 
-    def combined(self, lexical: NDArray[np.float64], meeting: Meeting) -> NDArray[np.float64]:
+    def combined(self, lexical: NDArray[np.float64], pair: QueryDocument) -> NDArray[np.float64]:
         """The scores of `of`, from the known scores of `terms_by`: `lexical`, shape (n_blocks,)."""
         return lexical
 
@@ -98,10 +98,10 @@ class Selector(Component):
         raise TypeError(f"{type(self).__name__} does not say what the model is asked")
 
     def scores(self, query: PreparedQuery, document: PreparedDocument, frequencies: DocumentFrequencies) -> NDArray[np.float64]:
-        """Block scores of shape (n_blocks,), for a query and a document without a Meeting."""
-        return self.of(Meeting(WeighedQuery(query, frequencies), document))
+        """Block scores of shape (n_blocks,), for a query and a document without a QueryDocument."""
+        return self.of(QueryDocument(WeighedQuery(query, frequencies), document))
 
-    def of(self, meeting: Meeting) -> NDArray[np.float64]:
+    def of(self, pair: QueryDocument) -> NDArray[np.float64]:
         """Block scores of shape (n_blocks,)."""
         raise TypeError(f"{type(self).__name__} does not say how it scores")
 
@@ -123,24 +123,24 @@ def rank_blocks(scores: NDArray[np.float64]) -> NDArray[np.intp]:
 class First(Selector):
     """The blocks the document opens with: what a ranker that truncates reads (FirstP)."""
 
-    def of(self, meeting: Meeting) -> NDArray[np.float64]:
+    def of(self, pair: QueryDocument) -> NDArray[np.float64]:
         """Minus the block's number, shape (n_blocks,)."""
-        return 0.0 - np.arange(meeting.document.n_blocks, dtype=np.float64)  # 0, not -0
+        return 0.0 - np.arange(pair.document.n_blocks, dtype=np.float64)  # 0, not -0
 
 
 @SELECTORS.register("last")
 class Last(Selector):
     """The blocks the document closes with: shows whether position gives away a collection's relevant passages."""
 
-    def of(self, meeting: Meeting) -> NDArray[np.float64]:
+    def of(self, pair: QueryDocument) -> NDArray[np.float64]:
         """The block's number, shape (n_blocks,)."""
-        return np.arange(meeting.document.n_blocks, dtype=np.float64)
+        return np.arange(pair.document.n_blocks, dtype=np.float64)
 
 
-def drawn(meeting: Meeting, seed: int) -> NDArray[np.float64]:
+def drawn(pair: QueryDocument, seed: int) -> NDArray[np.float64]:
     """Uniform numbers of shape (n_blocks,), seeded by content so that training and serving draw the same."""
-    content = zlib.crc32(meeting.document.token_ids.tobytes(), zlib.crc32(meeting.query.token_ids.tobytes()))
-    return np.random.default_rng((seed, content)).random(meeting.document.n_blocks)
+    content = zlib.crc32(pair.document.token_ids.tobytes(), zlib.crc32(pair.query.token_ids.tobytes()))
+    return np.random.default_rng((seed, content)).random(pair.document.n_blocks)
 
 
 @SELECTORS.register("spread")
@@ -149,9 +149,9 @@ class Spread(Selector):
 
     seed: int = Field(0, ge=0, description="seed of the draw")
 
-    def of(self, meeting: Meeting) -> NDArray[np.float64]:
+    def of(self, pair: QueryDocument) -> NDArray[np.float64]:
         """3 for the first, 2 for the last, uniform numbers below 1 for the others, shape (n_blocks,)."""
-        scores = drawn(meeting, self.seed)
+        scores = drawn(pair, self.seed)
         scores[-1:], scores[:1] = 2.0, 3.0
         return scores
 
@@ -162,13 +162,13 @@ class TfIdf(Selector):
 
     needs: ClassVar[frozenset[Need]] = frozenset({Need.FREQUENCIES})
 
-    def of(self, meeting: Meeting) -> NDArray[np.float64]:
+    def of(self, pair: QueryDocument) -> NDArray[np.float64]:
         """TF-IDF, shape (n_blocks,)."""
-        weighed, counts = meeting.weighed, meeting.counts
+        weighed, counts = pair.weighed, pair.counts
         idf = np.log((weighed.n_documents + 1) / (weighed.in_documents + 1))
         weights = np.zeros_like(counts)
-        np.log(counts, out=weights, where=meeting.held)
-        return weighted_sum(idf, np.where(meeting.held, weights + 1, 0))
+        np.log(counts, out=weights, where=pair.held)
+        return weighted_sum(idf, np.where(pair.held, weights + 1, 0))
 
 
 @SELECTORS.register("bm25")
@@ -184,20 +184,20 @@ class Bm25(Selector):
         "in any language",
     )
 
-    def of(self, meeting: Meeting) -> NDArray[np.float64]:
+    def of(self, pair: QueryDocument) -> NDArray[np.float64]:
         """BM25, shape (n_blocks,)."""
-        if not meeting.document.n_blocks:
+        if not pair.document.n_blocks:
             return np.zeros(0)
-        idf = block_idf(meeting.counts) if self.idf == "blocks" else meeting.idf
-        return weighted_sum(idf, self.saturated(meeting))
+        idf = block_idf(pair.counts) if self.idf == "blocks" else pair.idf
+        return weighted_sum(idf, self.saturated(pair))
 
-    def saturated(self, meeting: Meeting) -> NDArray[np.float64]:
+    def saturated(self, pair: QueryDocument) -> NDArray[np.float64]:
         """The weight of each term in each block without its idf, 0 to 1, shape (n_query_terms, n_blocks)."""
-        counts, lengths = meeting.counts, np.diff(meeting.document.term_bounds)
+        counts, lengths = pair.counts, np.diff(pair.document.term_bounds)
         average = (lengths.mean() if len(lengths) else 0.0) or 1.0
         saturation = self.k1 * (1 - self.b + self.b * lengths / average)
         # a block without terms has counts 0, and with k1 = 0 that gives 0 / 0: leave such cells 0
-        return np.divide(counts, saturation + counts, out=np.zeros_like(counts), where=meeting.held)
+        return np.divide(counts, saturation + counts, out=np.zeros_like(counts), where=pair.held)
 
 
 @SELECTORS.register("vectors")
@@ -207,25 +207,25 @@ class Vectors(Selector):
     needs: ClassVar[frozenset[Need]] = frozenset({Need.VECTORS})
     near: float = Field(NEAR_COSINE, ge=0, le=1, description="cosine of the best block below which there is no evidence")
 
-    def tells_apart(self, scores: NDArray[np.float64], lexical: NDArray[np.float64], meeting: Meeting) -> bool:
+    def tells_apart(self, scores: NDArray[np.float64], lexical: NDArray[np.float64], pair: QueryDocument) -> bool:
         """See Selector: the best cosine must reach `near`, since cosines always differ a little."""
         return differ(scores) and float(scores.max()) >= self.near
 
-    def of(self, meeting: Meeting) -> NDArray[np.float64]:
+    def of(self, pair: QueryDocument) -> NDArray[np.float64]:
         """Cosines, shape (n_blocks,); 0 if the encoder knows nothing in the query or the block."""
-        return meeting.cosines
+        return pair.cosines
 
 
 @SELECTORS.register("hybrid")
 class Hybrid(Selector):
     """A weighted sum of terms and vectors, in which a rare term that occurs in few blocks decides.
 
-    ``terms * t + (vectors + doubt * d) * cosine + soft * s + exact * e``: t is the score of the lexical selector `by`, divided as
-    `scale` says; d is the share of the query's idf that the best block lacks, so that vectors count more if words match less; s
-    sums, over the query's tokens, the similarity of the block's nearest token, so that a related word is a partial match; e is the
-    block's share of the idf of the query's rare terms that the document has. Cosines of two blocks differ by less than 1 in
-    practice, and s by 1 at most, so with ``exact >= vectors + doubt + soft`` neither outweighs the rare terms. A name that occurs
-    all over a document does not decide: with `exact_blocks`, e counts only terms that occur in few blocks.
+    ``terms * t + (vectors + low_confidence * d) * cosine + soft * s + exact * e``: t is the score of the lexical selector `by`,
+    divided as `scale` says; d is the share of the query's idf that the best block lacks, so that vectors count more if words match
+    less; s sums, over the query's tokens, the similarity of the block's nearest token, so that a related word is a partial match; e
+    is the block's share of the idf of the query's rare terms that the document has. Cosines of two blocks differ by less than 1 in
+    practice, and s by 1 at most, so with ``exact >= vectors + low_confidence + soft`` neither outweighs the rare terms. A name that
+    occurs all over a document does not decide: with `exact_blocks`, e counts only terms that occur in few blocks.
     """
 
     needs: ClassVar[frozenset[Need]] = frozenset({Need.FREQUENCIES, Need.VECTORS})
@@ -235,7 +235,7 @@ class Hybrid(Selector):
         "mass", description="mass: divide it by the summed idf of the query's terms, so that queries of any length compare"
     )
     vectors: float = Field(1.0, ge=0, description="weight of the cosine of query and block")
-    doubt: float = Field(
+    low_confidence: float = Field(
         0.0, ge=0, description="added to `vectors`, by the share of the query's idf mass that the best block lacks"
     )
     soft: float = Field(0.0, ge=0, description="weight of the nearest tokens; 0: tokens are not compared")
@@ -280,12 +280,12 @@ class Hybrid(Selector):
         """The selector that `by` describes."""
         return SELECTORS.create(self.by)
 
-    def tells_apart(self, scores: NDArray[np.float64], lexical: NDArray[np.float64], meeting: Meeting) -> bool:
+    def tells_apart(self, scores: NDArray[np.float64], lexical: NDArray[np.float64], pair: QueryDocument) -> bool:
         """See Selector: terms do, or a block that is near enough and nearer than another, since cosines always differ a little."""
         if differ(lexical) or not differ(scores):
             return differ(lexical)
-        nearness = meeting.near if self.soft else meeting.cosines
-        return differ(nearness) and float(nearness.max()) >= self.near
+        similarity = pair.near if self.soft else pair.cosines
+        return differ(similarity) and float(similarity.max()) >= self.near
 
     @property
     def near_tokens(self) -> float:
@@ -296,22 +296,22 @@ class Hybrid(Selector):
         """The idf of the rare terms, shape (n_query_terms,); 0 for all other terms."""
         return np.where(weighed.in_documents <= self.rare * weighed.n_documents, weighed.idf, 0.0)
 
-    def of(self, meeting: Meeting) -> NDArray[np.float64]:
+    def of(self, pair: QueryDocument) -> NDArray[np.float64]:
         """The weighted sum, shape (n_blocks,)."""
-        return self.combined(self.terms_by.of(meeting), meeting)
+        return self.combined(self.terms_by.of(pair), pair)
 
-    def combined(self, lexical: NDArray[np.float64], meeting: Meeting) -> NDArray[np.float64]:
+    def combined(self, lexical: NDArray[np.float64], pair: QueryDocument) -> NDArray[np.float64]:
         """See Selector."""
-        idf = meeting.idf
+        idf = pair.idf
         share = lexical / (idf.sum() or 1.0) if self.scale == "mass" else lexical
-        vectors = self.vectors + (self.doubt * lacking(idf, meeting.held) if self.doubt else 0.0)
-        scores = self.terms * share + vectors * meeting.cosines
+        vectors = self.vectors + (self.low_confidence * lacking(idf, pair.held) if self.low_confidence else 0.0)
+        scores = self.terms * share + vectors * pair.cosines
         if self.soft:
-            scores += self.soft * meeting.near
-        rare = self.rare_weights(meeting.weighed)
+            scores += self.soft * pair.near
+        rare = self.rare_weights(pair.weighed)
         if not (self.exact and rare.any()):
             return scores
-        return scores + self.exact * held_share(rare, meeting.held, self.exact_blocks or meeting.document.n_blocks)
+        return scores + self.exact * held_share(rare, pair.held, self.exact_blocks or pair.document.n_blocks)
 
 
 def lacking(weights: NDArray[np.float64], held: NDArray[np.bool_]) -> float:

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from keyblock.meeting import similarities
 from keyblock.packing import Packed
 from keyblock.prepared import PreparedDocument, PreparedQuery
+from keyblock.query_document import similarities
 
 NO_TOKENS = np.zeros(0, np.int32)
 

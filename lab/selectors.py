@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from keyblock.meeting import Meeting
+from keyblock.query_document import QueryDocument
 from keyblock.selectors import SELECTORS, Need, Selector, differ, drawn
 
 
@@ -21,9 +21,9 @@ class Random(Selector):
 
     seed: int = Field(0, ge=0, description="seed of the draw")
 
-    def of(self, meeting: Meeting) -> NDArray[np.float64]:
+    def of(self, pair: QueryDocument) -> NDArray[np.float64]:
         """See `drawn`."""
-        return drawn(meeting, self.seed)
+        return drawn(pair, self.seed)
 
 
 @SELECTORS.register("termf")
@@ -32,9 +32,9 @@ class TermF(Selector):
 
     needs: ClassVar[frozenset[Need]] = frozenset({Need.TERMS})
 
-    def of(self, meeting: Meeting) -> NDArray[np.float64]:
+    def of(self, pair: QueryDocument) -> NDArray[np.float64]:
         """How many words of each block are words of the query (equation 1, over its distinct terms), shape (n_blocks,)."""
-        return np.asarray(meeting.counts.sum(axis=0))
+        return np.asarray(pair.counts.sum(axis=0))
 
 
 @SELECTORS.register("first_termf")
@@ -49,13 +49,13 @@ class FirstTermF(Selector):
         """See Selector: False, since the first blocks' scores come from their position."""
         return False
 
-    def tells_apart(self, scores: NDArray[np.float64], lexical: NDArray[np.float64], meeting: Meeting) -> bool:
+    def tells_apart(self, scores: NDArray[np.float64], lexical: NDArray[np.float64], pair: QueryDocument) -> bool:
         """See Selector: whether the scores of the blocks after the first ones differ."""
         return differ(scores[self.first :])
 
-    def of(self, meeting: Meeting) -> NDArray[np.float64]:
+    def of(self, pair: QueryDocument) -> NDArray[np.float64]:
         """Query-term counts of shape (n_blocks,); the first blocks get descending scores above all others."""
-        counts = meeting.counts.sum(axis=0)
+        counts = pair.counts.sum(axis=0)
         head = counts[: self.first]
         head[:] = counts.max(initial=0.0) + np.arange(len(head), 0, -1)
         return np.asarray(counts)

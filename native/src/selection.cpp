@@ -144,7 +144,7 @@ bool Document::whole(size_t dimensions, size_t vocabulary) const {
 }
 
 // keyblock.pipeline.Pipeline._select.
-void Meeting::meet(const Document& document, Chosen& found) {
+void QueryDocument::meet(const Document& document, Chosen& found) {
     blocks_ = document.blocks();
     count(document);
     lexical(rules_.evidence, document, lexical_);
@@ -172,8 +172,8 @@ void Meeting::meet(const Document& document, Chosen& found) {
     if (rules_.shared) shared_terms(document, found);
 }
 
-// keyblock.meeting.term_counts.
-void Meeting::count(const Document& document) {
+// keyblock.query_document.term_counts.
+void QueryDocument::count(const Document& document) {
     counts_.assign(query_.terms.size * blocks_, 0.0);
     having_.assign(query_.terms.size, 0);
     for (size_t block = 0; block < blocks_; ++block)
@@ -184,7 +184,7 @@ void Meeting::count(const Document& document) {
 }
 
 // keyblock.selectors.Bm25.saturated.
-void Meeting::saturate(const Bm25& bm25, const Document& document, std::vector<double>& found) const {
+void QueryDocument::saturate(const Bm25& bm25, const Document& document, std::vector<double>& found) const {
     const double mean = static_cast<double>(document.terms.size) / static_cast<double>(blocks_), average = mean == 0 ? 1.0 : mean;
     const int32_t* bounds = document.term_bounds.data;
     found.assign(counts_.size(), 0.0);
@@ -197,14 +197,14 @@ void Meeting::saturate(const Bm25& bm25, const Document& document, std::vector<d
 }
 
 // keyblock.selectors.Bm25.of.
-void Meeting::lexical(const Bm25& bm25, const Document& document, std::vector<double>& found) {
+void QueryDocument::lexical(const Bm25& bm25, const Document& document, std::vector<double>& found) {
     saturate(bm25, document, saturated_);
     weighted_sum(query_.idf, [this](size_t cell) { return saturated_[cell]; }, found);
 }
 
-// keyblock.meeting.weighted_sum.
+// keyblock.query_document.weighted_sum.
 template <class Value>
-void Meeting::weighted_sum(const double* weights, Value&& value, std::vector<double>& found) {
+void QueryDocument::weighted_sum(const double* weights, Value&& value, std::vector<double>& found) {
     const size_t n = query_.terms.size;
     cells_.resize(n * blocks_);
     found.assign(blocks_, 0.0);
@@ -214,8 +214,8 @@ void Meeting::weighted_sum(const double* weights, Value&& value, std::vector<dou
     column_sums(cells_.data(), n, blocks_, found.data());
 }
 
-// keyblock.meeting.similarities.
-void Meeting::cosines(const Document& document) {
+// keyblock.query_document.similarities.
+void QueryDocument::cosines(const Document& document) {
     const size_t blocks = blocks_, dimensions = query_.vector.size;
     cosines_.resize(blocks);
     const double *query = query_.vector.data, unit = query_.unit;
@@ -226,8 +226,8 @@ void Meeting::cosines(const Document& document) {
     });
 }
 
-// keyblock.meeting.nearest_tokens.
-void Meeting::nearest(const Document& document) {
+// keyblock.query_document.nearest_tokens.
+void QueryDocument::nearest(const Document& document) {
     const size_t tokens = query_.similar->size();
     near_.assign(blocks_, 0.0);
     if (tokens == 0 || blocks_ == 0) return;
@@ -247,10 +247,10 @@ void Meeting::nearest(const Document& document) {
 }
 
 // keyblock.selectors.Hybrid.combined, in place, from the scores of terms.
-void Meeting::combine(const Hybrid& hybrid, const Document& document) {
+void QueryDocument::combine(const Hybrid& hybrid, const Document& document) {
     cosines(document);
     const double mass = hybrid.mass && query_.mass != 0 ? query_.mass : 1.0;
-    const double vectors = hybrid.vectors + (hybrid.doubt != 0 ? hybrid.doubt * lacking() : 0.0);
+    const double vectors = hybrid.vectors + (hybrid.low_confidence != 0 ? hybrid.low_confidence * lacking() : 0.0);
     for (size_t block = 0; block < blocks_; ++block) {
         scores_[block] = hybrid.terms * (scores_[block] / mass) + vectors * cosines_[block];
         if (hybrid.soft != 0) scores_[block] += hybrid.soft * near_[block];
@@ -262,7 +262,7 @@ void Meeting::combine(const Hybrid& hybrid, const Document& document) {
 }
 
 // keyblock.selectors.held_share.
-void Meeting::held_share(size_t most) {
+void QueryDocument::held_share(size_t most) {
     std::vector<double> telling(query_.rare, query_.rare + query_.terms.size), occurring;
     for (size_t term = 0; term < telling.size(); ++term) {
         const double* held = counts_.data() + term * blocks_;
@@ -277,7 +277,7 @@ void Meeting::held_share(size_t most) {
 }
 
 // keyblock.selectors.lacking.
-double Meeting::lacking() {
+double QueryDocument::lacking() {
     if (query_.mass == 0) return 1.0;
     weighted_sum(query_.idf, [this](size_t cell) { return counts_[cell] > 0 ? 1.0 : 0.0; }, sums_);
     const double held = sums_.empty() ? 0.0 : std::max(highest_of(sums_), 0.0);
@@ -285,7 +285,7 @@ double Meeting::lacking() {
 }
 
 // keyblock.selectors.Selector.tells_apart.
-bool Meeting::evident() const {
+bool QueryDocument::evident() const {
     if (blocks_ < 2) return false;
     if (!rules_.hybrid) return differ(scores_);
     if (differ(lexical_) || !differ(scores_)) return differ(lexical_);
@@ -294,7 +294,7 @@ bool Meeting::evident() const {
 }
 
 // keyblock.evidence.evidence_of.
-void Meeting::evidence_of(Chosen& found) const {
+void QueryDocument::evidence_of(Chosen& found) const {
     if (blocks_ == 0) {
         found.evidence.resize(found.evidence.size() + FEATURES);
         return;
@@ -311,7 +311,7 @@ void Meeting::evidence_of(Chosen& found) const {
 }
 
 // keyblock.packing.pack: the best blocks for which there is room, best first.
-Packed Meeting::pack(const Document& document, const int64_t* order, size_t n, Chosen& found) const {
+Packed QueryDocument::pack(const Document& document, const int64_t* order, size_t n, Chosen& found) const {
     const size_t titled = std::min(document.title.size, query_.room / 2), room = query_.room - titled;
     const int32_t* bounds = document.bounds.data;
     const auto length = [=](int64_t block) { return static_cast<size_t>(bounds[2 * block + 1] - bounds[2 * block]); };
@@ -339,7 +339,7 @@ Packed Meeting::pack(const Document& document, const int64_t* order, size_t n, C
 }
 
 // keyblock.pooled.shared_terms, with the flags of keyblock.pipeline.Pipeline._shared.
-void Meeting::shared_terms(const Document& document, Chosen& found) {
+void QueryDocument::shared_terms(const Document& document, Chosen& found) {
     const SharedRules& shared = *rules_.shared;
     const bool foreign = query_.foreign || this->foreign(document);
     found.foreign.push_back(foreign);
@@ -361,7 +361,7 @@ void Meeting::shared_terms(const Document& document, Chosen& found) {
 }
 
 // keyblock.text.alphabets.Alphabets.foreign.
-bool Meeting::foreign(const Document& document) const {
+bool QueryDocument::foreign(const Document& document) const {
     const int8_t* kinds = rules_.shared->kinds.data();
     int32_t learned = 0, foreign = 0;
     for (size_t i = 0; i < document.tokens.size; ++i) {
@@ -373,7 +373,7 @@ bool Meeting::foreign(const Document& document) const {
 }
 
 // keyblock.pooled.knows_language.
-bool Meeting::known(const Document& document) const {
+bool QueryDocument::known(const Document& document) const {
     const SharedRules& shared = *rules_.shared;
     const size_t n = document.terms.size, asked = std::min(n, shared.looked_up);
     if (n < shared.fewest) return true;

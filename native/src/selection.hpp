@@ -1,6 +1,6 @@
 // The blocks of a document that are chosen for a query, and their sequences: keyblock.pipeline, for one query and many documents.
 //
-// Each number is computed as NumPy does in keyblock.meeting and keyblock.selectors: by the same operations in the same order. So scores
+// Each number is computed as NumPy does in keyblock.query_document and keyblock.selectors: by the same operations in the same order. So scores
 // are equal bit for bit, and blocks that tie there tie here.
 #pragma once
 #include <cstddef>
@@ -45,7 +45,7 @@ struct Bm25 {
 
 // keyblock.selectors.Hybrid, the part after the scores of terms.
 struct Hybrid {
-    double terms, vectors, doubt, soft, exact, near;
+    double terms, vectors, low_confidence, soft, exact, near;
     bool mass;
     size_t exact_blocks;
 };
@@ -68,7 +68,7 @@ struct Rules {
     std::optional<SharedRules> shared;
 };
 
-// keyblock.meeting.WeighedQuery. Arrays without a size have one number for each term, or for each dimension.
+// keyblock.query_document.WeighedQuery. Arrays without a size have one number for each term, or for each dimension.
 struct Query {
     Span<int64_t> terms;
     const double *idf, *rare;
@@ -116,14 +116,14 @@ struct Packed {
 };
 
 // Chooses the blocks of one document after the other, in one thread.
-class Meeting {
+class QueryDocument {
   public:
-    Meeting(const Rules& rules, const Query& query) : rules_(rules), query_(query), rows_(query.terms), near_tokens_(query.similar == nullptr ? nullptr : query.similar->take()) {}
-    ~Meeting() {
+    QueryDocument(const Rules& rules, const Query& query) : rules_(rules), query_(query), rows_(query.terms), near_tokens_(query.similar == nullptr ? nullptr : query.similar->take()) {}
+    ~QueryDocument() {
         if (query_.similar != nullptr) query_.similar->give(std::move(near_tokens_));
     }
-    Meeting(const Meeting&) = delete;
-    Meeting& operator=(const Meeting&) = delete;
+    QueryDocument(const QueryDocument&) = delete;
+    QueryDocument& operator=(const QueryDocument&) = delete;
     void meet(const Document& document, Chosen& found);
 
   private:

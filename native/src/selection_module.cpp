@@ -122,10 +122,10 @@ nb::dict select(const Rules& rules, const AskedQuery& asked, const nb::list& pre
     bool whole = !rules.hybrid || rules.hybrid->soft == 0 || asked.query.similar != nullptr;
     {
         nb::gil_scoped_release unlocked;
-        Meeting meeting(rules, asked.query);
+        QueryDocument pair(rules, asked.query);
         for (const Document& document : documents) {
             whole = whole && document.whole(rules.hybrid ? asked.query.vector.size : 0, vocabulary);
-            if (whole) meeting.meet(document, chosen);
+            if (whole) pair.meet(document, chosen);
         }
     }
     if (!whole) throw nb::value_error("a prepared document's arrays do not belong together, or to this pipeline");
@@ -138,10 +138,10 @@ void describe_selection(nb::module_& module) {
     nb::class_<Bm25>(module, "Bm25").def(
         "__init__", [](Bm25* self, double k1, double b) { new (self) Bm25{k1, b}; }, "k1"_a, "b"_a);
     nb::class_<Hybrid>(module, "Hybrid")
-        .def("__init__", [](Hybrid* self, double terms, double vectors, double doubt, double soft, double exact, double near, bool mass,
+        .def("__init__", [](Hybrid* self, double terms, double vectors, double low_confidence, double soft, double exact, double near, bool mass,
                             size_t exact_blocks) {
-            new (self) Hybrid{terms, vectors, doubt, soft, exact, near, mass, exact_blocks};
-        }, "terms"_a, "vectors"_a, "doubt"_a, "soft"_a, "exact"_a, "near"_a, "mass"_a, "exact_blocks"_a);
+            new (self) Hybrid{terms, vectors, low_confidence, soft, exact, near, mass, exact_blocks};
+        }, "terms"_a, "vectors"_a, "low_confidence"_a, "soft"_a, "exact"_a, "near"_a, "mass"_a, "exact_blocks"_a);
     nb::class_<SharedRules>(module, "SharedRules")
         .def("__init__", [](SharedRules* self, const Bm25& bm25, size_t kept, size_t looked_up, size_t fewest, double share, int32_t clearly,
                             Given<int8_t> kinds, Given<int64_t> known) {

@@ -30,7 +30,7 @@ from tests.support.compiled import need_compiled
 WORDS = [f"word{n}" for n in range(24)]
 TABLE = DocumentFrequencies(1000, {word: 2 + n * n for n, word in enumerate(WORDS[:-3])})
 TRAINED_ON = {"languages": ["en"], "scripts": ["latin"]}
-DEFAULT = {"name": "hybrid", "vectors": 1.5, "doubt": 8.0, "soft": 2.0, "exact": 12.0, "rare": 0.01, "exact_blocks": 1}
+DEFAULT = {"name": "hybrid", "vectors": 1.5, "low_confidence": 8.0, "soft": 2.0, "exact": 12.0, "rare": 0.01, "exact_blocks": 1}
 HYBRID: dict[str, Any] = {"selector": DEFAULT, "encoder": {"name": "static"}, "trained_on": TRAINED_ON}
 KINDS: dict[str, dict[str, Any]] = {
     "bm25": {},

@@ -15,7 +15,7 @@ ALL_FOUND, NO_IDF = np.ones(2, dtype=np.bool_), np.zeros(0)
 
 
 def test_by_hand() -> None:
-    fusion = Fusion(bias=-1.0, logit=0.5, best_block=0.2, top_blocks=0.1, coverage=2.0, nearness=10, mass=-0.5)
+    fusion = Fusion(bias=-1.0, logit=0.5, best_block=0.2, top_blocks=0.1, coverage=2.0, similarity=10, mass=-0.5)
     evidence = np.asarray([[5.0, 3.0, 0.5, 0.25, 6.0], [0.0, 0.0, 0.0, 0.0, 6.0]])
     fused = fusion.fuse(np.asarray([4.0, -4.0], dtype=np.float32), evidence)
     np.testing.assert_allclose(fused, [-1 + 2 + 1 + 0.3 + 1 + 2.5 - 3, -1 - 2 - 3])
@@ -44,7 +44,7 @@ def test_unknown_weights_are_refused() -> None:
 @pytest.mark.parametrize("weight", [math.nan, math.inf])
 def test_weights_that_order_nothing_are_refused(weight: float) -> None:
     with pytest.raises(ValidationError, match="should be a finite number"):
-        Fusion(nearness=weight)
+        Fusion(similarity=weight)
 
 
 def test_evidence_by_hand() -> None:

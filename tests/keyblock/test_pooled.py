@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from keyblock.bundle import load_bundle
-from keyblock.meeting import Meeting, WeighedQuery
 from keyblock.pipeline import Pipeline
 from keyblock.pooled import FEWEST, KEPT, Shared, fused_with_order, knows_language, pooled_evidence, rare_here, shared_terms
 from keyblock.prepared import PreparedQuery
+from keyblock.query_document import QueryDocument, WeighedQuery
 from tests.conftest import ROOT
 
 QUERY = "which river flooded the old bridge"
@@ -22,7 +22,7 @@ def english() -> Pipeline:
 
 
 def shared_by(pipeline: Pipeline, query: PreparedQuery, text: str) -> Shared:
-    return shared_terms(Meeting(WeighedQuery(query, pipeline.frequencies), pipeline.prepare_document(text)))
+    return shared_terms(QueryDocument(WeighedQuery(query, pipeline.frequencies), pipeline.prepare_document(text)))
 
 
 def test_a_term_counts_the_more_the_fewer_blocks_of_the_request_have_it(pipeline: Pipeline) -> None:

@@ -111,7 +111,7 @@ def test_without_a_bar_nothing_is_skipped(prior: list[float]) -> None:
         ({"pre_ranking": {"share": 0}}, "pre_ranking.share"),
         ({"pre_ranking": {"depth": 3}}, "pre_ranking.depth"),
         ({"pre_ranking": {"prior": {"rank": 1.0}}}, "pre_ranking.prior.rank"),
-        ({"pre_ranking": {"prior": {"nearness": float("nan")}}}, "pre_ranking.prior.nearness"),
+        ({"pre_ranking": {"prior": {"similarity": float("nan")}}}, "pre_ranking.prior.similarity"),
     ],
 )
 def test_what_a_pre_ranking_does_not_fit(parts: dict[str, Any], why: str) -> None:

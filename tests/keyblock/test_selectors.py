@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rank_bm25 import BM25Okapi
 
-from keyblock.meeting import Meeting, WeighedQuery, idf_of
 from keyblock.prepared import PreparedDocument, PreparedQuery
+from keyblock.query_document import QueryDocument, WeighedQuery, idf_of
 from keyblock.selectors import (
     SELECTORS,
     Bm25,
@@ -158,7 +158,7 @@ def test_spread_takes_the_first_the_last_and_others_at_random(frequencies: Docum
     document, query = document_of([["river"]] * n_blocks), query_of("river")
     order = rank_blocks(Spread(seed=seed).scores(query, document, frequencies)).tolist()
     assert order[:2] == [0, n_blocks - 1][:n_blocks]
-    others = rank_blocks(drawn(Meeting(WeighedQuery(query, frequencies), document), seed)).tolist()
+    others = rank_blocks(drawn(QueryDocument(WeighedQuery(query, frequencies), document), seed)).tolist()
     assert order[2:] == [block for block in others if block not in (0, n_blocks - 1)], "the others as they are drawn"
 
 
@@ -264,12 +264,12 @@ def test_a_block_must_be_near_where_no_term_tells_apart(
     query = replace(query_of("year"), vector=np.asarray([1, 0], np.float32), similar=GivenSimilar([[0], [0.3], [0.2]]))
     table = DocumentFrequencies(999, {})
     given = {} if near is None else {"near": near}
-    hybrid, meeting = Hybrid(soft=soft, **given), Meeting(WeighedQuery(query, table), document)
-    assert hybrid.tells_apart(hybrid.scores(query, document, table), np.zeros(3), meeting) == evident
-    assert hybrid.tells_apart(hybrid.scores(query, document, table), np.asarray([0.0, 0.1, 0.0]), meeting)
+    hybrid, pair = Hybrid(soft=soft, **given), QueryDocument(WeighedQuery(query, table), document)
+    assert hybrid.tells_apart(hybrid.scores(query, document, table), np.zeros(3), pair) == evident
+    assert hybrid.tells_apart(hybrid.scores(query, document, table), np.asarray([0.0, 0.1, 0.0]), pair)
     alone = Vectors(**given)
     scores = alone.scores(query, document, table)
-    assert alone.tells_apart(scores, np.zeros(3), meeting) == (max(cosines) >= (near or 0.25) and len(set(cosines)) > 1)
+    assert alone.tells_apart(scores, np.zeros(3), pair) == (max(cosines) >= (near or 0.25) and len(set(cosines)) > 1)
 
 
 def test_hybrid_by_hand() -> None:
@@ -287,11 +287,11 @@ def test_hybrid_by_hand() -> None:
 
 
 def test_the_less_the_words_say_the_more_the_meaning_counts() -> None:
-    """Of two words of equal weight the best block holds one, so that half of `doubt` joins `vectors`; both, and none of it does."""
+    """Of two words of equal weight the best block holds one, so that half of `low_confidence` joins `vectors`, or none."""
     table = DocumentFrequencies(999, {})
     document = with_given_vectors(document_of([["delta"], ["citi"]]), [0, 1], [1, 0])
     vector = np.asarray([1, 0], np.float32)
-    weighed = Hybrid(terms=0, vectors=1, doubt=4, exact=0)
+    weighed = Hybrid(terms=0, vectors=1, low_confidence=4, exact=0)
     half, none, all_of_it = (replace(query_of(*words), vector=vector) for words in (("delta", "river"), ("delta",), ("river",)))
     np.testing.assert_allclose(weighed.scores(half, document, table), [0, 3], atol=1e-2)
     np.testing.assert_allclose(weighed.scores(none, document, table), [0, 1], atol=1e-2)
@@ -367,9 +367,9 @@ def test_blocks_that_are_equally_near_are_not_distinguished() -> None:
     document = with_given_vectors(document_of([["river"], ["citi"]]), [0.1, 0.9], [0.9, 0.1])
     query = replace(query_of(), vector=np.asarray([1, 0], np.float32), similar=GivenSimilar([[1.0], [1.0]]))
     hybrid, table = Hybrid(soft=1), DocumentFrequencies(999, {})
-    meeting = Meeting(WeighedQuery(query, table), document)
-    assert not hybrid.tells_apart(hybrid.of(meeting), np.zeros(2), meeting)
-    nearer = Meeting(WeighedQuery(replace(query, similar=GivenSimilar([[1.0], [0.0]])), table), document)
+    pair = QueryDocument(WeighedQuery(query, table), document)
+    assert not hybrid.tells_apart(hybrid.of(pair), np.zeros(2), pair)
+    nearer = QueryDocument(WeighedQuery(replace(query, similar=GivenSimilar([[1.0], [0.0]])), table), document)
     assert hybrid.tells_apart(hybrid.of(nearer), np.zeros(2), nearer)
 
 

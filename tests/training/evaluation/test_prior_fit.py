@@ -25,8 +25,8 @@ def requests(count: int, candidates: int = 30, seed: int = 0) -> list[Request]:
 
 def test_the_feature_that_tells_is_weighed_and_the_others_are_not() -> None:
     learned = fit_prior([requests(200), requests(100, 40, seed=1)], bar=5)
-    assert learned.nearness > 1.0
-    assert np.abs([learned.best_block, learned.top_blocks, learned.coverage]).max() < 0.3 * learned.nearness
+    assert learned.similarity > 1.0
+    assert np.abs([learned.best_block, learned.top_blocks, learned.coverage]).max() < 0.3 * learned.similarity
     assert abs(learned.rare_here) < 1e-9, "a feature that never differs teaches nothing"
     pre_ranking = PreRanking(share=0.2, per_result=1, least=1)
     unseen = requests(200, seed=2)
@@ -61,7 +61,10 @@ def test_what_is_missed_by_hand() -> None:
 
 
 def test_the_fusion_s_prior_is_its_own() -> None:
-    fusion, evidence = Fusion(logit=2.0, best_block=0.5, nearness=3.0, mass=9.0), np.asarray([[2.0, 1, 1, 0.5, 7], [1, 0, 0, 1, 7]])
+    fusion, evidence = (
+        Fusion(logit=2.0, best_block=0.5, similarity=3.0, mass=9.0),
+        np.asarray([[2.0, 1, 1, 0.5, 7], [1, 0, 0, 1, 7]]),
+    )
     features = np.column_stack([evidence[:, :4], [8.0, 9.0]])
     assert fusion_prior(fusion).of(features).tolist() == fusion.prior(evidence).tolist() == [2.5, 3.5]
     assert fusion_prior(Fusion()).of(features).tolist() == Fusion().prior(evidence).tolist() == [2.0, 1.0], "the best block"

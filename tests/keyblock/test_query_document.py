@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from keyblock.meeting import BLOCKS_AT_ONCE, Meeting, WeighedQuery, idf_of, nearest_tokens, term_counts
 from keyblock.prepared import PreparedDocument
+from keyblock.query_document import BLOCKS_AT_ONCE, QueryDocument, WeighedQuery, idf_of, nearest_tokens, term_counts
 from keyblock.text.frequencies import DocumentFrequencies
 from tests.keyblock.test_selectors import BLOCKS, QUERY, document_of, query_of, with_given_vectors
 from tests.support.vectors import GivenSimilar
@@ -17,11 +17,11 @@ from tests.support.vectors import GivenSimilar
 
 @given(BLOCKS, QUERY)
 def test_counts_equal_a_slow_loop(blocks: list[list[str]], query: list[str]) -> None:
-    meeting = Meeting(WeighedQuery(query_of(*query), DocumentFrequencies(9, {})), document_of(blocks))
-    assert meeting.counts.shape == meeting.held.shape == (len(query), len(blocks))
-    assert meeting.counts.tolist() == [[block.count(word) for block in blocks] for word in query]
-    assert meeting.held.tolist() == [[word in block for block in blocks] for word in query]
-    assert meeting.found.tolist() == [any(word in block for block in blocks) for word in query]
+    pair = QueryDocument(WeighedQuery(query_of(*query), DocumentFrequencies(9, {})), document_of(blocks))
+    assert pair.counts.shape == pair.held.shape == (len(query), len(blocks))
+    assert pair.counts.tolist() == [[block.count(word) for block in blocks] for word in query]
+    assert pair.held.tolist() == [[word in block for block in blocks] for word in query]
+    assert pair.found.tolist() == [any(word in block for block in blocks) for word in query]
 
 
 def test_a_long_query_counts_every_term() -> None:
@@ -42,10 +42,10 @@ def test_idf_is_counted_over_documents(frequencies: DocumentFrequencies) -> None
 
 def test_what_they_share_is_found_once() -> None:
     query = replace(query_of("river"), vector=np.asarray([1, 0], np.float32), similar=GivenSimilar([[1.0]]))
-    meeting = Meeting(WeighedQuery(query, DocumentFrequencies(9, {})), with_given_vectors(document_of([["river"]]), [1, 0]))
+    pair = QueryDocument(WeighedQuery(query, DocumentFrequencies(9, {})), with_given_vectors(document_of([["river"]]), [1, 0]))
     for what in ("counts", "held", "near", "cosines", "idf"):
-        assert getattr(meeting, what) is getattr(meeting, what)
-    assert (meeting.near.tolist(), meeting.cosines.tolist()) == ([1], [1])
+        assert getattr(pair, what) is getattr(pair, what)
+    assert (pair.near.tolist(), pair.cosines.tolist()) == ([1], [1])
 
 
 def slow_nearest(similar: NDArray[np.float32], document: PreparedDocument) -> list[float]:

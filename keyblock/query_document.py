@@ -38,7 +38,7 @@ class WeighedQuery:
         self.idf = _idf(self.in_documents, self.n_documents)
 
 
-class Meeting:
+class QueryDocument:
     """One query and one document. Do not write to its arrays.
 
     Args:
