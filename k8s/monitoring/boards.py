@@ -209,10 +209,15 @@ LESS = Row(
         Panel(
             "Refused and denied",
             "Reasons for refusing: unready (warming up); wait (the request would wait too long, or too much work waits); requests, "
-            "bytes, documents (a limit on all requests in flight). Denied: without a key (401), or without the scope (403).",
+            "bytes, documents (a limit on all requests in flight). Denied: without a key (401), or without the scope (403). File: "
+            "the page wanted the text of a file.",
             Kind.STACKED,
             Unit.REQUESTS,
-            [Query(rate("refused", ["why"]), "{{why}}"), Query(rate("denied", ["why"]), "denied: {{why}}")],
+            [
+                Query(rate("refused", ["why"]), "{{why}}"),
+                Query(rate("denied", ["why"]), "denied: {{why}}"),
+                Query(rate("files", ["outcome"]), "file: {{outcome}}"),
+            ],
             6,
         ),
         Panel(
