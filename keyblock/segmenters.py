@@ -23,7 +23,7 @@ from keyblock.text.tokenizer import Tokenizer
 
 BLOCK_COST, FORCED_COST = 4, 8
 SENTENCE_COST, CLAUSE_COST = 1, 2
-LEADING_COST = 6  # after a question or a colon: another block (4) and a cut elsewhere (1) cost less
+LEADING_COST = 4  # after a question or a colon: a cut elsewhere costs less, another block (4) and a cut more
 CUT_COSTS = {".": SENTENCE_COST, "?": SENTENCE_COST, "!": SENTENCE_COST, ",": CLAUSE_COST}
 CLAUSE_MARKS = (",", ";", ":", "–", "—", "，", "、", "；", "：")
 LEADING_MARKS = ("?", "？", "؟", ":", "：")

@@ -82,8 +82,9 @@ class Asking(BaseModel):
         min_score: the probability that a document must reach to be kept, or "auto" for what the service's model recommends.
         relevant_spans: whether the metadata name the answering sentences; a mapping is sent unchanged, as in
             {"mode": "enabled", "max_spans": 3}.
-        prune: whether to reduce a document's text to its answering parts. A document without one, or without room, is left out; a
-            document that the model has not scored stays whole.
+        prune: whether to reduce a document's text to its answering parts. A document in which no sentence answers, or for which
+            there is no room, is left out; a document that the model has not scored stays whole.
+        keep_at_least: with `prune`, so many of the best documents stay even if nothing in them answers.
         max_context_tokens: the most tokens of all pruned texts together; only with `prune`.
         keep_original: whether the metadata of a pruned document have its original text.
         options: more options of POST /rerank by their names (`keyblock.client.RerankOptions`).
@@ -98,6 +99,7 @@ class Asking(BaseModel):
     min_score: float | Literal["auto"] | None = None
     relevant_spans: bool | dict[str, Any] = False
     prune: bool = False
+    keep_at_least: int = Field(1, ge=0)
     max_context_tokens: int | None = Field(None, ge=1)
     keep_original: bool = False
     options: dict[str, Any] = Field(default_factory=dict)
@@ -157,7 +159,7 @@ class Asking(BaseModel):
         given = {
             "top_n": self.top_n if top_n is None else top_n,
             "min_score": self.min_score,
-            "relevant_spans": self._spans or None,
+            "relevant_spans": self._spans or ({"mode": "enabled"} if self.prune else None),  # they tell what answers
             "prune": self.prune or None,
             "max_context_tokens": self.max_context_tokens,
         }
@@ -167,8 +169,15 @@ class Asking(BaseModel):
     def _read(self, ranking: Ranking, texts: Sequence[str]) -> list[Found]:
         for warning in ranking.warnings:
             self._log_warning(warning)
-        kept = (result for result in ranking if not self.prune or result.context or result.scored_by != MODEL)
+        kept = [result for place, result in enumerate(ranking) if self._keeps(result, place)]
+        if left_out := len(ranking) - len(kept):
+            log.info("prune: %d of %d documents are left out, since no sentence of theirs answers or fits", left_out, len(ranking))
         return [self._ranked_text(result, texts[result.index]) for result in kept]
+
+    def _keeps(self, result: Result, place: int) -> bool:
+        if not self.prune or result.scored_by != MODEL:
+            return True
+        return result.context is not None and (bool(result.relevant_spans) or place < self.keep_at_least)
 
     def _log_warning(self, warning: str) -> None:
         """Log a warning of the service: the first of each kind as a warning, the rest at debug level."""

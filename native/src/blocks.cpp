@@ -8,7 +8,7 @@ namespace keyblock {
 namespace {
 
 constexpr int BLOCK_COST = 4, FORCED_COST = 8;
-constexpr uint8_t SENTENCE_COST = 1, CLAUSE_COST = 2, LEADING_COST = 6;
+constexpr uint8_t SENTENCE_COST = 1, CLAUSE_COST = 2, LEADING_COST = 4;
 constexpr uint8_t ENDS_CLAUSE = 1, LEADS_ON = 2;
 
 struct Place {

@@ -69,6 +69,15 @@ def test_pruned_documents_of_which_nothing_answers_are_left_out(ask: Ask) -> Non
     assert found.metadata.keys() == {"relevance_score", "context_tokens", "context_parts"}
 
 
+def test_the_best_documents_stay_even_if_nothing_in_them_answers(ask: Ask, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "keyblock")
+    (best,) = ask([NEWSLETTER, RECIPE], prune=True)
+    assert best.text
+    assert "prune: 1 of 2 documents are left out" in caplog.text
+    assert len(ask([NEWSLETTER, RECIPE], prune=True, keep_at_least=2)) == 2
+    assert ask([NEWSLETTER, RECIPE], prune=True, keep_at_least=0) == []
+
+
 def test_a_bound_holds_for_all_together(ask: Ask) -> None:
     found = ask([HANDBOOK] * 5, prune=True, max_context_tokens=40)
     assert 0 < sum(one.metadata["context_tokens"] for one in found) <= 40
@@ -105,7 +114,7 @@ def test_only_what_was_set_is_sent(running: Service) -> None:
         Asking(url=proxy.url, min_score=0.1, prune=True, options={"raw_scores": True}, top_n=3).ask(QUESTION, TEXTS, top_n=2)
     plain, full = ({**json.loads(one.body), "documents": 0, "query": 0} for one in proxy.seen)
     assert plain == {"query": 0, "documents": 0, "return_blocks": False}
-    assert full == {**plain, "raw_scores": True, "top_n": 2, "min_score": 0.1, "prune": True}
+    assert full == {**plain, "raw_scores": True, "top_n": 2, "min_score": 0.1, "prune": True, "relevant_spans": {"mode": "enabled"}}
     assert (proxy.seen[0].headers["authorization"], proxy.seen[0].headers["x-own"]) == ("Bearer kb_any", "1")
 
 
