@@ -90,7 +90,10 @@ class Limits(BaseModel):
         description="milliseconds that a request may wait for others, at the measured pace; if it would wait longer, it gets 429",
     )
     max_backlog_ms: int = Field(
-        60_000, ge=1, description="milliseconds of all waiting work, at the measured pace; if there is more, requests get 429"
+        60_000,
+        ge=1,
+        description="milliseconds of all waiting work, at the measured pace; if there is more, requests that would add more than a "
+        "hundredth of that get 429",
     )
     max_query_chars: int = Field(
         8192, ge=1, description="characters of a query that are read; a longer query is cut with a warning"

@@ -31,6 +31,8 @@ KINDS = {
     "Chinese": "東京都は日本の首都である。河川の橋は長い",
     "joiners": "\u200d",
     "emoji": "\U0001f600\u200d\U0001f469\u200d\U0001f692\U0001f602",
+    "dropped between marks": "a.\u200b",
+    "marks between marks": ".\u0301",
     "emoji and spaces": "\U0001f600\u200d ",
 }
 MIB = 2**20

@@ -73,6 +73,11 @@ def ends_word(tokenizer: Tokenizer, character: str) -> bool:
     return kind in (Kind.SPACE, Kind.BREAK)
 
 
+def is_dropped(tokenizer: Tokenizer, character: str) -> bool:
+    """Whether a tokenizer that `reads_words` reads a text as if the character were not there."""
+    return not "\ud800" <= character <= "\udfff" and not tokenizer.normalizer.normalize_str(character)
+
+
 def remembered(holds: Callable[[str], bool]) -> Callable[[str], bool]:
     """The same question about a character, asked once for each of them; the answers take a megabyte, however many they are."""
     answers = bytearray(CODES)  # 0 for one that was not asked for

@@ -57,8 +57,21 @@ def nowhere(_text: str, _low: int, _high: int) -> None:
     """Never cut a text."""
 
 
-def behind_words(ends_word: Callable[[str], bool]) -> LastCut:
-    """Cut after spaces, else after other characters that are no part of a word, by `ends_word`."""
+def behind_words(ends_word: Callable[[str], bool], is_dropped: Callable[[str], bool]) -> LastCut:
+    """Cut after spaces, else beside other characters that are no part of a word.
+
+    Args:
+        ends_word: whether a character is no part of a word.
+        is_dropped: whether the tokenizer reads a text as if the character were not there: it hides no end of a word before it.
+    """
+
+    def may_end(text: str, end: int, low: int) -> bool:
+        if not _stands_alone(text[end]):
+            return False
+        last = end - 1
+        while last > low and is_dropped(text[last]):
+            last -= 1
+        return ends_word(text[end]) or ends_word(text[last])
 
     def last_cut(text: str, low: int, high: int) -> tuple[int, bool] | None:
         space = text.rfind(" ", low, high)
@@ -66,8 +79,7 @@ def behind_words(ends_word: Callable[[str], bool]) -> LastCut:
             space = text.rfind(" ", low, space)
         if space >= 0:
             return space + 1, True
-        ends = (end for end in range(high, low, -1) if _stands_alone(text[end]) and ends_word(text[end - 1]))
-        end = next(ends, None)
+        end = next((end for end in range(high, low, -1) if may_end(text, end, low)), None)
         return None if end is None else (end, False)
 
     return last_cut

@@ -7,7 +7,7 @@ from itertools import accumulate, groupby, repeat
 import numpy as np
 
 from keyblock.text.analyzer import Analyzer
-from keyblock.text.characters import character_kinds, ends_word, reads_words, remembered
+from keyblock.text.characters import character_kinds, ends_word, is_dropped, reads_words, remembered
 from keyblock.text.compiled import CompiledReader, compiled_reader
 from keyblock.text.compiled_reading import joined
 from keyblock.text.parts import LastCut, behind_words, nowhere, parts
@@ -110,7 +110,8 @@ class Reader:
 def _last_cut(tokenizer: Tokenizer, analyzer: Analyzer) -> LastCut:
     """The function that finds where long texts may be cut for this tokenizer."""
     if character_kinds(tokenizer.backend) is not None:
-        last_cut = behind_words(remembered(partial(ends_word, tokenizer.backend)))
+        asked = (remembered(partial(ask, tokenizer.backend)) for ask in (ends_word, is_dropped))
+        last_cut = behind_words(*asked)
     elif (borders := borders_of(tokenizer.backend)) is not None:
         last_cut = borders.last_cut
     else:

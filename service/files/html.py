@@ -23,7 +23,7 @@ _OPTIONS = ConversionOptions(
     exclude_selectors=UNSEEN,
     max_depth=DEEPEST,
 )
-_TITLE = re.compile(r"<title[^>]*>([^<]*)", re.IGNORECASE)
+_TITLE = re.compile(r"<title\b[^<>]*>([^<]*)", re.IGNORECASE)
 _LINE_END = re.compile(r"[ \t]+$", re.MULTILINE)
 # XHTML closes elements in a way unknown to HTML: everything behind <title/> would belong to the title
 _XHTML = re.compile(r"\s*<\?xml\b|[^\0]{0,1000}?xmlns=[\"']http://www\.w3\.org/1999/xhtml")

@@ -17,6 +17,7 @@ from service.pace import Pace, SecondsAhead
 from service.settings import Limits
 from service.telemetry.metrics import Metrics
 
+SMALL_SHARE = 0.01  # of the longest backlog: a request of no more work has its turns beside others, however much waits
 Seconds = Callable[[], float]
 """Seconds of a request's work, at the current pace."""
 Waiting = dict["Place", Seconds]
@@ -119,7 +120,7 @@ class Admission:
         if wait > limit:
             raise self._refusal("wait", f"it would wait {wait:.1f} s for others, and the limit is {limit:g} s", wait - limit)
         backlog, limit = self.wait_seconds(ahead=ahead), self._limits.max_backlog_ms / 1000
-        if backlog > limit:
+        if backlog > limit and own > SMALL_SHARE * limit:
             raise self._refusal("wait", f"{backlog:.1f} s of work are waiting, and the limit is {limit:g} s", backlog - limit)
 
     def check_documents(self, n: int) -> None:

@@ -38,8 +38,7 @@ class Room:
         Raises RequestError 429 after `patience` seconds.
         """
         n_bytes = min(n_bytes, int(MOST_SHARE * self._all))
-        may_pass = not self._waiting or n_bytes <= SMALL_SHARE * self._all
-        if may_pass and n_bytes <= self._free:
+        if n_bytes <= self._free and (not self._waiting or self._is_small(n_bytes)):
             self._free -= n_bytes
         else:
             await self._wait(n_bytes, None if patient else self._patience)
@@ -56,19 +55,24 @@ class Room:
         try:
             came = bool((await asyncio.wait([turn], timeout=seconds))[0])
         finally:
-            if not came and self._waiting.pop(turn, None) is None:
-                self._give_back(n_bytes)  # it came while the wait was cancelled
+            if not came:  # those behind it may fit now; if its turn came while the wait was cancelled, its memory is free again
+                self._give_back(n_bytes if self._waiting.pop(turn, None) is None else 0)
         if not came and seconds is not None:
             self._metrics.add("refused", why="wait")
             problem = f"for {seconds:g} s, which is the limit, there was no memory to prepare its texts beside others"
             raise RequestError(429, f"busy: {problem}; try again later, or another replica", retry_after=max(1, math.ceil(seconds)))
 
+    def _is_small(self, n_bytes: int) -> bool:
+        return n_bytes <= SMALL_SHARE * self._all
+
     def _give_back(self, n_bytes: int) -> None:
         """Free memory, for those that wait for it."""
         self._free += n_bytes
+        in_turn = True
         for turn, needed in list(self._waiting.items()):
-            if needed > self._free:
-                return
+            if needed > self._free or not (in_turn or self._is_small(needed)):
+                in_turn = False
+                continue
             del self._waiting[turn]
             self._free -= needed
             turn.set_result(None)

@@ -11,10 +11,10 @@ from transformers import BertConfig, BertModel
 
 from keyblock.aggregation import AGGREGATORS
 from keyblock.description import PipelineConfig
-from keyblock.meeting import term_counts
 from keyblock.packing import Packed, pack
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument, PreparedQuery
+from keyblock.query_document import term_counts
 from keyblock.scoring import score_documents, score_selections, select_documents
 from keyblock.selectors import rank_blocks
 from keyblock.text.frequencies import DocumentFrequencies

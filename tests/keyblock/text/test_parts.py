@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from keyblock.text import reader as reader_module
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig
-from keyblock.text.characters import ends_word
+from keyblock.text.characters import ends_word, is_dropped
 from keyblock.text.parts import LastCut, behind_words, nowhere, parts
 from keyblock.text.reader import PART, Reader
 from keyblock.text.tokenizer import Tokenizer
@@ -22,6 +22,7 @@ TEXTS = st.one_of(
     st.lists(
         st.sampled_from([*PIECES, SIGMA, "x" * 30, "x" * 90, "中" * 70, "a،", "a\x1cb" * 30, "a.\u0301" * 40]), max_size=40
     ).map(" ".join),
+    st.lists(st.sampled_from(["a", ".", "\u200b", "\u0301", "\u093e", "\ufffd", "क"]), max_size=300).map("".join),
     st.lists(st.sampled_from(["x" * 99, "中", "。", "،", "_", "\u0301", "\ufffd", "\x1c", "\ud800"]), max_size=40).map("".join),
 )
 
@@ -38,7 +39,7 @@ def reader(request: pytest.FixtureRequest, tokenizer: Tokenizer) -> Reader:
 
 @pytest.fixture(scope="module")
 def ends(tokenizer: Tokenizer) -> LastCut:
-    return behind_words(cache(partial(ends_word, tokenizer.backend)))
+    return behind_words(*(cache(partial(ask, tokenizer.backend)) for ask in (ends_word, is_dropped)))
 
 
 @given(TEXTS, st.integers(1, 9), st.sampled_from([2, 10, 40, 170]))
@@ -64,7 +65,7 @@ def test_parts_cover_a_text(ends: LastCut, text: str, most: int) -> None:
     assert all(text[part.end - 1] == " " for part in found[:-1] if part.at_space)
 
 
-@pytest.mark.parametrize("between", [" ", "中", "。", "،", "\t", "."])
+@pytest.mark.parametrize("between", [" ", "中", "。", "،", "\t", ".", ".\u200b", ".\u0301", "\u00ad.\u200b\ufffd", "\u093e."])
 def test_no_step_is_long_where_there_is_any_place_to_cut(ends: LastCut, between: str) -> None:
     assert max(end - start for start, end, _ in parts(f"{'x' * 100}{between}" * 5000, ends, PART)) <= PART
 

@@ -98,6 +98,18 @@ def test_a_small_request_is_let_in_beside_a_huge_one() -> None:
         assert work.load.documents == 1000
 
 
+def test_a_backlog_refuses_what_adds_to_it_and_no_small_request() -> None:
+    """Two requests with deadlines bring 200 s of work, past the limit of 60 s: a hundredth of that is small."""
+    work = admission(max_wait_ms=10_000, max_backlog_ms=60_000)
+    with begun(work, 4_000) as first, begun(work, 0) as second:
+        for place in (first, second):
+            place.set_documents(1000, 100.0, has_deadline=True)
+        with begun(work, 0) as small:
+            small.set_documents(10, 0.6, has_deadline=False)
+        with begun(work, 0) as larger, pytest.raises(RequestError, match=r"200\.\d s of work are waiting, and the limit is 60 s"):
+            larger.set_documents(10, 0.7, has_deadline=False)
+
+
 def test_the_requests_of_a_slow_model_do_not_refuse_those_of_a_fast_one() -> None:
     """All have 100 bytes and 50 tokens; the slow model takes 1 s for a token, the fast one 1 ms; much waits for the slow one."""
     work = Admission(Limits(max_backlog_ms=10**6), lambda own: min(40.0, own), Metrics(), lambda: 0.001)
