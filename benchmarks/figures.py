@@ -6,8 +6,9 @@ python -m benchmarks.figures --list     # each figure with its source; exit code
 
 A figure stands between `<!--NAME-->` and `<!--/-->`, in a sentence or on lines of its own. `figures` has the names.
 
-A line with measured figures that are typed by hand ends with `<!--by_hand-->`; on the pages `MEASURED` each line with a decimal number counts.
-The source of such a line is the command, the record or the page of lab/notes that its section, or else the page's beginning, names.
+A line with measured figures that are typed by hand ends with `<!--by_hand-->`; of the pages `MEASURED` each line with a decimal
+number counts. The source of such a line is the command, the record or the page of lab/notes that its section, or else the
+page's beginning, names.
 """
 
 import argparse
