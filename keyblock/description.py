@@ -189,7 +189,7 @@ class PipelineConfig(BaseModel):
             return None
         fusion = FIRST_STAGE_FUSIONS.create(description)
         if fusion.first_stage != "scores":
-            raise ValueError("first_stage must read scores: a request that sends none, and asks for no fusion, is the model's")
+            raise ValueError("first_stage must read scores: without scores and fusion in a request, the model alone decides")
         return fusion.describe()
 
     @property

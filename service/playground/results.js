@@ -56,7 +56,7 @@ function summaryOf(request, answer) {
 
 function warningsOf({ degraded, warnings }) {
   if (!degraded && !warnings.length) return null;
-  const head = degraded ? "Degraded: the deadline cost something" : some(warnings.length, "warning");
+  const head = degraded ? "Degraded: this order is cheaper than usual" : some(warnings.length, "warning");
   return make(
     "div",
     { className: `notice warn${degraded ? " degraded" : ""}` },
