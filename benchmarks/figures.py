@@ -2,8 +2,13 @@
 
 python -m benchmarks.figures            # writes them
 python -m benchmarks.figures --check    # exit code 1, and a line for each that is stale
+python -m benchmarks.figures --list     # each figure with its source; exit code 1 if one has none
 
 A figure stands between `<!--NAME-->` and `<!--/-->`, in a sentence or on lines of its own. `figures` has the names.
+
+A line with measured figures that are typed by hand ends with `<!--by_hand-->`; of the pages `MEASURED` each line with a decimal
+number counts. The source of such a line is the command, the record or the page of lab/notes that its section, or else the
+page's beginning, names.
 """
 
 import argparse
@@ -12,7 +17,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from keyblock import Ranker
 from keyblock.results import Ranking
@@ -22,6 +27,17 @@ BUNDLE = ROOT / "models" / "default"
 RECORDS = ROOT / "docs" / "results"
 MARKED = re.compile(r"(<!--([a-z0-9.-]+)-->)(.*?)(<!--/-->)", re.DOTALL)
 NUMBER = re.compile(r"\d+\.\d+")
+COMMENT = re.compile(r"<!--.*?-->")
+BY_HAND = "<!--by_hand-->"
+MEASURED = ("docs/results/faults.md", "docs/results/quality.md", "docs/results/speed.md")
+DECIMAL = re.compile(r"(?<![\w.=])(?<!Python )(?<!SQuAD )\d*\.\d+(?![\w.]*[\w])")
+SECTION = re.compile(r"^(?=##+ )", re.MULTILINE)
+SOURCE = re.compile(
+    r"`((?:python -m|pytest|make [a-z]+-|grep)[^`]+|docs/results/[^`]+)`"  # a command, or a record
+    r"|^((?:python -m|make|keyblock-[a-z]+) [^#\n]*)"  # a command in a block of them
+    r"|\]\([^)]*?((?:lab/notes|results)/[^)]+)\)",  # a page of notes or results
+    re.MULTILINE,
+)
 CLOSE = 0.01  # how far a score of an example may be from the one shown: another machine's arithmetic rounds otherwise
 COLLECTIONS = {
     "squad-far": "no answer in the first 512 tokens",
@@ -31,14 +47,28 @@ COLLECTIONS = {
 }
 
 
-def figures() -> Mapping[str, str]:
-    """All figures by name, as the pages show them."""
-    return dict([*speed(), *quality(), *bundle(), *examples()])
+class Figure(NamedTuple):
+    """A figure as the pages show it, and the file and key that it comes from."""
+
+    text: str
+    source: str
+
+
+def figures() -> Mapping[str, Figure]:
+    """All figures by name."""
+    sources = {
+        "docs/results/performance.json: parts.throughput.rows, parts.length.seconds": speed,
+        "docs/results/beginning.json: each collection": quality,
+        "models/default/bundle.json: pipeline, quality.calibration": bundle,
+        "models/default, which answers in fp32: examples/*.json and the texts in benchmarks/figures.py": examples,
+    }
+    return {name: Figure(text, source) for source, of in sources.items() for name, text in of()}
 
 
 def speed() -> Iterator[tuple[str, str]]:
     """From the record of `make bench`."""
-    rows = json.loads((RECORDS / "performance.json").read_text(encoding="utf-8"))["parts"]["throughput"]["rows"]
+    parts = json.loads((RECORDS / "performance.json").read_text(encoding="utf-8"))["parts"]
+    rows, lengths = parts["throughput"]["rows"], parts["length"]["seconds"]
     ours = {row["tokens"]: row["seconds"]["median"] for row in rows if row["ours"]}
     peer = min(row["seconds"]["median"] for row in rows if row["default"] and not row["ours"])
     best = min(row["seconds"]["median"] for row in rows if not row["ours"])
@@ -54,6 +84,7 @@ def speed() -> Iterator[tuple[str, str]]:
         f"| {tokens} | {rate:.0f} | {_replicas(100, rate)} | {_replicas(10_000, rate)} |" for tokens, rate in sorted(rates.items())
     ]
     yield "replicas", "\n".join(["", head, "|---|---|---|---|", *lines, ""])
+    yield "times.length", f"{lengths['20000']['median'] / lengths['2000']['median']:.1f}"
     yield "times.best-peer", f"{best / ours[512]:.2f}"
 
 
@@ -138,21 +169,52 @@ def agree(shown: str, today: str) -> bool:
     return all(abs(float(one) - float(other)) <= CLOSE for one, other in pairs)
 
 
+def by_hand(page: Path) -> Iterator[tuple[int, str, str | None]]:
+    """Each line with measured figures that are typed by hand: its number, its text and its source, None if the page names none."""
+    all_count = str(page.relative_to(ROOT)) in MEASURED
+    sections = SECTION.split(MARKED.sub(lambda found: "\n" * found[0].count("\n"), page.read_text(encoding="utf-8")))
+    first = 1
+    for section in sections:
+        sources = [(section[: found.start()].count("\n"), found[found.lastindex or 0]) for found in SOURCE.finditer(section)]
+        sources = sources or [(0, found[found.lastindex or 0]) for found in SOURCE.finditer(sections[0])]
+        for place, line in enumerate(section.splitlines()):
+            if BY_HAND in line or (all_count and DECIMAL.search(COMMENT.sub("", line))):
+                nearest = min(sources, key=lambda source: abs(source[0] - place), default=None)
+                yield first + place, COMMENT.sub("", line).strip(), nearest and " ".join(nearest[1].split())
+        first += section.count("\n")
+
+
+def listed(pages: list[Path], known: Mapping[str, Figure]) -> int:
+    """Print each figure with its source. Returns the exit code: 1 if a figure has none."""
+    missing = 0
+    for page in pages:
+        for _, name, _, _ in MARKED.findall(page.read_text(encoding="utf-8")):
+            print(f"{page.relative_to(ROOT)}\t{name}\t{known[name].source}")
+        for number, line, source in by_hand(page):
+            print(f"{page.relative_to(ROOT)}:{number}\t{line}\t{source or 'NO SOURCE'}")
+            missing += source is None
+    return int(missing > 0)
+
+
 def main() -> int:
     """Write or check."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing")
-    check = parser.parse_args().check
-    known, stale = figures(), []
-    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+    parser.add_argument("--list", action="store_true", help="print each figure with its source, and write nothing")
+    options = parser.parse_args()
+    check, known, stale = options.check, figures(), []
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    if options.list:
+        return listed(pages, known)
+    for page in pages:
         text = page.read_text(encoding="utf-8")
         for _, name, shown, _ in MARKED.findall(text):
             if name not in known:
                 raise SystemExit(f"{page.relative_to(ROOT)}: no figure is called {name!r}; there are {', '.join(known)}")
-            if not agree(shown, known[name]):
-                stale.append(f"{page.relative_to(ROOT)}: {name}: {shown.strip()} is {known[name].strip()} today")
+            if not agree(shown, known[name].text):
+                stale.append(f"{page.relative_to(ROOT)}: {name}: {shown.strip()} is {known[name].text.strip()} today")
         if not check:
-            page.write_text(MARKED.sub(lambda found: found[1] + known[found[2]] + found[4], text), encoding="utf-8")
+            page.write_text(MARKED.sub(lambda found: found[1] + known[found[2]].text + found[4], text), encoding="utf-8")
     if check:
         print(*stale, sep="\n", end="\n" * bool(stale))
     return int(check and bool(stale))

@@ -98,7 +98,7 @@ class PipelineConfig(BaseModel):
         description="what the model has learned to read: it does not order texts that are clearly in another script; none: unknown",
     )
     pre_ranking: PreRanking | None = Field(
-        None, description="which documents of a request promise too little for the model to read them; none: the model reads all"
+        None, description="which documents of a request are skipped: the model does not read them; none: the model reads all"
     )
 
     @model_validator(mode="after")
@@ -189,7 +189,7 @@ class PipelineConfig(BaseModel):
             return None
         fusion = FIRST_STAGE_FUSIONS.create(description)
         if fusion.first_stage != "scores":
-            raise ValueError("first_stage must read scores: a request that sends none, and asks for no fusion, is the model's")
+            raise ValueError("first_stage must read scores: without scores and fusion in a request, the model alone decides")
         return fusion.describe()
 
     @property

@@ -1,4 +1,4 @@
-"""The pre-ranking: the model does not read documents that promise too little.
+"""The pre-ranking: the model does not read documents of low prior scores.
 
 A document's prior score is computed from its blocks without the model; see `Prior`. The idea is ranking in stages, each more
 expensive than the one before and with fewer candidates (Wang, Lin and Metzler, SIGIR 2011).
@@ -61,7 +61,7 @@ class PreRanking(BaseModel):
     """Which documents of a request the model reads."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    share: float = Field(0.25, gt=0, le=1, description="share of a request's documents that are read, the most promising; 1: all")
+    share: float = Field(0.25, gt=0, le=1, description="share of a request's documents that are read, by prior score; 1: all")
     per_result: float = Field(2.0, ge=1, le=1000, description="documents that the model reads for each result, if that is more")
     least: int = Field(20, ge=1, description="documents that the model always reads, if that is more")
     margin: float = Field(
@@ -86,10 +86,10 @@ class PreRanking(BaseModel):
         return min(max(math.ceil(self.share * documents), math.ceil(self.per_result * results), self.least), documents)
 
     def below_the_bar(self, prior: NDArray[np.float64], results: int = RESULTS) -> NDArray[np.bool_]:
-        """Which documents promise too little for the model to read them.
+        """Which documents the pre-ranking skips: the model does not read them.
 
-        Documents that promise as much as the last one read, as copies of it do, are all read. Only if no document promises less, as
-        among documents that share nothing with the query, does the order given decide.
+        Documents with the prior score of the last one read, such as its copies, are all read. Only if no document has a lower one,
+        as among documents that share nothing with the query, does the order given decide.
 
         Args:
             prior: shape (n_documents,), in the order given.

@@ -62,7 +62,7 @@ class Result:
         id: the document's id, if it has one.
         text: the document's text as sent, or the stored text with return_documents.
         blocks: the blocks that the model read, best first; none without `return_blocks`.
-        scored_by: what decided the place: "model"; "selector", by the blocks alone, since they promise too little or time was too
+        scored_by: what decided the place: "model"; "selector", by the blocks alone, since the pre-ranking skipped it or time was
             short; "order", the order given.
         selected_by: what chose the blocks that were read: "evidence", "model", or "position" if nothing stood out; None if the
             model read every block, or none.

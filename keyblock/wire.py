@@ -279,8 +279,8 @@ class Result(TypedDict):
             str,
             Field(
                 description="left out for documents that the model has scored, which rank before all others. 'selector': ordered "
-                "by its blocks alone, since they promise too little or time was short. 'order': kept in the order given, since it "
-                "has no text or was not read, or was not scored and its blocks are no evidence"
+                "by its blocks alone, since the pre-ranking skipped it or time was short. 'order': kept in the order given, since "
+                "it has no text or was not read, or was not scored and its blocks are no evidence"
             ),
         ]
     ]
@@ -319,7 +319,7 @@ class Meta(TypedDict):
     ]
     tokens_per_document: Annotated[int, Field(description="tokens a sequence could have, query and specials included")]
     skipped: NotRequired[
-        Annotated[int, Field(description="documents that promise too little for the model to read them; left out for none")]
+        Annotated[int, Field(description="documents that the pre-ranking skipped: the model has not read them; left out for none")]
     ]
     min_score: NotRequired[Annotated[float, Field(description="the least score of a result: `min_score`, or what `auto` means")]]
     below_min_score: NotRequired[

@@ -232,7 +232,7 @@ LESS = Row(
         Panel(
             "What chose the blocks that are read",
             "evidence (the selector's scores); model (it scored single blocks); position (nothing in the document stood out for "
-            "the query, so its first blocks were read, or blocks that were hardly nearer to the query).",
+            "the query, so its first blocks were read, or blocks that were hardly more similar to it).",
             Kind.STACKED,
             Unit.DOCUMENTS_A_SECOND,
             [Query(rate("selected", ["by"]), "{{by}}")],
@@ -296,8 +296,8 @@ DOCUMENTS = Row(
     [
         Panel(
             "Documents ranked",
-            "Documents of answered requests per second. Without a block: nothing in them can be scored. Skipped: they promise too "
-            "little for the model to read them.",
+            "Documents of answered requests per second. Without a block: nothing in them can be scored. Skipped: by the pre-"
+            "ranking, so the model did not read them.",
             Kind.LINES,
             Unit.DOCUMENTS_A_SECOND,
             [Query(rate("documents"), "ranked"), Query(rate("unscored"), "without a block"), Query(rate("skipped"), "skipped")],
@@ -444,7 +444,7 @@ BATCHES = Row(
     "Batches",
     [
         Panel(
-            "Tokens fed",
+            "Tokens read by the model",
             "Tokens per second that the model reads, to rank and to select, and padding.",
             Kind.STACKED,
             Unit.TOKENS_A_SECOND,

@@ -50,7 +50,7 @@ class Candidate(NamedTuple):
         lengths: tokens of each of `blocks`.
         title: tokens of its title.
         tokens: tokens of its text.
-        skipped: whether the model does not read its blocks because they promise too little; `sequences` is then empty.
+        skipped: whether the pre-ranking skipped it, so that the model does not read its blocks; `sequences` is then empty.
     """
 
     sequences: list[Packed]
@@ -137,7 +137,7 @@ class Ranking:
         unknown: number of documents in a learned script whose words are mostly from an unlearned language.
         logits: shape (n_documents,), the fused logit of each document that the model has scored.
         fused: the values by which a fusion with the first stage orders documents, by document number; empty without a fusion.
-        skipped: number of documents that promise too little for the model to read them.
+        skipped: number of documents that the pre-ranking skipped.
     """
 
     order: list[int]
@@ -178,7 +178,7 @@ def first_to_read(candidates: Sequence[Candidate], config: PipelineConfig) -> li
 
 
 def without_skipped(candidates: Sequence[Candidate], config: PipelineConfig, results: int | None = RESULTS) -> list[Candidate]:
-    """The candidates, without sequences for those that promise too little for the model: see `skipped_documents`.
+    """The candidates, without sequences for those that the pre-ranking skips: see `skipped_documents`.
 
     Args:
         candidates: the documents of one request, in the order given.
@@ -199,7 +199,7 @@ def skipped_documents(
 ) -> NDArray[np.bool_]:
     """Which documents the pre-ranking skips, shape (n_documents,): none without a pre-ranking.
 
-    If the pre-ranking has learned a prior score, it skips a document that promises too little both by that and by the fusion
+    If the pre-ranking has learned a prior score, it skips a document that is too low both by that and by the fusion
     without the logit: one may find what the other overlooks. It skips none if most documents are in a script or a language that
     the model has not learned, since their evidence says too little.
 

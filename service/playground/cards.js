@@ -47,7 +47,7 @@ function mapOf({ text, blocks, seen }, units, strengths) {
 function whereOf({ text, blocks, seen }, units) {
   if (!blocks.length) return make("span", { className: "where", textContent: text.trim() ? "No block was read" : "There is nothing to read" });
   const best = make("span", {}, "Best block at ", make("strong", { textContent: percent(units[0], text.length) }), " of the document");
-  const reach = seen < text.length ? `512 tokens end at about ${percent(seen, text.length)}` : "512 tokens would do";
+  const reach = seen < text.length ? `512 tokens end at about ${percent(seen, text.length)}` : "512 tokens hold all of it";
   return make("span", { className: "where" }, best, " ", make("span", { className: "reach", textContent: reach }));
 }
 

@@ -41,13 +41,13 @@ function timingsOf({ timings_ms: timings }, elapsed) {
   );
 }
 
-/** What was read, and what of it the model was fed. */
+/** What was read, and what of it the model read. */
 function summaryOf(request, answer) {
   const words = request.documents.reduce((sum, { text }) => sum + wordsIn(text), 0);
   const parts = [
     "Read ",
     make("strong", { textContent: some(words, "word") }),
-    ` in ${some(request.documents.length, "document")}, fed the model `,
+    ` in ${some(request.documents.length, "document")}; the model read `,
     make("strong", { textContent: some(answer.usage.total_tokens, "token") }),
     make("span", { className: "model-name", textContent: answer.model }),
   ];
@@ -56,7 +56,7 @@ function summaryOf(request, answer) {
 
 function warningsOf({ degraded, warnings }) {
   if (!degraded && !warnings.length) return null;
-  const head = degraded ? "Degraded: the deadline cost something" : some(warnings.length, "warning");
+  const head = degraded ? "Degraded: this order is cheaper than usual" : some(warnings.length, "warning");
   return make(
     "div",
     { className: `notice warn${degraded ? " degraded" : ""}` },

@@ -113,7 +113,7 @@ TABLE = {
     "skipped": Metric(
         "counter",
         "keyblock_skipped_documents_total",
-        "Documents that the model did not read, since they promise too little",
+        "Documents that the pre-ranking skipped: the model has not read them",
         BY_MODEL,
     ),
     "spans": Metric("counter", "keyblock_spans_total", "Relevant spans in answers", BY_MODEL),

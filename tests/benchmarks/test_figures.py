@@ -14,6 +14,13 @@ def test_no_figure_is_stale(capsys: pytest.CaptureFixture[str], monkeypatch: pyt
     assert figures.main() == 0, capsys.readouterr().out + "run: python -m benchmarks.figures"
 
 
+def test_each_figure_that_is_typed_by_hand_names_its_source() -> None:
+    pages = [figures.ROOT / "README.md", *sorted((figures.ROOT / "docs").rglob("*.md"))]
+    typed = [found for page in pages for found in figures.by_hand(page)]
+    assert typed
+    assert [found for found in typed if found[2] is None] == []
+
+
 @pytest.mark.parametrize(
     ("shown", "today", "same"),
     [
@@ -34,7 +41,7 @@ def test_a_figure_that_nobody_knows_is_an_error(tmp_path_factory: pytest.TempPat
     (root / "README.md").write_text("<!--unheard-of-->1.5<!--/-->", encoding="utf-8")
     (root / "docs").mkdir()
     monkeypatch.setattr(figures, "ROOT", root)
-    monkeypatch.setattr(figures, "figures", lambda: {"known": "1.5"})
+    monkeypatch.setattr(figures, "figures", lambda: {"known": figures.Figure("1.5", "a record")})
     monkeypatch.setattr("sys.argv", ["figures"])
     with pytest.raises(SystemExit, match=r"README.md: no figure is called 'unheard-of'; there are known"):
         figures.main()
