@@ -388,7 +388,7 @@ def test_a_host_that_can_have_no_address_costs_its_scores_and_nothing_else(host:
 
 
 def test_a_newcomer_for_whom_it_has_no_time_is_refused_before_work_is_done() -> None:
-    with Server(scores) as server, serving(server.url, upstream_kind="jina", upstream_batch=1) as client:
+    with Server(scores) as server, serving(server.url, upstream_kind="jina", upstream_batch=1, max_backlog_ms=10) as client:
         rerank(client, documents=[f"river {n}" for n in range(30)])
         app: Any = client.app
         scorer = app.state.ranker.upstream.scorer
