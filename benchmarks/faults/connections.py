@@ -165,7 +165,7 @@ def heads_of_uploads(folder: Path) -> str:
 
 
 def kept_from_ranking(folder: Path) -> str:
-    """Callers that may not rank send less than 1 MiB to keep others from ranking; one has no key, the other a key for documents only."""
+    """Less than 1 MiB from callers without a key, or with a key for documents only, to keep others from ranking."""
     rank, store = make("rank", ["rank"]), make("store", ["documents"])
     keys = f"{rank.entry}\n{store.entry}"
     limits = {"store": folder / "store", "max_bytes_in_flight": POD_BYTES, "max_connections": 2 * HEADS}
