@@ -149,7 +149,7 @@ def tiny_frames(folder: Path) -> str:
             with watched(it) as record:
                 answer = it.client.request(method, path, content=body, headers={"content-encoding": "zstd"})
             spent = _processor_seconds(it) - before
-            found.append(f"{method}: {answer.status_code} after {spent:.1f} s of a processor, {record}")
+            found.append(f"{method}: {answer.status_code} after {spent:.1f} s of processor time, {record}")
             must(answer.status_code == 400 and spent < 10, "; ".join(found))
             must(max(record.live) < MOST_LIVE_BESIDE_ONE, "; ".join(found))
     return "; ".join(found)

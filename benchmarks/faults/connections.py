@@ -44,7 +44,7 @@ def idle_connections(folder: Path) -> str:
             must(it.health() == (200, 200), f"health is {it.health()}")
             ended = metric(it, 'keyblock_closed_connections_total{why="crowded"}')
         return (
-            f"{IDLE:,} are opened, and the {ended:.0f} idle longest are closed to make room; a request takes "
+            f"{IDLE:,} are opened; the {ended:.0f} that were idle longest are closed to make room; a request takes "
             f"{during / before:.2f} times as long as before ({before:.0f} ms)"
         )
 
@@ -82,7 +82,7 @@ def endless_trailers(folder: Path) -> str:
 
 
 def requests_at_once(folder: Path) -> str:
-    """An endless stream of requests on four connections, and nobody reads the answers."""
+    """Four connections send requests without end, and nobody reads the answers."""
     return beside_floods(folder, b"", b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 5_000, 4, {200, 0})
 
 
@@ -103,7 +103,7 @@ def unread_answers(folder: Path) -> str:
         one_ms(it)
         return (
             f"with room for {room / MIB:.0f} MiB in flight: {statuses.count(200)} x 200, {statuses.count(429)} x 429; with "
-            f"answer_seconds={ANSWER_SECONDS} the service gives up unread answers, and none is in flight {took:.1f} s later"
+            f"answer_seconds={ANSWER_SECONDS} the service drops unread answers, and {took:.1f} s later none is in flight"
         )
 
 
@@ -143,29 +143,29 @@ def slow_uploads(folder: Path) -> str:
             answers = {answered(one) for one in slow}
         must(answers == {408}, f"they were answered {answers}")
         must(metric(it, "keyblock_in_flight_requests") == 0, "they are in flight still")
-        return f"with body_seconds={BODY_SECONDS} each gets 408, and none stays in flight"
+        return f"with body_seconds={BODY_SECONDS} each gets 408; afterwards no request is in flight"
 
 
 def heads_without_bodies(folder: Path) -> str:
-    """1,024 heads of POST /rerank without bodies, then as many connections as may be open."""
+    """Clients send 1,024 heads of POST /rerank without bodies, then as many as the limit of connections allows."""
     head = b"POST /rerank HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"
     outcomes = []
     with drill(folder, max_connections=HEADS + FEW) as it, held_heads(it, head, HEADS):
         outcomes.append(f"beside {HEADS:,} heads ({HEADS * len(head) // 1024} KB): {statuses_beside(it)}")
         with held_heads(it, head, FEW):
-            outcomes.append(f"beside {HEADS + FEW:,}, which is the limit of connections: {statuses_beside(it)}")
+            outcomes.append(f"beside {HEADS + FEW:,} (the limit of connections): {statuses_beside(it)}")
     return "; ".join(outcomes)
 
 
 def heads_of_uploads(folder: Path) -> str:
-    """128 heads of PUT /documents without bodies, where requests in flight may hold 256 MiB."""
+    """Clients send 128 heads of PUT /documents without bodies, with room for 256 MiB in flight."""
     head = b"PUT /documents HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999\r\n\r\n"
     with drill(folder, store=folder / "store", max_bytes_in_flight=POD_BYTES) as it, held_heads(it, head, 128):
         return f"{128 * len(head) // 1024} KB: {statuses_beside(it)}"
 
 
 def kept_from_ranking(folder: Path) -> str:
-    """Less than 1 MiB from a caller without a key and from a key for documents alone, who want to keep others from ranking."""
+    """Less than 1 MiB from callers without a key, or with a key for documents only, to keep others from ranking."""
     rank, store = make("rank", ["rank"]), make("store", ["documents"])
     keys = f"{rank.entry}\n{store.entry}"
     limits = {"store": folder / "store", "max_bytes_in_flight": POD_BYTES, "max_connections": 2 * HEADS}
@@ -180,7 +180,7 @@ def kept_from_ranking(folder: Path) -> str:
     )
     attacks = {
         "heads of POST /rerank without a key": (b"POST /rerank HTTP/1.1\r\nHost: [::1]\r\nContent-Length: 9\r\n\r\n", 3 * HEADS),
-        "heads of POST /rerank with the other key": (
+        "heads of POST /rerank with the key for documents": (
             b"POST /rerank HTTP/1.1\r\nHost: localhost\r\n%bContent-Length: 9\r\n\r\n" % bearer,
             3 * HEADS,
         ),
@@ -202,7 +202,7 @@ def kept_from_ranking(folder: Path) -> str:
 
 
 def ambiguous_requests(folder: Path) -> str:
-    """Requests that two servers could understand differently, and a model's name asked for without a key."""
+    """Requests that a proxy and the service could read differently, and a question about a model without a key."""
     new = make("reader", ["rank"])
     asked = {
         "two Host headers": (b"GET /health/live HTTP/1.1\r\nHost: localhost\r\nHost: b\r\n\r\n", 400),

@@ -36,7 +36,7 @@ def thread_killed(folder: Path) -> str:
 
 
 def model_hangs(folder: Path) -> str:
-    """The device does not answer, so a batch never ends."""
+    """The device stops answering, so a batch never ends."""
     with drill(folder, FAULTY, hung_seconds=HUNG_SECONDS) as it:
         threading.Thread(target=_ask_in_vain, args=(it.service.url,), daemon=True).start()
         red = until(lambda: it.health() == (503, 503), "health turns red")
@@ -56,7 +56,7 @@ def _ask_in_vain(url: str) -> None:
 
 
 def out_of_memory(folder: Path) -> str:
-    """The device has no memory for a batch."""
+    """The device has too little memory for a batch."""
     with drill(folder, FAULTY) as it:
         with it.asking() as tally:
             response = it.post(request("eel", 40, extra=STARVES))

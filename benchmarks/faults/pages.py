@@ -14,7 +14,7 @@ REBOUND = {"host": "evil.example", "origin": "http://evil.example", "sec-fetch-s
 
 
 def foreign_pages(folder: Path) -> str:
-    """A page of another origin, and one at a name that points to this machine, send what needs no preflight."""
+    """A page of another origin, and a page at a foreign name that points to this machine, send requests that need no preflight."""
     with drill(folder, store=folder / "store") as it:
         pages = _sent(it, FOREIGN_PAGE) + _sent(it, OLD_BROWSER)
         rebound = _sent(it, REBOUND)

@@ -73,7 +73,7 @@ def directory_read_only(folder: Path) -> str:
 
 
 def disk_full(folder: Path) -> str:
-    """The disk is full: a limit on the size of files stops LMDB as a full disk does."""
+    """The disk is full (imitated by a limit on the size of files, which stops LMDB as a full disk does)."""
     import resource
 
     with drill(folder, store=folder / "store") as it, it.asking() as tally:
@@ -101,7 +101,7 @@ def killed_while_writing(folder: Path) -> str:
             killer.start()
             stored += _put_until_it_ends(it, turn)
             killer.join()
-    return f"the three acknowledged {len(stored):,} documents, and all of them are there after each start"
+    return f"before the kills {len(stored):,} documents were acknowledged; all of them are there after each start"
 
 
 def _put_until_it_ends(it: Drill, turn: int) -> list[str]:

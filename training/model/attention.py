@@ -1,7 +1,7 @@
 """Attention for training on a CPU: batched matrix products in the input's precision, with a hand-written backward.
 
 The backward pass of PyTorch's fused CPU attention takes half of a whole bf16 training step. At the lengths trained here (up to
-512), materialising the probabilities costs little and is several times as fast (see docs/develop/decisions.md).
+512), materialising the probabilities costs little and is several times as fast.
 It is registered with transformers as ``keyblock_cpu``; `tests/training/models/test_attention.py` compares it with PyTorch's own.
 """
 
