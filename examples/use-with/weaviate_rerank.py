@@ -1,7 +1,8 @@
 """Weaviate: the module reranker-cohere with a base URL, by docs.weaviate.io/weaviate/model-providers/cohere/reranker.
 
-The server needs ENABLE_MODULES=reranker-cohere and COHERE_APIKEY=any, or KeyBlock's key; it asks base_url + /v2/rerank. Its request was
-rebuilt from modules/reranker-cohere/clients/ranker.go (commit 09f15301) and sent to KeyBlock; Weaviate itself was not run.
+The server needs ENABLE_MODULES=reranker-cohere and COHERE_APIKEY=any, or KeyBlock's key; it asks base_url + /v2/rerank.
+Its request was rebuilt from modules/reranker-cohere/clients/ranker.go (commit 09f15301) and
+sent to KeyBlock; Weaviate itself was not run.
 """
 
 import weaviate

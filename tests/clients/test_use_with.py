@@ -1,5 +1,6 @@
 """examples/use-with: what each system sends, by its own source, with the address of its file; and the fields that it reads."""
 
+import asyncio
 import importlib.util
 import json
 import re
@@ -97,7 +98,7 @@ def test_litellms_list_of_models(service: Service) -> None:
     import litellm
 
     models = yaml.safe_load(TEXTS["litellm.yaml"].replace(SERVED_AT, service.url))["model_list"]
-    answer = litellm.Router(models).rerank("keyblock", query=QUERY, documents=DOCUMENTS)
+    answer = asyncio.run(litellm.Router(models).arerank("keyblock", query=QUERY, documents=DOCUMENTS))
     check([(result["index"], result["relevance_score"]) for result in answer.results])
 
 
@@ -112,7 +113,8 @@ def test_qdrant_in_memory(service: Service) -> None:
     vectors = [[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]]  # the vectors put the document that answers last
     stored.upsert("texts", [PointStruct(id=n, vector=vectors[n], payload={"text": text}) for n, text in enumerate(DOCUMENTS)])
     spec = importlib.util.spec_from_file_location("use_with_qdrant", FOLDER / "qdrant.py")
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     with Client(service.url) as client:
