@@ -115,7 +115,7 @@ def test_a_cut_encoder_is_saved_and_loaded(kind: str, tmp_path: Path) -> None:
             {"layers": (0, 3)},
             "reshape.layers name layer 3 of the 3 that the backbone has; ask for 3 at most, counted from 0",
         ),
-        ("albert", {"layers": 2}, "reshape.layers: a albert keeps no list of its 3 layers"),
+        ("albert", {"layers": 2}, "a albert keeps no list of its 3 layers"),
     ],
 )
 def test_impossible_shapes_are_errors(kind: str, shape: dict[str, Any], said: str) -> None:
