@@ -51,6 +51,7 @@ class Pipeline(TextPreparer):
         """
         if not self.asks_model:
             raise ValueError(f"selector {self.selector.name!r} needs no model, so it has no shortlist")
+        query = query.beside(document)
         known = self._known(self._meeting(query, document))
         blocks = self.selector.shortlist(known.cheap)
         return Shortlist(known, blocks, self.block_sequences(query, document, blocks, budget))
@@ -72,16 +73,28 @@ class Pipeline(TextPreparer):
 
         Raises ValueError for a budget without room beside the query, and if the selector needs logits and has none.
         """
-        return self._select(self._meeting(query, document), self._budget(budget), shortlisted)
+        return self._select(self._meeting(query.beside(document), document), self._budget(budget), shortlisted)
 
     def select_each(
         self, query: PreparedQuery, documents: Sequence[PreparedDocument], budget: int | None = None
     ) -> list[Selection]:
         """The result of `select` for each document without a model; values that depend only on the query are computed once."""
+        if query.mended is not None:
+            return self._select_beside(query, documents, budget)
         weighed, tokens = WeighedQuery(query, self.frequencies), self._budget(budget)
         if self._compiled is not None:
             return self._compiled.select(weighed, documents, tokens)
         return [self._select(QueryDocument(weighed, document), tokens) for document in documents]
+
+    def _select_beside(self, query: PreparedQuery, documents: Sequence[PreparedDocument], budget: int | None) -> list[Selection]:
+        """The result of `select` for each document, of a query with typing errors."""
+        read = [query.beside(document) for document in documents]
+        found: dict[int, Selection] = {}
+        for one in {id(each): each for each in read}.values():
+            numbers = [number for number, each in enumerate(read) if each is one]
+            plain = replace(one, mended=None)
+            found.update(zip(numbers, self.select_each(plain, [documents[n] for n in numbers], budget), strict=True))
+        return [found[number] for number in range(len(documents))]
 
     def _compiled_selection(self) -> CompiledSelection | None:
         """The compiled part for `select_each`, if it is installed and supports all parts of this pipeline; else None."""

@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 
 from keyblock.description import PipelineConfig
 from keyblock.encoders import Encoder, vector_of, with_vectors
-from keyblock.prepared import PreparedDocument, PreparedQuery
+from keyblock.prepared import Mended, PreparedDocument, PreparedQuery
 from keyblock.queries import QUERY_TERMS, long_query
 from keyblock.query_document import idf_of
 from keyblock.segmenters import SEGMENTERS
 from keyblock.selectors import SELECTORS
 from keyblock.text.alphabets import Alphabets
-from keyblock.text.analyzer import Analyzer, AnalyzerConfig, unique_in_order
-from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.analyzer import Analyzer, AnalyzerConfig, English, unique_in_order
+from keyblock.text.frequencies import DocumentFrequencies, Spelling
 from keyblock.text.reader import Pause, Reader
 from keyblock.text.reading import CutText, Reading, Terms, terms_between
 from keyblock.text.tokenizer import Tokenizer
@@ -53,6 +53,9 @@ class TextPreparer:
         self.reader = Reader(tokenizer, self.analyzer)
         self._alphabets = None if config.trained_on is None else Alphabets(tokenizer, config.trained_on)
         self._universal = None if config.analyzer.name == "universal" else Analyzer(AnalyzerConfig(name="universal"))
+        english, backend = config.analyzer.name == "english", tokenizer.backend
+        stems = English(config.analyzer)
+        self._spelling = Spelling(frequencies, stems.term, lambda word: backend.token_to_id(word) is not None) if english else None
         self._costs, self._rule = self.segmenter.cut_costs(tokenizer), self.segmenter.rule(tokenizer)
 
     def prepare_query(self, text: str, instruction: str | None = None) -> PreparedQuery:
@@ -72,10 +75,21 @@ class TextPreparer:
             if self._in_another_script(query.token_ids):
                 query = replace(query, terms=self._query_terms(text, ids))
             return self._with_query_vector(query, query.token_ids)
-        terms = self._query_terms(text, ids)
+        words = {} if self._spelling is None else self._spelling.mended(text)
+        terms = self._query_terms(" ".join([text, *words.values()]), ids)
+        query = self._read(text, ids, terms, instruction)
+        if not words:
+            return query
+        meant = Spelling.replaced(text, words)
+        mended = self._read(meant, self.tokenizer.ids(meant), terms, instruction)
+        unknown = np.asarray(self.analyzer.keys(" ".join(words)), np.int64)
+        return replace(query, mended=Mended(mended, words, unknown))
+
+    def _read(self, text: str, ids: NDArray[np.int32], terms: NDArray[np.int64], instruction: str | None) -> PreparedQuery:
+        cap = self.config.packing.query_tokens
         reads = f"its first {cap} tokens" if len(ids) > cap else ""
-        read = self._model_ids(text, ids, instruction)
-        return self._with_query_vector(PreparedQuery(read, terms, len(ids) > cap, reads=reads), ids[:QUERY_VECTOR_TOKENS])
+        query = PreparedQuery(self._model_ids(text, ids, instruction), terms, len(ids) > cap, reads=reads)
+        return self._with_query_vector(query, ids[:QUERY_VECTOR_TOKENS])
 
     def _query_terms(self, text: str, ids: NDArray[np.int32]) -> NDArray[np.int64]:
         """Keys of the distinct terms, shape (n_terms,); with universal terms if the query has tokens in an unlearned script.

@@ -1,5 +1,6 @@
 """Prepared queries and documents, before a pair is matched: token ids, block bounds, terms."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Protocol
@@ -44,6 +45,7 @@ class PreparedQuery:
         similar: how near tokens are to the query's, each times its share of the query; None if no selector needs it. See
             `keyblock.encoders.Encoder.similar`.
         reads: which part the model reads, in words; empty if it reads all.
+        mended: the query with likely typing errors mended; none without.
     """
 
     token_ids: NDArray[np.int32]
@@ -52,6 +54,28 @@ class PreparedQuery:
     vector: NDArray[np.float32] | None = None
     similar: Similar | None = None
     reads: str = ""
+    mended: "Mended | None" = None
+
+    def beside(self, document: "PreparedDocument") -> "PreparedQuery":
+        """The query as it is read beside a document: as typed if the document has one of its unknown words, then a name."""
+        if self.mended is None or np.isin(self.mended.unknown, document.terms).any():
+            return self
+        return self.mended.query
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mended:
+    """A query whose unknown words are taken for typing errors; see `keyblock.text.frequencies.Spelling`.
+
+    Attributes:
+        query: with the words that were likely meant, and the terms of both spellings, as the typed query has them.
+        words: the unknown words, each with the one that was likely meant.
+        unknown: keys of the unknown words' terms, shape (n_unknown,).
+    """
+
+    query: PreparedQuery
+    words: Mapping[str, str]
+    unknown: NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -59,6 +59,9 @@ def about_query(query: PreparedQuery) -> list[str]:
     found = []
     if query.truncated:
         found.append(f"query: the model reads {query.reads}; up to {QUERY_TERMS} different words of it select blocks")
+    if query.mended is not None:
+        words = first_few([f"{word!r} as {meant!r}" for word, meant in query.mended.words.items()])
+        found.append(f"query: read {words}, except in documents that have the word as it was typed")
     if not len(query.token_ids):
         found.append("query: holds nothing that the model reads; the order means little")
     return found

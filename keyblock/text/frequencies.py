@@ -1,10 +1,12 @@
 """Document frequencies: in how many documents of the training collection each term occurs. A bundle holds this table.
 
 A request has no collection to count in, and its candidates all match the query, so the frequencies cannot be counted when serving.
+They also tell which words of a query are likely typing errors.
 """
 
+import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -70,3 +72,63 @@ class DocumentFrequencies:
                 if not term or not df.isdecimal():
                     raise ValueError(f"{path}: line {number} must be 'term<TAB>df', not {lines[number - 2][:40]!r}")
         return cls(int(total), frequencies)
+
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+SHORTEST, LONGEST = 5, 20  # letters of a word that is mended
+LEAST = 5  # documents that have the word that was meant
+MOST_MENDED = 8  # words of a query
+_WORD = re.compile(r"[^\W\d_]+")
+
+
+class Spelling:
+    """Mends typing errors in English queries.
+
+    A word that neither the model nor the table knows becomes the most frequent known word that is one error away: one letter too
+    many, too few, wrong, or two that changed places. Four of five errors are of these (Damerau 1964); the first letter stays.
+
+    Args:
+        frequencies: the table.
+        term: the term of a word in lower case; empty for a stop word.
+        is_token: whether a word is a token of the model.
+    """
+
+    def __init__(self, frequencies: DocumentFrequencies, term: Callable[[str], str], is_token: Callable[[str], bool]) -> None:
+        self._counts, self._term, self._is_token = frequencies.frequencies, term, is_token
+
+    def mended(self, text: str) -> dict[str, str]:
+        """The words of `text` that are mended, in lower case, with the words that were likely meant.
+
+        Nothing is mended where most words are unknown: such a text is in another language, or in none.
+        """
+        words = list(dict.fromkeys(word.lower() for word in _WORD.findall(text)))
+        unknown = [word for word in words if not self._knows(word)]
+        if 2 * len(unknown) > len(words):
+            return {}
+        meant = ((word, self._meant(word)) for word in unknown[:MOST_MENDED] if word.isascii() and SHORTEST <= len(word) <= LONGEST)
+        return {word: other for word, other in meant if other}
+
+    @staticmethod
+    def replaced(text: str, mended: dict[str, str]) -> str:
+        """The text with its mended words."""
+        return _WORD.sub(lambda found: mended.get(found[0].lower(), found[0]), text)
+
+    def _knows(self, word: str) -> bool:
+        term = self._term(word)
+        return not term or term in self._counts or self._is_token(word)
+
+    def _meant(self, word: str) -> str:
+        near = (other for other in _one_error_away(word) if self._is_token(other))
+        count, best = max(((self._counts.get(self._term(other), 0), other) for other in near), default=(0, ""))
+        return best if count >= LEAST else ""
+
+
+def _one_error_away(word: str) -> Iterator[str]:
+    for place in range(1, len(word) + 1):
+        before, after = word[:place], word[place:]
+        yield from (before + letter + after for letter in LETTERS)
+        if after:
+            yield before + after[1:]
+            yield from (before + letter + after[1:] for letter in LETTERS)
+        if len(after) > 1:
+            yield before + after[1] + after[0] + after[2:]

@@ -185,3 +185,51 @@ def test_the_document_that_answers_an_email_comes_first() -> None:
 def test_more_tokens_than_the_least_budget_has_room_for_are_refused() -> None:
     with pytest.raises(ValueError, match="budget_range starts at 96: no room for a block beside 100 query tokens"):
         PipelineConfig.model_validate({"packing": {"long_query": {"tokens": 100}, "budget_range": [96, 256]}})
+
+
+@pytest.fixture(scope="module")
+def default() -> Pipeline:
+    return load_bundle(ROOT / "models" / "default").pipeline
+
+
+DESCALING = "Descaling takes a minute: fill the machine with vinegar and water and let it run twice."
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("how do i clean the machien with vinagar", {"machien": "machine", "vinagar": "vinegar"}),  # exchanged; wrong
+        ("the machne and the vineggar", {"machne": "machine", "vineggar": "vinegar"}),  # missing; too many
+        ("the lachine of the house", {}),  # another first letter
+        ("how does lucene score documents in grafana on kubernetes", {}),  # names
+        ("comment préparer la maison de vacances", {}),  # another language
+        ("machien", {}),  # nothing tells that it is English
+        ("What does E04 mean on MX-1200?", {}),
+    ],
+)
+def test_typing_errors_are_mended(default: Pipeline, text: str, meant: dict[str, str]) -> None:
+    mended = default.prepare_query(text).mended
+    assert ({} if mended is None else mended.words) == meant
+
+
+def test_blocks_are_selected_and_read_by_what_was_meant(default: Pipeline) -> None:
+    """A document that has the word as it was typed is read with the query as it was typed: the word is a name there."""
+    typed, right = default.prepare_query("clean the machien with vinegar"), default.prepare_query("clean the machine with vinegar")
+    described = default.prepare_document("The weather is fine. " * 40 + DESCALING + " Nothing else matters here." * 40)
+    named = default.prepare_document("Mr Machien of Vienna keeps a shop.")
+    (by_typed, of_named), (by_right,) = default.select_each(typed, [described, named]), default.select_each(right, [described])
+    assert by_typed.packed.ids.tolist() == by_right.packed.ids.tolist()
+    assert of_named.packed.ids[: of_named.packed.split].tolist() == [101, *typed.token_ids.tolist(), 102]
+
+
+@given(
+    st.lists(st.sampled_from(["machien", "vinagar", "Mabry", "with", "the", "water", "boils"]), min_size=1, max_size=9), st.data()
+)
+def test_many_documents_at_once_are_selected_as_each_alone(default: Pipeline, words: list[str], data: st.DataObject) -> None:
+    query = default.prepare_query(" ".join(words))
+    texts = data.draw(st.lists(st.sampled_from([DESCALING, "Machien and Vinagar Ltd.", "Mabry syndrome", ""]), max_size=5))
+    documents = default.prepare_documents(texts)
+    for document, found in zip(documents, default.select_each(query, documents), strict=True):
+        alone = default.select(query, document)
+        assert [one.ids.tolist() for one in found.sequences] == [one.ids.tolist() for one in alone.sequences]
+        assert found.evidence == pytest.approx(alone.evidence)
