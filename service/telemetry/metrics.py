@@ -42,7 +42,7 @@ STORE_METHODS = ("PUT", "GET", "DELETE")
 REFUSED = ("unready", "wait", "requests", "bytes", "documents")
 CLOSED = ("large_head", "late_head", "malformed", "unread", "crowded")
 PORTS = ("main", "admin")
-DIALECTS = ("native", "tei")
+DIALECTS = ("native", "tei", "voyage", "score", "nim")
 MODEL = "model"  # the label of a bundle's name
 
 Labels = Mapping[str, tuple[str, ...]]

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from keyblock.ranking.warnings import LONGEST_SHOWN, first_few
 from keyblock.wire import Document
 from service.call import Documents
-from service.errors import Path, RequestError
+from service.errors import Path, RequestError, dotted
 from service.http.bodies.parsing import json_type
 from service.http.bodies.piecewise import DOCUMENT_MEMBERS
 from service.settings import Limits
@@ -20,17 +20,16 @@ M = TypeVar("M", bound=BaseModel)
 Payload = dict[str, Any]
 
 
-def read_query(payload: Payload, limits: Limits, warnings: list[str]) -> str:
-    """The query, cut to the limit with a warning. Raises RequestError 422 when there is none."""
-    query = payload.get("query")
+def read_query(query: object, limits: Limits, warnings: list[str], path: Path = ("query",)) -> str:
+    """The query, cut to the limit with a warning; `path` is its place. Raises RequestError 422 when there is none."""
     if query is None:
-        raise RequestError(422, "is missing: say what to rank the documents for", ("query",))
+        raise RequestError(422, "is missing: say what to rank the documents for", path)
     if not isinstance(query, str):
-        raise RequestError(422, f"must be a string, not {json_type(query)}", ("query",))
+        raise RequestError(422, f"must be a string, not {json_type(query)}", path)
     if not query.strip():
-        raise RequestError(422, "is empty: say what to rank the documents for", ("query",))
+        raise RequestError(422, "is empty: say what to rank the documents for", path)
     if len(query) > limits.max_query_chars:
-        warnings.append(f"query: cut from {len(query)} to {limits.max_query_chars} characters")
+        warnings.append(f"{dotted(path)}: cut from {len(query)} to {limits.max_query_chars} characters")
     return query[: limits.max_query_chars]
 
 

@@ -18,7 +18,7 @@ def read(payload: Payload, limits: Limits) -> Call:
     if payload.get("texts") == []:
         raise RequestError(400, "is empty: send at least one text", ("texts",), kind="Empty")
     warnings: list[str] = []  # dropped: a bare list has no place for them
-    query = read_query(payload, limits, warnings)
+    query = read_query(payload.get("query"), limits, warnings)
     texts = read_documents(payload, "texts", limits, warnings)
     options = read_options(TeiOptions, payload, {"query", "texts"})
     return Call(
