@@ -101,8 +101,8 @@ class Options(BaseModel):
     rank_fields: Annotated[list[str], Field(fail_fast=True)] | None = Field(
         None,
         max_length=64,
-        description="for documents that are objects: the fields whose strings, one on each line, form the text; a title stays the "
-        "title",
+        description="for documents that are objects: the fields whose strings, numbers, booleans or lists of them, one on each "
+        "line, form the text; `meta.body` is the field body of the object meta; a title stays the title",
     )
     strict: bool | None = Field(None, description="an unknown id or model is an error (422), instead of a warning")
     instruction: str | None = Field(
@@ -148,14 +148,16 @@ class Document(BaseModel):
     model_config = ConfigDict(strict=True, json_schema_extra={"additionalProperties": True})
 
     text: str | None = Field(
-        None, description="any Unicode text; offsets of blocks count its code points; by default the text stored under the id"
+        None,
+        description="any Unicode text; offsets of blocks count its code points; by default the text stored under the id, and null "
+        "without an id is an empty text",
     )
     title: str | None = Field(None, description="put before the blocks")
     id: str | int | None = Field(None, description="returned with the result")
 
     @model_validator(mode="after")
     def _something_to_read(self) -> Self:
-        if self.text is None and self.id is None:
+        if self.text is None and self.id is None and "text" not in self.model_fields_set:
             raise ValueError("a document needs a text, or the id of a stored one")
         return self
 
@@ -164,8 +166,8 @@ class Candidates(BaseModel):
     """What every rerank request in the native form has."""
 
     query: str = Field(min_length=1, description="the query; cut, with a warning, if it is too long for the model")
-    documents: Annotated[list[str | Document], Field(min_length=1)] | str = Field(
-        description="the candidates; a single text is a list of one"
+    documents: list[str | Document | None] | str = Field(
+        description="the candidates; a single text is a list of one, and null an empty text"
     )
 
 
@@ -213,7 +215,7 @@ class TeiRequest(TeiOptions):
     """A request in the form of text-embeddings-inference; `texts` in place of `documents` selects this form."""
 
     query: str = Field(min_length=1, description="the query")
-    texts: Annotated[list[str], Field(min_length=1)] | str = Field(description="the candidates; a single text is a list of one")
+    texts: list[str | None] | str = Field(description="the candidates; a single text is a list of one, and null an empty text")
 
 
 class ScoreOptions(BaseModel):
@@ -229,7 +231,7 @@ class ScoreRequest(ScoreOptions):
     """A request for scores in vLLM's form; the older names `text_1` and `text_2` mean the same."""
 
     queries: str | list[str] = Field(description="the query; a list has it once, or once for each document")
-    documents: list[str | Document] | str = Field(description="the texts to score; a single text is a list of one")
+    documents: list[str | Document | None] | str = Field(description="the texts to score; a single text is a list of one")
 
 
 class NimOptions(BaseModel):

@@ -78,7 +78,7 @@ ANSWER: dict[int | str, dict[str, Any]] = {
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorBody | TeiErrorBody, "description": meaning}
     for status, meaning in {
-        400: "not JSON, or no texts at all in TEI's shape",
+        400: "not JSON",
         **NEEDED,
         408: "the body took longer to arrive than the limit",
         413: "a larger body than the limit",

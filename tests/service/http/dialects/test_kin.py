@@ -91,6 +91,35 @@ def test_nims_rankings(client: TestClient, logits: dict[int, float], path: str) 
     assert {ranking["index"]: ranking["logit"] for ranking in answer["rankings"]} == pytest.approx(logits)
 
 
+EVERY: list[tuple[str, dict[str, Any], str, str]] = [
+    ("/rerank", {"query": QUERY}, "documents", "results"),
+    ("/rerank", {"query": QUERY, "top_k": 9}, "documents", "data"),
+    ("/rerank", {"query": QUERY}, "texts", ""),
+    ("/score", {"queries": QUERY}, "documents", "data"),
+    ("/v1/ranking", {"query": {"text": QUERY}}, "passages", "rankings"),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "name", "results"), EVERY)
+def test_no_documents_get_no_results(client: TestClient, path: str, body: dict[str, Any], name: str, results: str) -> None:
+    response = client.post(path, json=body | {name: []})
+    assert response.status_code == 200, response.text
+    answer = response.json()
+    assert (answer[results] if results else answer) == []
+    if results:
+        assert answer["usage"] == {"prompt_tokens": 0, "total_tokens": 0}
+        assert (answer["meta"]["warnings"], answer["meta"]["billed_units"]) == ([], {"search_units": 0})
+
+
+@pytest.mark.parametrize(("path", "body", "name", "results"), EVERY)
+def test_null_is_an_empty_document(client: TestClient, path: str, body: dict[str, Any], name: str, results: str) -> None:
+    answer = client.post(path, json=body | {name: [None, TEXTS[1], {"text": None, "title": "bridge"}]}).json()
+    found = answer[results] if results else answer
+    assert [one["index"] for one in found] == ([0, 1, 2] if path == "/score" else [1, 0, 2])
+    if results:
+        assert answer["meta"]["warnings"] == ["documents without text to score, ranked last: 0, 2"]
+
+
 @pytest.mark.parametrize(
     ("path", "body"),
     [
