@@ -32,7 +32,7 @@ from keyblock.wire import (
 from service import assets, playground, reference
 from service.errors import RequestError
 from service.http import inference, info
-from service.http.admin import add_admin
+from service.http.admin import RELOAD_PATH, add_admin
 from service.http.answers import COST_HEADERS
 from service.http.auth import DENIALS, NEEDED, Browsers, DeniedError, denied, failed, ranker_of, requires
 from service.http.dialects import NIM, SCORE, error_response
@@ -239,8 +239,12 @@ async def http_error(request: Request, error: Exception) -> Response:
         raise error
     target = f"{request.method} {request.url.path[:LONGEST_PATH]!r}"
     allowed = (error.headers or {}).get("Allow")
+    settings: Settings = request.app.state.settings
+    here = "here: POST /rerank ranks, and GET /docs shows all paths"
+    if settings.admin_port is not None and request.url.path in ("/metrics", RELOAD_PATH):
+        here = f"at this port: it has moved to the admin port (KEYBLOCK_ADMIN_PORT={settings.admin_port})"
     problem = {
-        404: f"there is no {target} here: POST /rerank ranks, and GET /docs shows all paths",
+        404: f"there is no {target} {here}",
         405: f"{target} is not served: this path takes {allowed}",
     }.get(error.status_code, error.detail)
     response = error_response(RequestError(error.status_code, problem))

@@ -8,9 +8,10 @@ import pytest
 from keyed import KEY, UNKNOWN, WRONG
 from litellm.exceptions import AuthenticationError, BadRequestError, RateLimitError
 from page import run
-from question import DOCUMENTS, QUERY, check
+from question import DOCUMENTS, QUERY, check, of_logits
 from running import Service
 
+WITH_TOP_N = ["voyage", "nvidia_nim", "nvidia_nim/ranking"]  # voyage without it sends what Jina's provider does; NIM's are logits
 PROVIDERS = ["cohere", "jina_ai", "hosted_vllm", "infinity", "huggingface"]
 
 
@@ -32,6 +33,18 @@ def test_the_snippet(service: Service, heading: str) -> None:
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_long_documents(base: str, provider: str) -> None:
     check(pairs(ask(provider, base)))
+
+
+@pytest.mark.parametrize("provider", WITH_TOP_N)
+def test_providers_that_name_the_number_of_results(base: str, provider: str) -> None:
+    found = pairs(ask(provider, base, top_n=2))
+    check(of_logits(found) if "nim" in provider else found, top_n=2)
+
+
+@pytest.mark.parametrize(("heading", "logits"), [("litellm, voyage", False), ("litellm, nvidia_nim", True)])
+def test_the_snippet_of_these(service: Service, heading: str, logits: bool) -> None:
+    found = run(heading, service.url)
+    check(of_logits(found) if logits else found, top_n=2)
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)

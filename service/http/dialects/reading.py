@@ -6,6 +6,7 @@ The candidates are checked by hand: a pydantic pass over megabytes of text costs
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
+import orjson
 from pydantic import BaseModel, ValidationError
 
 from keyblock.ranking.warnings import LONGEST_SHOWN, first_few
@@ -137,7 +138,11 @@ def read_options(model: type[M], payload: Payload, taken: set[str]) -> M:
 
 
 def _described(value: object) -> str:
-    return repr(value) if isinstance(value, int | float) and len(repr(value)) <= LONGEST_SHOWN else json_type(value)
+    """A value as it was sent, a long text cut; of a list, an object or an endless number the type."""
+    if isinstance(value, str):
+        return orjson.dumps(value[:LONGEST_SHOWN]).decode() + " ..." * (len(value) > LONGEST_SHOWN)
+    shown = "" if isinstance(value, list | dict) else orjson.dumps(value).decode()
+    return shown if 0 < len(shown) <= LONGEST_SHOWN else json_type(value)
 
 
 def unknown_fields(options: BaseModel) -> list[str]:
