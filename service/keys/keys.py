@@ -21,7 +21,7 @@ from service.settings import Settings
 PREFIX = "kb_"  # by which people, and scanners of repositories, recognise a leaked key
 RANDOM_BYTES = 32
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"  # a namespace has no colon
-_SCHEME = "bearer "
+_SCHEME = "bearer"
 
 
 class Scope(StrEnum):
@@ -204,8 +204,8 @@ def _content(path: Path) -> str:
 
 def _secret_of(authorization: str) -> bytes:
     """The secret in the header: after "Bearer", or bare, as one client sends it."""
-    bearer = authorization[: len(_SCHEME)].lower() == _SCHEME
-    return (authorization[len(_SCHEME) :] if bearer else authorization).strip().encode("latin-1")  # the bytes as sent
+    scheme, _, secret = authorization.strip().partition(" ")
+    return (secret if scheme.lower() == _SCHEME else authorization).strip().encode("latin-1")  # the bytes as sent
 
 
 def _digest(secret: bytes) -> bytes:

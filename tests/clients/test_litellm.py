@@ -41,12 +41,6 @@ def test_providers_that_name_the_number_of_results(base: str, provider: str) -> 
     check(of_logits(found) if "nim" in provider else found, top_n=2)
 
 
-@pytest.mark.parametrize(("heading", "logits"), [("litellm, voyage", False), ("litellm, nvidia_nim", True)])
-def test_the_snippet_of_these(service: Service, heading: str, logits: bool) -> None:
-    found = run(heading, service.url)
-    check(of_logits(found) if logits else found, top_n=2)
-
-
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_asynchronously(service: Service, provider: str) -> None:
     answer = asyncio.run(litellm.arerank(f"{provider}/any", QUERY, DOCUMENTS, api_base=service.url, api_key="any"))

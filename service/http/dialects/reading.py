@@ -60,7 +60,7 @@ def read_documents(
     documents = Documents([], [], [])
     unread: dict[str, None] = {}
     paths = {field: field.split(".") for field in fields or ()}
-    absent = dict.fromkeys(paths if any(isinstance(one, dict) for one in candidates) else ())
+    absent: dict[str, None] = dict.fromkeys(paths) if any(isinstance(one, dict) for one in candidates) else {}
     for number, one in enumerate(candidates):
         if isinstance(one, dict) and len(one) > DOCUMENT_MEMBERS:
             raise RequestError(422, f"has {len(one)} members, limit {DOCUMENT_MEMBERS}", (name, number))

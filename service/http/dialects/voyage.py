@@ -1,7 +1,9 @@
 """Voyage's dialect: the native one, with `top_k` for `top_n`, `data` for `results`, and documents as plain texts."""
 
+from typing import Any
+
 from keyblock.ranking.answer import Answered
-from keyblock.wire import VoyageOptions, VoyageResult
+from keyblock.wire import VoyageOptions
 from service.call import Call
 from service.http.answers import About, PiecesResponse
 from service.http.dialects import native
@@ -23,7 +25,8 @@ def answer(call: Call, answered: Answered, about: About) -> PiecesResponse:
     return native.whole(call, answered, about, "data", data, object="list")
 
 
-def _result(call: Call, answered: Answered, index: int) -> VoyageResult:
-    result = native.result_of(call, answered, index)
-    document = result.pop("document", None)
-    return {**result} if document is None else {**result, "document": document["text"]}
+def _result(call: Call, answered: Answered, index: int) -> dict[str, Any]:
+    result: dict[str, Any] = {**native.result_of(call, answered, index)}
+    if "document" in result:
+        result["document"] = result["document"]["text"]
+    return result
