@@ -14,11 +14,12 @@ SHELL := bash
 .DEFAULT_GOAL := help
 
 VENV := .venv
-CLIENTS := frameworks haystack langchain litellm
+CLIENTS := frameworks haystack langchain litellm openapi
 TESTS_frameworks := keyblock_haystack keyblock_langchain keyblock_llama_index
 TESTS_haystack := cohere cohere_spans haystack rerankers
-TESTS_langchain := cohere infinity langchain llama_index
+TESTS_langchain := cohere infinity langchain llama_index nvidia voyage
 TESTS_litellm := litellm use_with
+TESTS_openapi := openapi
 .PHONY: help serve test test-lab check pytest env docs test-clients $(CLIENTS:%=test-clients-%) test-spark java wheel audit bench clean
 BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \

@@ -118,7 +118,7 @@ class Ranker:
     def rank(
         self,
         query: str,
-        documents: Iterable[Given] | Given,
+        documents: Iterable[Given | None] | Given,
         *,
         top_n: int | None = None,
         max_tokens_per_doc: float | None = None,
@@ -131,8 +131,8 @@ class Ranker:
 
         Args:
             query: the query.
-            documents: in first-stage order: texts, mappings with text, title and id, or objects with such attributes; an empty
-                list gives an empty ranking.
+            documents: in first-stage order: texts, mappings with text, title and id, or objects with such attributes; None is an
+                empty text, and an empty list gives an empty ranking.
             top_n: results to return, best first; 0 or None for all.
             max_tokens_per_doc: bound on the tokens of a sequence, clipped to the range that the model was measured at.
             return_blocks: whether results have blocks.
@@ -201,7 +201,7 @@ def _columns(documents: Sequence[_Document]) -> tuple[list[str], list[str]]:
     return [one.text for one in documents], [one.title or "" for one in documents]
 
 
-def _as_documents(given: Iterable[Given] | Given) -> Iterable[object]:
+def _as_documents(given: Iterable[Given | None] | Given) -> Iterable[object]:
     """The documents; a single one becomes a list of one. Raises TypeError if `given` is neither a document nor iterable."""
     if isinstance(given, str | Mapping) or hasattr(given, "text"):
         return [given]
@@ -212,12 +212,14 @@ def _as_documents(given: Iterable[Given] | Given) -> Iterable[object]:
 
 def _read(given: object, name: str) -> _Document:
     """Read one document. Raises TypeError, whose message calls it `name`."""
-    if isinstance(given, str):
-        return _Document(given)
+    if isinstance(given, str) or given is None:
+        return _Document(given or "")
     if isinstance(given, Mapping):
         text, title, identity = (given.get(field) for field in _Document._fields)
+        text = "" if text is None and "text" in given else text
     elif hasattr(given, "text"):
         text, title, identity = (getattr(given, field, None) for field in _Document._fields)
+        text = "" if text is None else text
     else:
         raise TypeError(f"{name} must be a string, a mapping or an object with a text, not {type(given).__name__}")
     if not isinstance(text, str):

@@ -41,6 +41,14 @@ def _whole(value: object) -> object:
 Whole = Annotated[int, BeforeValidator(_whole)]
 
 
+def _flag(value: object) -> object:
+    """The boolean for "true" and "false", which RAGFlow sends to Xinference."""
+    return {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
+
+
+Flag = Annotated[bool, BeforeValidator(_flag)]
+
+
 def _score(value: object, check: ValidatorFunctionWrapHandler) -> object:
     """Replace pydantic's errors, one for each type that a score may have, by a single one."""
     try:
@@ -75,7 +83,7 @@ class Options(BaseModel):
         "with `strict`",
     )
     top_n: Whole | None = Field(None, ge=0, description="results to return, best first; 0 or null for all")
-    return_documents: bool | None = Field(None, description="return each result's document as {text, title?}")
+    return_documents: Flag | None = Field(None, description="return each result's document as {text, title?}")
     return_blocks: bool | None = Field(None, description="return the blocks that the model read, best first, with their offsets")
     raw_scores: bool | None = Field(None, description="scores on the logit scale instead of probabilities")
     max_tokens_per_doc: float | None = Field(
@@ -93,8 +101,8 @@ class Options(BaseModel):
     rank_fields: Annotated[list[str], Field(fail_fast=True)] | None = Field(
         None,
         max_length=64,
-        description="for documents that are objects: the fields whose strings, one on each line, form the text; a title stays the "
-        "title",
+        description="for documents that are objects: the fields whose strings, numbers, booleans or lists of them, one on each "
+        "line, form the text; `meta.body` is the field body of the object meta; a title stays the title",
     )
     strict: bool | None = Field(None, description="an unknown id or model is an error (422), instead of a warning")
     instruction: str | None = Field(
@@ -140,25 +148,42 @@ class Document(BaseModel):
     model_config = ConfigDict(strict=True, json_schema_extra={"additionalProperties": True})
 
     text: str | None = Field(
-        None, description="any Unicode text; offsets of blocks count its code points; by default the text stored under the id"
+        None,
+        description="any Unicode text; offsets of blocks count its code points; by default the text stored under the id, and null "
+        "without an id is an empty text",
     )
     title: str | None = Field(None, description="put before the blocks")
     id: str | int | None = Field(None, description="returned with the result")
 
     @model_validator(mode="after")
     def _something_to_read(self) -> Self:
-        if self.text is None and self.id is None:
+        if self.text is None and self.id is None and "text" not in self.model_fields_set:
             raise ValueError("a document needs a text, or the id of a stored one")
         return self
 
 
-class RerankRequest(Options):
-    """A native request, which the clients of Jina, Cohere, vLLM and Infinity can also send."""
+class Candidates(BaseModel):
+    """What every rerank request in the native form has."""
 
     query: str = Field(min_length=1, description="the query; cut, with a warning, if it is too long for the model")
-    documents: Annotated[list[str | Document], Field(min_length=1)] | str = Field(
-        description="the candidates; a single text is a list of one"
+    documents: list[str | Document | None] | str = Field(
+        description="the candidates; a single text is a list of one, and null an empty text"
     )
+
+
+class RerankRequest(Candidates, Options):
+    """A native request, which the clients of Jina, Cohere, vLLM and Infinity can also send."""
+
+
+class VoyageOptions(Options):
+    """The options of a request in Voyage's form."""
+
+    top_n: Whole | None = Field(None, ge=0, alias="top_k", description="results to return, best first; 0 or null for all")
+    truncation: bool | None = Field(None, description="accepted, but ignored: blocks are selected from the whole document")
+
+
+class VoyageRequest(Candidates, VoyageOptions):
+    """A request in Voyage's form, which `top_k` or `truncation` selects; all other native options stay."""
 
 
 class DocumentLine(BaseModel):
@@ -190,7 +215,45 @@ class TeiRequest(TeiOptions):
     """A request in the form of text-embeddings-inference; `texts` in place of `documents` selects this form."""
 
     query: str = Field(min_length=1, description="the query")
-    texts: Annotated[list[str], Field(min_length=1)] | str = Field(description="the candidates; a single text is a list of one")
+    texts: list[str | None] | str = Field(description="the candidates; a single text is a list of one, and null an empty text")
+
+
+class ScoreOptions(BaseModel):
+    """The options of a request for scores, as vLLM names them."""
+
+    model_config = ConfigDict(extra="allow", strict=True, json_schema_extra={"additionalProperties": True})
+
+    model: str | None = Field(None, description="the model to use; an unknown name means the default model")
+    use_activation: bool | None = Field(None, description="false for scores on the logit scale instead of probabilities")
+
+
+class ScoreRequest(ScoreOptions):
+    """A request for scores in vLLM's form; the older names `text_1` and `text_2` mean the same."""
+
+    queries: str | list[str] = Field(description="the query; a list has it once, or once for each document")
+    documents: list[str | Document | None] | str = Field(description="the texts to score; a single text is a list of one")
+
+
+class NimOptions(BaseModel):
+    """The options of a request in NIM's form; nothing is truncated."""
+
+    model_config = ConfigDict(extra="allow", strict=True, json_schema_extra={"additionalProperties": True})
+
+    model: str | None = Field(None, description="the model to use; an unknown name means the default model")
+    truncate: Any = Field(None, description="accepted, but ignored: blocks are selected from the whole passage")
+
+
+class NimText(BaseModel):
+    """A query or a passage."""
+
+    text: str
+
+
+class NimRequest(NimOptions):
+    """A request in the form of NVIDIA's NIM."""
+
+    query: NimText = Field(description="the query")
+    passages: list[NimText] = Field(description="the candidates")
 
 
 class BlockAnswer(TypedDict):
@@ -247,7 +310,7 @@ class DocumentAnswer(TypedDict):
     title: NotRequired[str]
 
 
-class Result(TypedDict):
+class Ranked(TypedDict):
     """One document's place. Results are ordered best first, equal scores in the order given; with a fusion, by `fused_score`."""
 
     index: Annotated[int, Field(description="the document's place in the request")]
@@ -268,7 +331,6 @@ class Result(TypedDict):
         ]
     ]
     id: NotRequired[str | int]
-    document: NotRequired[DocumentAnswer]
     blocks: NotRequired[list[BlockAnswer]]
     relevant_spans: NotRequired[
         Annotated[list[SpanAnswer], Field(description="if requested, best first; left out if there are none")]
@@ -294,6 +356,33 @@ class Result(TypedDict):
             ),
         ]
     ]
+
+
+class Result(Ranked):
+    """One document's place, with the document if requested."""
+
+    document: NotRequired[DocumentAnswer]
+
+
+class VoyageResult(Ranked):
+    """One document's place in Voyage's form."""
+
+    document: NotRequired[str]
+
+
+class PairScore(TypedDict):
+    """The score of one text in vLLM's form, in the order of the request."""
+
+    index: int
+    object: str
+    score: Annotated[float, Field(description="the probability that the text answers; a logit with use_activation false")]
+
+
+class PassageLogit(TypedDict):
+    """One passage's place in NIM's form: best first, all of them."""
+
+    index: int
+    logit: float
 
 
 class Usage(TypedDict):
@@ -334,16 +423,39 @@ class Meta(TypedDict):
     tokens: dict[str, int]
 
 
-class RerankAnswer(TypedDict):
-    """The native answer."""
+class Frame(TypedDict):
+    """What all answers but TEI's have."""
 
     id: str
     object: str
     created: int
     model: str
-    results: list[Result]
     usage: Usage
     meta: Meta
+
+
+class RerankAnswer(Frame):
+    """The native answer."""
+
+    results: list[Result]
+
+
+class VoyageAnswer(Frame):
+    """The answer in Voyage's form."""
+
+    data: list[VoyageResult]
+
+
+class ScoreAnswer(Frame):
+    """The answer with scores, in vLLM's form."""
+
+    data: list[PairScore]
+
+
+class NimAnswer(Frame):
+    """The answer in NIM's form."""
+
+    rankings: list[PassageLogit]
 
 
 class WrongLine(TypedDict):

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -20,22 +20,25 @@ from keyblock.wire import (
     Deletion,
     DocumentLine,
     ErrorBody,
+    NimAnswer,
     RerankAnswer,
+    ScoreAnswer,
     StoredAnswer,
     StoredText,
     TeiErrorBody,
     TeiResult,
+    VoyageAnswer,
 )
 from service import assets, playground, reference
 from service.errors import RequestError
 from service.http import inference, info
-from service.http.admin import add_admin
+from service.http.admin import RELOAD_PATH, add_admin
 from service.http.answers import COST_HEADERS
 from service.http.auth import DENIALS, NEEDED, Browsers, DeniedError, denied, failed, ranker_of, requires
-from service.http.dialects import error_response
+from service.http.dialects import NIM, SCORE, error_response
 from service.http.documents import delete_document, get_document, put_documents
 from service.http.endpoint import Exchange
-from service.http.examples import ANSWERS, EXAMPLES
+from service.http.examples import ANSWERS, EXAMPLES, NIM_EXAMPLES, SCORE_EXAMPLES, Example
 from service.keys.keys import Scope, describe, load_keys
 from service.memory import keep_giving_back
 from service.playground.reading import add_reading
@@ -48,21 +51,26 @@ from service.telemetry.tracing import open_tracing, tracing_of
 log = logging.getLogger(__name__)
 RERANK_PATHS = ("/rerank", "/v1/rerank", "/v2/rerank")
 JOINED_PATHS = ("/v1/v1/rerank", "/v1/v2/rerank")  # from a base URL with /v1 and a client that adds the version itself
+SCORE_PATHS = ("/score", "/v1/score")
+NIM_PATH = "/v1/ranking"
+HOSTED_NIM_PATH = "/v1/retrieval/{name:path}/reranking"  # of NVIDIA's own service, which some clients add to any address
 HEALTH = {
+    "/health": info.ready,
     "/health/live": info.live,
     "/health/ready": info.ready,
     "/v2/health/live": inference.live,
     "/v2/health/ready": inference.ready,
 }
-OPERATIONS = (*HEALTH, "/info", "/metrics")
+OPERATIONS = (*HEALTH, "/info", "/v1/models", "/metrics")
 EXPOSED = ["X-Request-ID", "Retry-After", "X-Degraded", "Server-Timing", *COST_HEADERS]
 ABOUT = """Reranks documents, however long, by their key blocks. `POST /rerank` speaks the native shape, which Jina's, Cohere's,
-vLLM's and Infinity's clients understand, and TEI's when `texts` takes the place of `documents`. `PUT /documents` stores documents,
-which are then ranked by their id alone."""
-REQUESTS = tuple(dict.fromkeys(example.model for example in EXAMPLES.values()))
+vLLM's and Infinity's clients understand, Voyage's with `top_k`, and TEI's when `texts` takes the place of `documents`.
+`POST /score` speaks vLLM's, `POST /v1/ranking` NIM's. `PUT /documents` stores documents, which are then ranked by their id
+alone."""
+REQUESTS = tuple(dict.fromkeys(example.model for example in (EXAMPLES | SCORE_EXAMPLES | NIM_EXAMPLES).values()))
 ANSWER: dict[int | str, dict[str, Any]] = {
     200: {
-        "model": RerankAnswer | list[TeiResult],
+        "model": RerankAnswer | VoyageAnswer | list[TeiResult],
         "description": "best first",
         "content": {"application/json": {"examples": {name: {"value": answer} for name, answer in ANSWERS.items()}}},
     }
@@ -70,7 +78,7 @@ ANSWER: dict[int | str, dict[str, Any]] = {
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorBody | TeiErrorBody, "description": meaning}
     for status, meaning in {
-        400: "not JSON, or no texts at all in TEI's shape",
+        400: "not JSON",
         **NEEDED,
         408: "the body took longer to arrive than the limit",
         413: "a larger body than the limit",
@@ -127,11 +135,12 @@ class Service(FastAPI):
         return Accounting(stack, access_log=settings.access_log)
 
 
-def request_body() -> dict[str, Any]:
-    """The OpenAPI description of the body of POST /rerank."""
-    schema = {"anyOf": [{"$ref": _REF.format(model=model.__name__)} for model in REQUESTS]}
-    examples = {name: {"summary": example.summary, "value": example.request} for name, example in EXAMPLES.items()}
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema, "examples": examples}}}}
+def request_body(examples: Mapping[str, Example]) -> dict[str, Any]:
+    """The OpenAPI description of a body of which these are examples."""
+    models = dict.fromkeys(example.model.__name__ for example in examples.values())
+    schema = {"anyOf": [{"$ref": _REF.format(model=model)} for model in models]}
+    shown = {name: {"summary": example.summary, "value": example.request} for name, example in examples.items()}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema, "examples": shown}}}}
 
 
 def lines_body() -> dict[str, Any]:
@@ -149,11 +158,19 @@ def answer_errors(app: FastAPI) -> None:
 def add_rerank(app: FastAPI) -> None:
     """Add the routes of reranking."""
     needs = [requires(Scope.RANK)]
-    about: dict[str, Any] = {"tags": ["rerank"], "responses": ANSWER | ERRORS, "openapi_extra": request_body()}
+    about: dict[str, Any] = {"tags": ["rerank"], "responses": ANSWER | ERRORS, "openapi_extra": request_body(EXAMPLES)}
     for path in RERANK_PATHS:
         app.add_api_route(path, rerank, methods=["POST"], dependencies=needs, **about)
     for path in (*JOINED_PATHS, *(f"{path}/" for path in RERANK_PATHS)):
         app.add_api_route(path, rerank, methods=["POST"], dependencies=needs, include_in_schema=False)
+    scored: dict[int | str, dict[str, Any]] = {200: {"model": ScoreAnswer, "description": "in the order of the documents"}}
+    about |= {"responses": scored | ERRORS, "openapi_extra": request_body(SCORE_EXAMPLES)}
+    for path in SCORE_PATHS:
+        app.add_api_route(path, score, methods=["POST"], dependencies=needs, **about)
+    ranked: dict[int | str, dict[str, Any]] = {200: {"model": NimAnswer, "description": "best first"}}
+    about |= {"responses": ranked | ERRORS, "openapi_extra": request_body(NIM_EXAMPLES)}
+    app.add_api_route(NIM_PATH, rank_passages, methods=["POST"], dependencies=needs, **about)
+    app.add_api_route(HOSTED_NIM_PATH, rank_passages, methods=["POST"], dependencies=needs, include_in_schema=False)
 
 
 def add_documents(app: FastAPI) -> None:
@@ -206,14 +223,28 @@ async def rerank(request: Request) -> Response:
     return await Exchange(ranker_of(request), request, tracing_of(request).begin(request)).respond()
 
 
+async def score(request: Request) -> Response:
+    """Score documents for a query, as vLLM does: in the order given."""
+    return await Exchange(ranker_of(request), request, tracing_of(request).begin(request), SCORE).respond()
+
+
+async def rank_passages(request: Request) -> Response:
+    """Rank passages for a query, as NVIDIA's NIM does: best first, by logit."""
+    return await Exchange(ranker_of(request), request, tracing_of(request).begin(request), NIM).respond()
+
+
 async def http_error(request: Request, error: Exception) -> Response:
     """The answer for unknown paths and methods, in the shape of all errors."""
     if not isinstance(error, HTTPException):
         raise error
     target = f"{request.method} {request.url.path[:LONGEST_PATH]!r}"
     allowed = (error.headers or {}).get("Allow")
+    settings: Settings = request.app.state.settings
+    here = "here: POST /rerank ranks, and GET /docs shows all paths"
+    if settings.admin_port is not None and request.url.path in ("/metrics", RELOAD_PATH):
+        here = f"at this port: it has moved to the admin port (KEYBLOCK_ADMIN_PORT={settings.admin_port})"
     problem = {
-        404: f"there is no {target} here: POST /rerank ranks, and GET /docs shows all paths",
+        404: f"there is no {target} {here}",
         405: f"{target} is not served: this path takes {allowed}",
     }.get(error.status_code, error.detail)
     response = error_response(RequestError(error.status_code, problem))
@@ -257,7 +288,8 @@ def create_app(settings: Settings, ranker: Ranker | None = None, *, loopback: bo
     add_documents(app)
     add_health(app)
     inference.add_inference(app)
-    app.add_api_route("/info", info.info, tags=["operations"], dependencies=[requires(None)], responses=DENIALS)
+    for path, handler in (("/info", info.info), ("/v1/models", info.models)):
+        app.add_api_route(path, handler, tags=["operations"], dependencies=[requires(None)], responses=DENIALS)
     if settings.admin_port is None:
         add_operators(app)
     if settings.playground:

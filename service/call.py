@@ -92,7 +92,7 @@ class Call(RankRequest):
 
     Attributes:
         query: not blank.
-        documents: at least one.
+        documents: may be none.
         model: the requested name, whatever it is; None for none.
         deadline: seconds from the call's last byte to its answer; None for no deadline.
         priority: calls of a smaller one go first.

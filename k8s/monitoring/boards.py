@@ -100,7 +100,8 @@ GOLDEN = Row(
         ),
         Panel(
             "Requests by dialect",
-            "The API that clients use: the native one (also Jina's, Cohere's, vLLM's and Infinity's) or TEI's.",
+            "The API that clients use: the native one (also Jina's, Cohere's, vLLM's and Infinity's), or that of TEI, Voyage, "
+            "vLLM's scores or NIM.",
             Kind.STACKED,
             Unit.REQUESTS,
             [Query(rate("requests", ["dialect"]), "{{dialect}}")],
@@ -253,10 +254,15 @@ ANSWERS = Row(
     [
         Panel(
             "Spans, and results below min_score",
-            "Spans that answers name (relevant_spans), and results that answers leave out because their score is too low.",
+            "Spans that answers name (relevant_spans), results that answers leave out because their score is too low, and "
+            "answers that have no result left for that reason.",
             Kind.LINES,
             Unit.NUMBER,
-            [Query(rate("spans"), "spans a second"), Query(rate("below"), "left out a second")],
+            [
+                Query(rate("spans"), "spans a second"),
+                Query(rate("below"), "left out a second"),
+                Query(rate("emptied"), "answers left empty a second"),
+            ],
             12,
         ),
         Panel(

@@ -43,7 +43,7 @@ class AsyncClient:
         if self._owns_http:
             await self._http.aclose()
 
-    async def rerank(self, query: str, documents: Iterable[Given] | Given, **options: Unpack[RerankOptions]) -> Ranking:
+    async def rerank(self, query: str, documents: Iterable[Given | None] | Given, **options: Unpack[RerankOptions]) -> Ranking:
         """See Client."""
         return await self._run(self._calls.rerank(query, documents, options))
 

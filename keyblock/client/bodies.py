@@ -40,10 +40,12 @@ def as_json(value: object) -> bytes:
         return _LONE.sub("\ufffd", text).encode()
 
 
-def as_documents(given: Iterable[Given] | Given) -> list[Mapping[str, Any]]:
-    """The candidates as JSON objects; a single one becomes a list of one. Raises TypeError for anything else."""
-    candidates: Iterable[Given] = [given] if isinstance(given, str | Mapping | BaseModel) else given
-    return [as_document(candidate, f"documents[{number}]") for number, candidate in enumerate(candidates)]
+def as_documents(given: Iterable[Given | None] | Given) -> list[Mapping[str, Any]]:
+    """The candidates as JSON objects; a single one becomes a list of one, None an empty text. Raises TypeError for others."""
+    candidates: Iterable[Given | None] = [given] if isinstance(given, str | Mapping | BaseModel) else given
+    return [
+        as_document("" if candidate is None else candidate, f"documents[{number}]") for number, candidate in enumerate(candidates)
+    ]
 
 
 def as_document(given: object, name: str) -> Mapping[str, Any]:
@@ -51,7 +53,7 @@ def as_document(given: object, name: str) -> Mapping[str, Any]:
     if isinstance(given, str):
         return {"text": given}
     if isinstance(given, Document | DocumentLine):
-        return given.model_dump(exclude_none=True)
+        return given.model_dump(exclude_unset=True)
     if isinstance(given, Mapping):
         return given
     raise TypeError(f"{name} must be a string, a mapping or a Document, not {type(given).__name__}")

@@ -30,7 +30,7 @@ class Calls:
         self._options = options
         self._sender = Sender(options)
 
-    def rerank(self, query: str, documents: Iterable[Given] | Given, given: RerankOptions) -> Steps[Ranking]:
+    def rerank(self, query: str, documents: Iterable[Given | None] | Given, given: RerankOptions) -> Steps[Ranking]:
         """Request a ranking; each attempt gets the rest of the deadline."""
         if unknown := given.keys() - RerankOptions.__annotations__.keys():
             raise TypeError(f"rerank() has no option {min(unknown)!r}; there are {', '.join(RerankOptions.__annotations__)}")

@@ -47,7 +47,7 @@ class Client:
         if self._owns_http:
             self._http.close()
 
-    def rerank(self, query: str, documents: Iterable[Given] | Given, **options: Unpack[RerankOptions]) -> Ranking:
+    def rerank(self, query: str, documents: Iterable[Given | None] | Given, **options: Unpack[RerankOptions]) -> Ranking:
         """Rank documents for a query.
 
         Args:

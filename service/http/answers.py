@@ -53,6 +53,14 @@ def json_list(items: Iterable[Mapping[str, object]]) -> Iterator[bytes]:
     yield bytes(piece) + b"]"
 
 
+def with_list(frame: Mapping[str, object], name: str, items: Iterable[Mapping[str, object]]) -> Iterator[bytes]:
+    """The JSON object `frame`, whose member `name` is an empty list, with that list filled, in pieces."""
+    head, found, tail = orjson.dumps(frame).partition(b'"%b":' % name.encode())
+    yield head + found
+    yield from json_list(items)
+    yield tail.removeprefix(b"[]")
+
+
 class PiecesResponse(Response):
     """A JSON response whose body is sent piece by piece; its length is known beforehand.
 

@@ -23,7 +23,7 @@ from keyblock.wire import ErrorBody
 from service.errors import RequestError
 from service.http.bodies.parsing import discard
 from service.http.dialects import error_response
-from service.keys.keys import Keyring, Scope
+from service.keys.keys import Keyring, NotAdmittedError, Scope, check_scope
 from service.ranking.ranker import Ranker
 from service.settings import Settings
 from service.telemetry.account import account_of
@@ -67,11 +67,19 @@ class Guard(SecurityBase):
         keyring = keyring_of(request)
         if keyring is None:
             return
+        account = account_of(request)
         try:
-            account_of(request).key = keyring.admit(request.headers.get("authorization"), self._scope)
-        except RequestError as error:
-            ranker_of(request).metrics.add("denied", why="key" if error.status == 401 else "scope")
+            account.key = key = keyring.admit(request.headers.get("authorization"))
+            check_scope(key, self._scope)
+        except NotAdmittedError as error:
+            _count_denied(request, error.why)
             raise DeniedError(error.status, error.problem) from None
+
+
+def _count_denied(request: Request, why: str) -> None:
+    """Count a denied request, and let the access log say why."""
+    account_of(request).denied = why
+    ranker_of(request).metrics.add("denied", why=why)
 
 
 def requires(scope: Scope | None) -> Any:
@@ -129,7 +137,7 @@ class Browsers:
         if scope["type"] == "http" and keyring_of(request := Request(scope, receive, send)) is None:
             why, message = self._problem(request.method, request.headers)
             if why:
-                ranker_of(request).metrics.add("denied", why=why)
+                _count_denied(request, why)
                 app = await denied(request, DeniedError(403, message))
         await app(scope, receive, send)
 

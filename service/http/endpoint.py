@@ -1,4 +1,4 @@
-"""POST /rerank: turns a request into an answer in the same dialect."""
+"""POST /rerank and its kin: turns a request into an answer in the same dialect."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -40,14 +40,22 @@ T = TypeVar("T")
 
 
 class Exchange:
-    """One request, with everything that is known of it so far."""
+    """One request, with everything that is known of it so far.
 
-    def __init__(self, ranker: Ranker, request: Request, trace: Trace = UNTRACED) -> None:
+    Args:
+        ranker: ranks.
+        request: the request.
+        trace: of the request.
+        dialect: of its path; None: the body tells it.
+    """
+
+    def __init__(self, ranker: Ranker, request: Request, trace: Trace = UNTRACED, dialect: Dialect | None = None) -> None:
         self._ranker = ranker
         self._request = request
         self._trace = trace
         self._stages = Stages(ranker.metrics, trace.id)
-        self._dialect: Dialect = NATIVE
+        self._of_path = dialect
+        self._dialect: Dialect = dialect or NATIVE
         self._account = account_of(request)
         self._degraded = False
 
@@ -130,14 +138,14 @@ class Exchange:
         settings = self._ranker.settings
         payload = parse(body, settings)
         body.clear()  # the texts are copies; do not keep a large body while a slow model works
-        self._dialect = dialect_of(payload)
+        self._dialect = self._of_path or dialect_of(payload)
         call = self._dialect.read(payload, settings)
         count_bytes(call.documents)
         call.documents.by_id.namespace = self._account.namespace
         self._account.documents = len(call.documents)
         if settings.log_texts:
             self._account.call = call
-        if self._dialect is TEI:
+        if self._dialect is not NATIVE:
             return call
         return native.without_unreadable(call, self._request.headers.get("user-agent", ""), self._request.url.path)
 
@@ -155,7 +163,7 @@ class Exchange:
         if isinstance(error, asyncio.CancelledError):
             return ending()
         if isinstance(error, RequestError):
-            if error.path[:1] == ("texts",):  # refused before the whole body was read
+            if error.path[:1] == ("texts",) and self._of_path is None:  # refused before the whole body was read
                 self._dialect = TEI
             return error
         if isinstance(error, ModelDeadError):

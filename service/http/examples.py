@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
-from keyblock.wire import RerankRequest, TeiRequest
+from keyblock.wire import NimRequest, RerankRequest, ScoreRequest, TeiRequest, VoyageRequest
 
 
 class Example(NamedTuple):
@@ -72,6 +72,19 @@ EXAMPLES = {
         "text-embeddings-inference: `texts` in, a bare list out",
         {"query": QUERY, "texts": [DANUBE, THAMES], "return_text": True},
     ),
+    "voyage": Example(
+        VoyageRequest,
+        "Voyage, at /v1/rerank: `top_k` in, `data` out",
+        {"model": "rerank-2.5", **BASE_REQUEST, "top_k": 1, "return_documents": True},
+    ),
+}
+SCORE_EXAMPLES = {
+    "score": Example(ScoreRequest, "vLLM: scores in the order of the documents", {"queries": QUERY, "documents": [DANUBE, THAMES]})
+}
+NIM_EXAMPLES = {
+    "nim": Example(
+        NimRequest, "NVIDIA's NIM", {"query": {"text": QUERY}, "passages": [{"text": DANUBE}, {"text": THAMES}], "truncate": "END"}
+    )
 }
 
 ANSWERS: dict[str, Any] = {

@@ -56,9 +56,11 @@ async def model_metadata(request: Request) -> Response:
 def add_inference(app: FastAPI) -> None:
     """Add the protocol's paths: its health is open to everybody; whatever names a model needs a key, as /info does."""
     about: dict[str, Any] = {"methods": ["GET"], "tags": ["operations"]}
-    app.add_api_route(MODEL_READY, model_ready, dependencies=[requires(None)], responses=DENIALS | _UNREADY | _UNKNOWN, **about)
-    app.add_api_route(SERVER, server, dependencies=[requires(None)], responses=DENIALS, **about)
-    app.add_api_route(MODEL, model_metadata, dependencies=[requires(None)], responses=DENIALS | _UNKNOWN, **about)
+    named = {"parameters": [{"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}]}
+    about["dependencies"] = [requires(None)]
+    app.add_api_route(MODEL_READY, model_ready, responses=DENIALS | _UNREADY | _UNKNOWN, openapi_extra=named, **about)
+    app.add_api_route(SERVER, server, responses=DENIALS, **about)
+    app.add_api_route(MODEL, model_metadata, responses=DENIALS | _UNKNOWN, openapi_extra=named, **about)
 
 
 def _model(request: Request) -> Model:

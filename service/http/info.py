@@ -1,5 +1,6 @@
 """GET /info, /metrics and the health endpoints."""
 
+import time
 from typing import Any
 
 import orjson
@@ -14,11 +15,19 @@ from service.ranking.model import Model
 from service.ranking.ranker import Health, Ranker
 from service.settings import Limits, Settings
 
+CHARS_PER_TOKEN = 4  # in a client that cuts texts to max_input_length tokens, and so hardly ever cuts one
+STARTED = int(time.time())  # seconds since 1970
+
 
 def describe(ranker: Ranker, settings: Settings) -> dict[str, Any]:
-    """The default model, all models, and the limits."""
+    """The default model, all models, and the limits; first in the fields that clients of text-embeddings-inference look for."""
     return {
         "version": __version__,
+        "model_id": ranker.models.default.name,
+        "model_type": {"reranker": {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}},
+        "max_input_length": settings.max_document_chars // CHARS_PER_TOKEN,
+        "max_client_batch_size": settings.max_documents,
+        "max_concurrent_requests": settings.max_requests_in_flight,
         **describe_model(ranker.models.default, settings),
         "models": [describe_model(model, settings) for model in ranker.models],
         "threads": settings.n_threads,
@@ -70,6 +79,13 @@ async def info(request: Request) -> Response:
     ranker = ranker_of(request)
     store = None if ranker.library is None else await ranker.library.about()
     return Response(orjson.dumps(describe(ranker, request.app.state.settings) | {"store": store}), media_type=JSON)
+
+
+async def models(request: Request) -> Response:
+    """The served models as OpenAI lists them, the default one first."""
+    ranker = ranker_of(request)
+    listed = [{"id": model.name, "object": "model", "created": STARTED, "owned_by": "keyblock"} for model in ranker.models]
+    return Response(orjson.dumps({"object": "list", "data": listed}), media_type=JSON)
 
 
 async def live(request: Request) -> Response:

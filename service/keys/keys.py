@@ -16,13 +16,12 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from service.errors import RequestError
 from service.settings import Settings
 
 PREFIX = "kb_"  # by which people, and scanners of repositories, recognise a leaked key
 RANDOM_BYTES = 32
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"  # a namespace has no colon
-_SCHEME = "bearer "
+_SCHEME = "bearer"
 
 
 class Scope(StrEnum):
@@ -36,6 +35,20 @@ class Scope(StrEnum):
 
 class KeysError(Exception):
     """The keys cannot be read; the message is one clear line, which does not quote them."""
+
+
+class NotAdmittedError(Exception):
+    """A request without a key that allows it.
+
+    Attributes:
+        status: 401 or 403.
+        problem: the fault, and what to do.
+        why: a word for metrics and the access log.
+    """
+
+    def __init__(self, status: int, problem: str, why: str) -> None:
+        self.status, self.problem, self.why = status, problem, why
+        super().__init__(problem)
 
 
 class Key(BaseModel):
@@ -111,19 +124,22 @@ class Keyring:
                 found = key
         return found
 
-    def admit(self, authorization: str | None, scope: Scope | None) -> Key:
-        """The key in the header `Authorization`, if it has the scope; None: any scope. Raises RequestError 401 or 403."""
-        if not authorization:
-            raise RequestError(401, "an API key is needed: send it as `Authorization: Bearer KEY`")
-        key = self.find(_secret_of(authorization))
-        if key is None:
-            raise RequestError(401, "the API key is not known here: check it, or ask whoever runs this service for one")
-        if scope is not None and scope not in key.scopes:
-            scopes = ", ".join(sorted(key.scopes))
-            raise RequestError(
-                403, f"the API key {key.name!r} may not do this: it needs the scope {scope.value!r}, and has: {scopes}"
-            )
+    def admit(self, authorization: str | None) -> Key:
+        """The key in the header `Authorization`. Raises NotAdmittedError 401."""
+        if not authorization or not (secret := _secret_of(authorization)):
+            raise NotAdmittedError(401, "an API key is needed: send it as `Authorization: Bearer KEY`", "no_key")
+        if (key := self.find(secret)) is None:
+            problem = "the API key is not known here: check it, or ask whoever runs this service for one"
+            raise NotAdmittedError(401, problem, "unknown_key")
         return key
+
+
+def check_scope(key: Key, scope: Scope | None) -> None:
+    """Raise NotAdmittedError 403 for a key without this scope; None: any scope."""
+    if scope is not None and scope not in key.scopes:
+        scopes = ", ".join(sorted(key.scopes))
+        problem = f"the API key {key.name!r} may not do this: it needs the scope {scope.value!r}, and has: {scopes}"
+        raise NotAdmittedError(403, problem, "scope")
 
 
 def describe(keyring: Keyring | None) -> str:
@@ -188,8 +204,8 @@ def _content(path: Path) -> str:
 
 def _secret_of(authorization: str) -> bytes:
     """The secret in the header: after "Bearer", or bare, as one client sends it."""
-    bearer = authorization[: len(_SCHEME)].lower() == _SCHEME
-    return (authorization[len(_SCHEME) :] if bearer else authorization).strip().encode("latin-1")  # the bytes as sent
+    scheme, _, secret = authorization.strip().partition(" ")
+    return (secret if scheme.lower() == _SCHEME else authorization).strip().encode("latin-1")  # the bytes as sent
 
 
 def _digest(secret: bytes) -> bytes:

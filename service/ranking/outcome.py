@@ -40,6 +40,7 @@ def count(answered: Answered, outcome: Known, metrics: Metrics) -> None:
         metrics.add("degraded", how=how)
     metrics.add("spans", sum(map(len, answered.spans.values())))
     metrics.add("below", answered.refused.left_out if answered.refused else 0)
+    metrics.add("emptied", bool(answered.refused and answered.refused.left_out and not ranking.order))
     if answered.saved is not None:
         metrics.add("context_tokens", answered.saved.tokens, of="contexts")
         metrics.add("context_tokens", answered.saved.of_documents, of="documents")

@@ -96,6 +96,7 @@ class Account:
     Attributes:
         request_id: from its sender, or a new one.
         key: of the request, if keys are needed.
+        denied: why the request was denied, as the metrics say it; None if it was not.
         status: of its answer; until there is one, that of a failure.
         dialect: once it is known.
         documents: number of documents in the request, or stored by it.
@@ -107,6 +108,7 @@ class Account:
 
     request_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     key: Caller | None = None
+    denied: str | None = None
     status: int = 500
     dialect: str | None = None
     documents: int | None = None
@@ -133,6 +135,7 @@ class Account:
             "duration_ms": round((time.perf_counter() - self.began) * 1e3, 3),
             "stages_ms": stages or None,
             "key": None if self.key is None else self.key.name,
+            "denied": self.denied,
             "trace_id": None if self.stages is None else self.stages.trace_id,
             "client": scope["client"][0] if scope.get("client") else None,
         }

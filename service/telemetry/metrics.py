@@ -36,13 +36,13 @@ STORE_LOOKUPS = ("hit", "miss", "stale", "damaged", "away")
 """Stale: another pipeline has prepared the document, so it is prepared again. Away: its server does not answer, while others do."""
 STORE_ERRORS = ("full", "unavailable")
 RELOADS = ("ok", "unchanged", "failed")
-DENIED = ("key", "scope", "origin", "host")
+DENIED = ("no_key", "unknown_key", "scope", "origin", "host")
 FILES = ("ok", "refused", "too_much", "busy")
 STORE_METHODS = ("PUT", "GET", "DELETE")
 REFUSED = ("unready", "wait", "requests", "bytes", "documents")
 CLOSED = ("large_head", "late_head", "malformed", "unread", "crowded")
 PORTS = ("main", "admin")
-DIALECTS = ("native", "tei")
+DIALECTS = ("native", "tei", "voyage", "score", "nim")
 MODEL = "model"  # the label of a bundle's name
 
 Labels = Mapping[str, tuple[str, ...]]
@@ -83,7 +83,7 @@ TABLE = {
     "denied": Metric(
         "counter",
         "keyblock_denied_total",
-        f"Requests denied, for a key or scope that is missing, or a foreign origin or host: {_list(DENIED)}",
+        f"Requests denied, for a key or scope that is missing, an unknown key, or a foreign origin or host: {_list(DENIED)}",
         {"why": DENIED},
     ),
     "files": Metric(
@@ -119,6 +119,12 @@ TABLE = {
     "spans": Metric("counter", "keyblock_spans_total", "Relevant spans in answers", BY_MODEL),
     "below": Metric(
         "counter", "keyblock_below_min_score_total", "Results left out because their score is below min_score", BY_MODEL
+    ),
+    "emptied": Metric(
+        "counter",
+        "keyblock_emptied_answers_total",
+        "Answers without any result, since no document's score reaches min_score",
+        BY_MODEL,
     ),
     "context_tokens": Metric(
         "counter",

@@ -1,7 +1,8 @@
 """What the clients rank: the example of the README, each of its documents lost in pages of something else."""
 
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 
 from running import ROOT
 
@@ -18,3 +19,8 @@ def check(ranked: Sequence[tuple[int, float]], top_n: int = len(ORDER)) -> None:
     scores = [score for _, score in ranked]
     assert scores == sorted(scores, reverse=True)
     assert all(0 < score < 1 for score in scores)
+
+
+def of_logits(ranked: Iterable[tuple[int, float]]) -> list[tuple[int, float]]:
+    """The same with probabilities."""
+    return [(number, 1 / (1 + math.exp(-logit))) for number, logit in ranked]

@@ -54,8 +54,8 @@ def test_asynchronously(service: Service) -> None:
 @pytest.mark.parametrize("kind", [cohere.Client, cohere.ClientV2])
 def test_an_error_says_what_is_wrong(service: Service, kind: type) -> None:
     with pytest.raises(UnprocessableEntityError) as caught:
-        kind(api_key="any", base_url=service.url).rerank(model="any", query=QUERY, documents=[])
-    assert caught.value.body["message"] == "documents: is empty: send at least one document"
+        kind(api_key="any", base_url=service.url).rerank(model="any", query=" ", documents=DOCUMENTS)
+    assert caught.value.body["message"] == "query: is empty: say what to rank the documents for"
 
 
 @pytest.mark.parametrize("kind", [cohere.Client, cohere.ClientV2])

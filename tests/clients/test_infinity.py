@@ -13,8 +13,8 @@ from question import DOCUMENTS, QUERY, check
 from running import Service
 
 
-def ask(base: str, documents: list[str] = DOCUMENTS, **options: object) -> ReRankResult | HTTPValidationError | None:
-    return rerank.sync(client=Client(base_url=base), body=RerankInput(query=QUERY, documents=documents, **options))
+def ask(base: str, query: str = QUERY, **options: object) -> ReRankResult | HTTPValidationError | None:
+    return rerank.sync(client=Client(base_url=base), body=RerankInput(query=query, documents=DOCUMENTS, **options))
 
 
 def test_the_snippet(service: Service) -> None:
@@ -47,9 +47,11 @@ def test_asynchronously(service: Service) -> None:
 
 
 def test_an_error_says_what_is_wrong(service: Service) -> None:
-    answer = ask(service.url, documents=[])
+    answer = ask(service.url, " ")
     assert isinstance(answer, HTTPValidationError)
-    assert [(error.loc, error.msg) for error in answer.detail] == [(["body", "documents"], "is empty: send at least one document")]
+    assert [(error.loc, error.msg) for error in answer.detail] == [
+        (["body", "query"], "is empty: say what to rank the documents for")
+    ]
 
 
 def test_its_key_is_sent(guarded: Service) -> None:

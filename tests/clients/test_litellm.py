@@ -8,14 +8,15 @@ import pytest
 from keyed import KEY, UNKNOWN, WRONG
 from litellm.exceptions import AuthenticationError, BadRequestError, RateLimitError
 from page import run
-from question import DOCUMENTS, QUERY, check
+from question import DOCUMENTS, QUERY, check, of_logits
 from running import Service
 
+WITH_TOP_N = ["voyage", "nvidia_nim", "nvidia_nim/ranking"]  # voyage without it sends what Jina's provider does; NIM's are logits
 PROVIDERS = ["cohere", "jina_ai", "hosted_vllm", "infinity", "huggingface"]
 
 
-def ask(provider: str, base: str, documents: list[str] = DOCUMENTS, key: str = "any", **options: Any) -> litellm.RerankResponse:
-    return litellm.rerank(f"{provider}/any", QUERY, documents, api_base=base, api_key=key, **options)
+def ask(provider: str, base: str, query: str = QUERY, key: str = "any", **options: Any) -> litellm.RerankResponse:
+    return litellm.rerank(f"{provider}/any", query, DOCUMENTS, api_base=base, api_key=key, **options)
 
 
 def pairs(answer: litellm.RerankResponse) -> list[tuple[int, float]]:
@@ -32,6 +33,12 @@ def test_the_snippet(service: Service, heading: str) -> None:
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_long_documents(base: str, provider: str) -> None:
     check(pairs(ask(provider, base)))
+
+
+@pytest.mark.parametrize("provider", WITH_TOP_N)
+def test_providers_that_name_the_number_of_results(base: str, provider: str) -> None:
+    found = pairs(ask(provider, base, top_n=2))
+    check(of_logits(found) if "nim" in provider else found, top_n=2)
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
@@ -58,8 +65,8 @@ def test_documents_come_back_where_litellm_can_read_them(service: Service, provi
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_an_error_says_what_is_wrong(service: Service, provider: str) -> None:
-    with pytest.raises(BadRequestError, match="is empty: send at least one"):
-        ask(provider, service.url, documents=[])
+    with pytest.raises(BadRequestError, match="is empty: say what"):
+        ask(provider, service.url, " ")
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)

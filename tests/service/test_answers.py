@@ -1,6 +1,7 @@
 """What the embedded bundle answers, in cases whose right answer a person can see."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +56,17 @@ def test_documents_that_only_talk_of_tenants_are_left_out(client: TestClient) ->
 
 
 def test_nothing_answers_a_question_about_something_else(client: TestClient) -> None:
+    def emptied() -> float:
+        found = re.search(r"^keyblock_emptied_answers_total{.*} (.*)$", client.get("/metrics").text, re.MULTILINE)
+        return float(found[1]) if found else 0.0
+
+    before = emptied()
     answer = ask(client, query=NOTHING, min_score="auto", relevant_spans={"mode": "enabled"}, prune=True)
     assert answer["results"] == []
     assert answer["meta"]["below_min_score"] == 3
+    assert emptied() == before + 1
+    assert len(ask(client, min_score="auto")["results"]) == 1
+    assert emptied() == before + 1, "an answer with a result is not empty"
 
 
 def test_what_is_passed_on_holds_the_answer_and_little_else(client: TestClient) -> None:

@@ -1,5 +1,6 @@
 """The service held to its own OpenAPI document by schemathesis: whatever is sent, what comes back is documented, and no 5xx."""
 
+import re
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -39,14 +40,16 @@ def settings_of_the_service(request: pytest.FixtureRequest, tmp_path_factory: py
     return given_settings.model_copy(update={"store": str(tmp_path_factory.mktemp("store"))})
 
 
-GETS = ("/info", "/metrics", "/health/live", "/health/ready")  # nothing of them can be wrong
+POSTS = ("/rerank", "/score", "/v1/ranking")
+GETS = ("/info", "/v1/models", "/metrics", "/health", "/health/live", "/health/ready", "/v2", "/v2/health/live", "/v2/health/ready")
+NAMED = ("/v2/models/{name}", "/v2/models/{name}/ready")
 
 
 @pytest.mark.parametrize(
     ("method", "path", "mode"),
     [
-        *(("POST", "/rerank", mode) for mode in GenerationMode),
-        *(("GET", path, GenerationMode.POSITIVE) for path in GETS),
+        *(("POST", path, mode) for path in POSTS for mode in GenerationMode),
+        *(("GET", path, GenerationMode.POSITIVE) for path in (*GETS, *NAMED)),
         *((method, "/documents/{id}", GenerationMode.POSITIVE) for method in ("GET", "DELETE")),
     ],
 )
@@ -68,3 +71,13 @@ def test_every_answer_is_documented(url: str, method: str, path: str, mode: Gene
 
     holds()
     assert answered
+
+
+def test_the_document_is_valid(url: str) -> None:
+    """It fits OpenAPI's own schema, and each name in a path is a parameter, which that schema cannot say."""
+    schema = schemathesis.openapi.from_url(f"{url}/openapi.json")
+    schema.validate()
+    for path, operations in schema.raw_schema["paths"].items():
+        for operation in operations.values():
+            declared = [one["name"] for one in operation.get("parameters", ()) if one["in"] == "path"]
+            assert declared == re.findall(r"{(\w+)}", path), path

@@ -17,7 +17,7 @@ from service.http.bodies import unpacking
 from service.http.bodies.piecewise import STEPS, STEPS_A_DOCUMENT, Pieces
 from service.settings import Limits
 
-DOCUMENTS = ("documents", "texts")
+DOCUMENTS = ("documents", "texts", "passages", "text_2", "text_1", "queries")  # lists of texts in any dialect
 PIECEWISE_FROM = 2 * 2**20  # bytes; orjson holds the interpreter lock for about 4 ms on a body of this size
 MOST_VALUES = 1 << 15  # lists, objects and elements; orjson holds the lock for about 15 ms on this many
 MOST_OPTION_VALUES = 1 << 14  # of all options together, beside a score for each document

@@ -2,10 +2,8 @@
 
 import dataclasses
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Mapping
 from typing import Any
-
-import orjson
 
 from keyblock.first_stage import FirstStage, FirstStageError
 from keyblock.ranking.answer import Answered
@@ -22,13 +20,12 @@ from keyblock.wire import (
     Meta,
     Options,
     PartAnswer,
-    RerankAnswer,
     Result,
     SpanAnswer,
 )
 from service.call import Call
 from service.errors import RequestError
-from service.http.answers import About, PiecesResponse, json_list
+from service.http.answers import About, PiecesResponse, with_list
 from service.http.dialects.reading import Payload, read_documents, read_options, read_query, unknown_fields
 from service.http.dialects.tei import ERROR_TYPES
 from service.settings import Limits
@@ -39,11 +36,11 @@ LONGEST_PROBLEM = 400  # characters of a message that repeats what was sent
 DOCUMENTS_PER_UNIT = 100  # Cohere bills a query with up to 100 documents as one search unit
 
 
-def read(payload: Payload, limits: Limits) -> Call:
-    """Read a request. Raises RequestError 422."""
+def read(payload: Payload, limits: Limits, model: type[Options] = Options) -> Call:
+    """Read a request, whose options `model` describes. Raises RequestError 422."""
     warnings: list[str] = []
-    query = read_query(payload, limits, warnings)
-    options = read_options(Options, payload, {"query", "documents"})
+    query = read_query(payload.get("query"), limits, warnings)
+    options = read_options(model, payload, {"query", "documents"})
     documents = read_documents(payload, "documents", limits, warnings, options.rank_fields, by_id=True)
     if idle := [name for name in Options.not_honoured() if getattr(options, name) is not None]:
         warnings += [f"{name} is not honoured by this version" for name in idle]
@@ -87,7 +84,8 @@ def _first_stage(options: Options, n_documents: int) -> FirstStage:
         raise RequestError(422, error.problem[:LONGEST_PROBLEM], (error.field,)) from None
 
 
-def _result(call: Call, answered: Answered, index: int) -> Result:
+def result_of(call: Call, answered: Answered, index: int) -> Result:
+    """The place of a document."""
     ranking = answered.ranking
     result: Result = {"index": index, "relevance_score": float(ranking.scores[index])}
     if (fused := ranking.fused.get(index)) is not None:
@@ -119,17 +117,13 @@ def _document(call: Call, index: int) -> DocumentAnswer:
 
 def answer(call: Call, answered: Answered, about: About) -> PiecesResponse:
     """The answer, best result first."""
-    return PiecesResponse(_pieces(call, answered, about))
+    return whole(call, answered, about, "results", (result_of(call, answered, index) for index in answered.ranking.order))
 
 
-def _pieces(call: Call, answered: Answered, about: About) -> Iterator[bytes]:
-    head, results, tail = orjson.dumps(_frame(call, answered, about)).partition(b'"results":')
-    yield head + results
-    yield from json_list(_result(call, answered, index) for index in answered.ranking.order)
-    yield tail.removeprefix(b"[]")
-
-
-def _frame(call: Call, answered: Answered, about: About) -> RerankAnswer:
+def whole(
+    call: Call, answered: Answered, about: About, name: str, items: Iterable[Mapping[str, object]], **more: str
+) -> PiecesResponse:
+    """An answer whose list is called `name` and has these items; `more` replaces other members."""
     ranking = answered.ranking
     units = -(-len(call.documents) // DOCUMENTS_PER_UNIT)
     meta: Meta = {
@@ -149,15 +143,16 @@ def _frame(call: Call, answered: Answered, about: About) -> RerankAnswer:
             meta["best_below_min_score"] = answered.refused.best
     if (saved := answered.saved) is not None:
         meta["context"] = ContextMeta(tokens=saved.tokens, tokens_of_documents=saved.of_documents, saved=saved.saved)
-    return {
+    frame: dict[str, object] = {
         "id": f"rerank-{about.request_id}",
         "object": "rerank",
         "created": int(time.time()),
         "model": about.model,
-        "results": [],
+        name: [],
         "usage": {"prompt_tokens": ranking.n_tokens, "total_tokens": ranking.n_tokens},
         "meta": meta,
     }
+    return PiecesResponse(with_list(frame | more, name, items))
 
 
 def error(problem: RequestError) -> ErrorBody:

@@ -3,15 +3,16 @@
 The candidates are checked by hand: a pydantic pass over megabytes of text costs more than all other work on them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
+import orjson
 from pydantic import BaseModel, ValidationError
 
 from keyblock.ranking.warnings import LONGEST_SHOWN, first_few
 from keyblock.wire import Document
 from service.call import Documents
-from service.errors import Path, RequestError
+from service.errors import Path, RequestError, dotted
 from service.http.bodies.parsing import json_type
 from service.http.bodies.piecewise import DOCUMENT_MEMBERS
 from service.settings import Limits
@@ -20,17 +21,16 @@ M = TypeVar("M", bound=BaseModel)
 Payload = dict[str, Any]
 
 
-def read_query(payload: Payload, limits: Limits, warnings: list[str]) -> str:
-    """The query, cut to the limit with a warning. Raises RequestError 422 when there is none."""
-    query = payload.get("query")
+def read_query(query: object, limits: Limits, warnings: list[str], path: Path = ("query",)) -> str:
+    """The query, cut to the limit with a warning; `path` is its place. Raises RequestError 422 when there is none."""
     if query is None:
-        raise RequestError(422, "is missing: say what to rank the documents for", ("query",))
+        raise RequestError(422, "is missing: say what to rank the documents for", path)
     if not isinstance(query, str):
-        raise RequestError(422, f"must be a string, not {json_type(query)}", ("query",))
+        raise RequestError(422, f"must be a string, not {json_type(query)}", path)
     if not query.strip():
-        raise RequestError(422, "is empty: say what to rank the documents for", ("query",))
+        raise RequestError(422, "is empty: say what to rank the documents for", path)
     if len(query) > limits.max_query_chars:
-        warnings.append(f"query: cut from {len(query)} to {limits.max_query_chars} characters")
+        warnings.append(f"{dotted(path)}: cut from {len(query)} to {limits.max_query_chars} characters")
     return query[: limits.max_query_chars]
 
 
@@ -43,7 +43,7 @@ def read_documents(
         payload: the request.
         name: of the field.
         limits: of documents.
-        warnings: grows by a warning of fields that are not used.
+        warnings: grows by warnings of fields that are not used, or that no document has.
         fields: that make up the text of a candidate, if they are named; see `with_text_of`.
         by_id: whether an id may replace a text.
 
@@ -55,22 +55,25 @@ def read_documents(
     candidates = [value] if isinstance(value, str) else value
     if not isinstance(candidates, list):
         raise RequestError(422, f"must be a list, not {json_type(candidates)}", (name,))
-    if not candidates:
-        raise RequestError(422, "is empty: send at least one document", (name,))
     if len(candidates) > limits.max_documents:
         raise RequestError(422, f"has {len(candidates)} elements, limit {limits.max_documents}", (name,))
     documents = Documents([], [], [])
     unread: dict[str, None] = {}
+    paths = {field: field.split(".") for field in fields or ()}
+    absent: dict[str, None] = dict.fromkeys(paths) if any(isinstance(one, dict) for one in candidates) else {}
     for number, one in enumerate(candidates):
         if isinstance(one, dict) and len(one) > DOCUMENT_MEMBERS:
             raise RequestError(422, f"has {len(one)} members, limit {DOCUMENT_MEMBERS}", (name, number))
-        candidate = with_text_of(one, fields) if fields and isinstance(one, dict) else one
+        candidate = with_text_of(one, paths, absent) if paths and isinstance(one, dict) else one
         if by_id and (identity := _stored_id(candidate)) is not None:
             _add_stored(candidate, identity, (name, number), limits, documents, unread)
         else:
             _read_document(candidate, (name, number), limits, documents, unread)
     if unread:
         warnings.append(f"{name}: fields not used: {first_few(list(unread))}")
+    if absent:
+        shown = [field[:LONGEST_SHOWN] for field in absent]
+        warnings.append(f"rank_fields: no document has a text, a number or a list of them in: {first_few(shown)}")
     return documents
 
 
@@ -95,7 +98,7 @@ def _add_stored(
 
 
 def _read_document(candidate: object, path: Path, limits: Limits, documents: Documents, unread: dict[str, None]) -> None:
-    if isinstance(candidate, str):
+    if isinstance(candidate, str) or candidate is None:
         candidate = {"text": candidate}
         text_path = path
     elif isinstance(candidate, dict):
@@ -106,7 +109,8 @@ def _read_document(candidate: object, path: Path, limits: Limits, documents: Doc
     identity = candidate.get("id")
     if isinstance(identity, bool) or not isinstance(identity, str | int | None):
         raise RequestError(422, f"must be a string or an integer, not {json_type(identity)}", (*path, "id"))
-    documents.texts.append(read_text(candidate.get("text"), text_path, limits))
+    is_null = candidate.get("text", "") is None
+    documents.texts.append("" if is_null else read_text(candidate.get("text"), text_path, limits))
     title = candidate.get("title")
     documents.titles.append("" if title is None else read_text(title, (*path, "title"), limits))
     documents.ids.append(identity)
@@ -134,7 +138,11 @@ def read_options(model: type[M], payload: Payload, taken: set[str]) -> M:
 
 
 def _described(value: object) -> str:
-    return repr(value) if isinstance(value, int | float) and len(repr(value)) <= LONGEST_SHOWN else json_type(value)
+    """A value as it was sent, a long text cut; of a list, an object or an endless number the type."""
+    if isinstance(value, str):
+        return orjson.dumps(value[:LONGEST_SHOWN]).decode() + " ..." * (len(value) > LONGEST_SHOWN)
+    shown = "" if isinstance(value, list | dict) else orjson.dumps(value).decode()
+    return shown if 0 < len(shown) <= LONGEST_SHOWN else json_type(value)
 
 
 def unknown_fields(options: BaseModel) -> list[str]:
@@ -142,17 +150,48 @@ def unknown_fields(options: BaseModel) -> list[str]:
     return [name[:LONGEST_SHOWN] for name, value in (options.model_extra or {}).items() if value is not None]
 
 
-def with_text_of(candidate: dict[str, Any], fields: Sequence[str]) -> dict[str, Any]:
-    """The candidate with a text made of the named fields: their string values, one per line.
+def with_text_of(candidate: dict[str, Any], paths: Mapping[str, Sequence[str]], absent: dict[str, None]) -> dict[str, Any]:
+    """The candidate with a text made of named fields: their strings, numbers, booleans, or lists of them, one per line.
 
-    A title stays the title beside other fields. Without such values the candidate is unchanged.
+    A title stays the title beside other fields. Without any of the fields, the candidate is read as usual; if it has no text and
+    more than an id, its text is empty.
+
+    Args:
+        candidate: the document.
+        paths: the name of each field, and its parts: `meta.body` is the member `body` of `meta`.
+        absent: loses the names of the fields that are found.
     """
-    values = {name: candidate[name] for name in fields if isinstance(candidate.get(name), str)}
-    if not values:
-        return candidate
-    read = {*values, "title", "text"}
-    title = values.pop("title", None) if len(values) > 1 else None
+    found = {name: text for name, parts in paths.items() if (text := _as_text(_value_at(candidate, name, parts))) is not None}
+    if not found:
+        named_alone = candidate.keys() <= {"id", "text"}  # a stored document
+        return candidate if named_alone or candidate.get("text") is not None else candidate | {"text": ""}
+    for name in found:
+        absent.pop(name, None)
+    read = {"title", "text", *(name if name in candidate else paths[name][0] for name in found)}
+    title = found.pop("title", None) if len(found) > 1 else None
     return {name: value for name, value in candidate.items() if name not in read} | {
-        "text": "\n".join(values.values()),
+        "text": "\n".join(found.values()),
         "title": title,
     }
+
+
+def _value_at(candidate: dict[str, Any], name: str, parts: Sequence[str]) -> Any:
+    """The value of a field, whose name may have dots itself."""
+    if name in candidate:
+        return candidate[name]
+    value: Any = candidate
+    for part in parts:
+        if not isinstance(value, dict):
+            return None
+        value = value.get(part)
+    return value
+
+
+def _as_text(value: object) -> str | None:
+    """A field as text; None for null, for objects, and for lists without anything else."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        texts = [text for one in value if not isinstance(one, list) and (text := _as_text(one)) is not None]
+        return "\n".join(texts) if texts else None
+    return str(value) if isinstance(value, str | int | float) else None

@@ -14,11 +14,9 @@ ERROR_TYPES = {401: "Unauthorized", 403: "Forbidden", 429: "Overloaded", 500: "B
 
 
 def read(payload: Payload, limits: Limits) -> Call:
-    """Read a request; fields of other dialects (`top_n`) are ignored. Raises RequestError 422, or 400 for no texts."""
-    if payload.get("texts") == []:
-        raise RequestError(400, "is empty: send at least one text", ("texts",), kind="Empty")
+    """Read a request; fields of other dialects (`top_n`) are ignored. Raises RequestError 422."""
     warnings: list[str] = []  # dropped: a bare list has no place for them
-    query = read_query(payload, limits, warnings)
+    query = read_query(payload.get("query"), limits, warnings)
     texts = read_documents(payload, "texts", limits, warnings)
     options = read_options(TeiOptions, payload, {"query", "texts"})
     return Call(
@@ -45,5 +43,5 @@ def _result(call: Call, ranking: Ranking, index: int) -> TeiResult:
 
 def error(problem: RequestError) -> TeiErrorBody:
     """The body of an error."""
-    kind = problem.kind if problem.kind == "Empty" else ERROR_TYPES.get(problem.status, "Validation")
+    kind = ERROR_TYPES.get(problem.status, "Validation")
     return {"error": problem.message, "error_type": kind, "message": problem.message, "detail": problem.detail()}

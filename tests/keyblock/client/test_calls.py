@@ -47,7 +47,12 @@ def test_a_single_text_is_a_list_of_one(client: Client) -> None:
     assert [result.text for result in client.rerank(QUERY, TEXTS[1])] == [TEXTS[1]]
 
 
-@pytest.mark.parametrize("given", [[b"bytes"], [7], [None], TEXTS[0].encode()])
+def test_none_is_an_empty_text(client: Client) -> None:
+    ranking = client.rerank(QUERY, [None, TEXTS[1], Document(text=None)])
+    assert [(result.index, result.scored_by) for result in ranking] == [(1, "model"), (0, "order"), (2, "order")]
+
+
+@pytest.mark.parametrize("given", [[b"bytes"], [7], TEXTS[0].encode()])
 def test_what_is_no_document_is_a_type_error(client: Client, given: Any) -> None:
     with pytest.raises(TypeError, match=r"documents\[\d\] must be a string, a mapping or a Document, not"):
         client.rerank(QUERY, given)

@@ -185,10 +185,11 @@ def test_what_was_denied_is_counted(guarded: TestClient) -> None:
         ranker: Ranker = app.state.ranker
         return ranker.metrics.registry.get_sample_value("keyblock_denied_total", {"why": why}) or 0.0
 
-    before = denied("key"), denied("scope")
-    guarded.post("/rerank", json=GOOD)
-    guarded.post("/rerank", json=GOOD, headers=bearing("ops"))
-    assert (denied("key"), denied("scope")) == (before[0] + 1, before[1] + 1)
+    whys = "no_key", "unknown_key", "scope"
+    before = [denied(why) for why in whys]
+    for header in ({}, {"authorization": "Bearer  "}, {"authorization": "Bearer any"}, bearing("ops")):
+        guarded.post("/rerank", json=GOOD, headers=header)
+    assert [denied(why) for why in whys] == [before[0] + 2, before[1] + 1, before[2] + 1]
 
 
 def test_openapi_says_which_scope_an_operation_needs(guarded: TestClient, client: TestClient) -> None:

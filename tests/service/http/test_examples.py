@@ -5,8 +5,8 @@ from pydantic import TypeAdapter
 from starlette.testclient import TestClient
 
 from keyblock.wire import RerankAnswer, TeiResult
-from service.app import RERANK_PATHS
-from service.http.examples import ANSWERS, EXAMPLES, Example
+from service.app import NIM_PATH, RERANK_PATHS, SCORE_PATHS
+from service.http.examples import ANSWERS, EXAMPLES, NIM_EXAMPLES, SCORE_EXAMPLES, Example
 
 
 @pytest.mark.parametrize("example", EXAMPLES.values(), ids=EXAMPLES)
@@ -16,8 +16,15 @@ def test_an_example_is_a_case_of_its_model_and_is_served_everywhere(client: Test
         response = client.post(path, json=example.request)
         assert response.status_code == 200, response.text
         answer = response.json()
-        results = answer if "texts" in example.request else answer["results"]
-        assert len(results) == (example.request.get("top_n") or len(results))
+        results = answer if "texts" in example.request else answer["data" if "top_k" in example.request else "results"]
+        assert len(results) == (example.request.get("top_n") or example.request.get("top_k") or len(results))
+
+
+@pytest.mark.parametrize(("path", "examples"), [*((path, SCORE_EXAMPLES) for path in SCORE_PATHS), (NIM_PATH, NIM_EXAMPLES)])
+def test_an_example_of_another_path(client: TestClient, path: str, examples: dict[str, Example]) -> None:
+    for example in examples.values():
+        example.model.model_validate(example.request)
+        assert client.post(path, json=example.request).status_code == 200
 
 
 @pytest.mark.parametrize(("name", "shape"), [("native", RerankAnswer), ("tei", list[TeiResult])])

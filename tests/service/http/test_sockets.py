@@ -87,12 +87,20 @@ def test_metrics_move_to_the_admin_port_and_nothing_secret_is_written(served: Pr
         answered, text = ask(port, method, path, GOOD if method == "POST" else None, {} if name is None else bearing(name))
         assert answered == status, (path, name, text)
         shown.append(text)
+        moved = f"it has moved to the admin port (KEYBLOCK_ADMIN_PORT={served.admin_port})"
+        assert (moved in text) == (port == served.port and status == 404)
     lines = served.stop()
     assert served.process.returncode == 0
     entries = [json.loads(line) for line in lines]
-    requests = [(one["path"], one["status"], one.get("key")) for one in entries if one["logger"] == "service.access"]
-    assert ("/rerank", 200, "alice") in requests
-    assert ("/metrics", 200, "ops") in requests
+    logged = [one for one in entries if one["logger"] == "service.access"]
+    requests = [(one["path"], one["status"], one.get("key"), one.get("denied")) for one in logged]
+    for expected in (
+        ("/rerank", 200, "alice", None),
+        ("/rerank", 403, "ops", "scope"),
+        ("/rerank", 401, None, "no_key"),
+        ("/metrics", 200, "ops", None),
+    ):
+        assert expected in requests
     for secret in (
         PASSWORD,
         "confidential",

@@ -10,7 +10,7 @@ def test_the_entry_that_is_printed_admits_the_key_that_is_shown(capsys: pytest.C
     shown = capsys.readouterr()
     secret = shown.err.split()[-1]
     assert secret not in shown.out
-    key = Keyring(list(read_keys(shown.out, "here"))).admit(f"Bearer {secret}", Scope.DOCUMENTS)
+    key = Keyring(list(read_keys(shown.out, "here"))).admit(f"Bearer {secret}")
     assert (key.name, key.owns, key.scopes) == ("search", "shelf", {Scope.RANK, Scope.DOCUMENTS})
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from service.errors import RequestError
-from service.keys.keys import Key, Keyring, KeysError, Scope, describe, load_keys, make, read_keys
+from service.keys.keys import Key, Keyring, KeysError, NotAdmittedError, Scope, check_scope, describe, load_keys, make, read_keys
 from service.settings import Settings
 
 SEARCH, SHOP, OPS = make("search", ["rank", "documents"]), make("shop", ["rank"], "shelf"), make("ops", ["admin", "metrics"])
@@ -33,7 +32,7 @@ def test_a_key_is_random_and_its_entry_holds_its_hash_alone() -> None:
 
 @pytest.mark.parametrize("header", ["Bearer {}", "bearer {}", "BEARER  {} ", "{}"])
 def test_a_key_is_taken_with_bearer_before_it_or_bare(keyring: Keyring, header: str) -> None:
-    assert keyring.admit(header.format(SEARCH.secret), Scope.RANK).name == "search"
+    assert keyring.admit(header.format(SEARCH.secret)).name == "search"
 
 
 @pytest.mark.parametrize(
@@ -42,33 +41,34 @@ def test_a_key_is_taken_with_bearer_before_it_or_bare(keyring: Keyring, header: 
     ids=["none", "empty", "Bearer", "Bearer and a blank", "any", "Bearer any", "Basic", "one letter more", "not ASCII"],
 )
 def test_whatever_is_no_key_is_401_and_not_repeated(keyring: Keyring, header: str | None) -> None:
-    with pytest.raises(RequestError) as caught:
-        keyring.admit(header, Scope.RANK)
-    assert caught.value.status == 401
-    assert "any" not in caught.value.message.replace("any ", "")
-    assert SEARCH.secret not in caught.value.message
+    with pytest.raises(NotAdmittedError) as caught:
+        keyring.admit(header)
+    missing = not (header or "").removeprefix("Bearer").strip()
+    assert (caught.value.status, caught.value.why) == (401, "no_key" if missing else "unknown_key")
+    assert "any" not in caught.value.problem.replace("any ", "")
+    assert SEARCH.secret not in caught.value.problem
 
 
 def test_the_hash_is_no_key(keyring: Keyring) -> None:
     """Who reads the configuration can ask for nothing."""
-    with pytest.raises(RequestError) as caught:
-        keyring.admit(f"Bearer {keyring.keys[0].sha256}", None)
+    with pytest.raises(NotAdmittedError) as caught:
+        keyring.admit(f"Bearer {keyring.keys[0].sha256}")
     assert caught.value.status == 401
 
 
 def test_a_scope_that_the_key_has_not_is_403_and_named(keyring: Keyring) -> None:
     for scope, secret in ((Scope.DOCUMENTS, SHOP.secret), (Scope.RANK, OPS.secret), (Scope.ADMIN, SEARCH.secret)):
-        with pytest.raises(RequestError) as caught:
-            keyring.admit(f"Bearer {secret}", scope)
+        with pytest.raises(NotAdmittedError) as caught:
+            check_scope(keyring.admit(f"Bearer {secret}"), scope)
         assert caught.value.status == 403
-        assert f"'{scope}'" in caught.value.message
-    assert keyring.admit(OPS.secret, None).name == "ops"
+        assert f"'{scope}'" in caught.value.problem
+    check_scope(keyring.admit(OPS.secret), None)
 
 
 def test_a_key_of_other_bytes_than_ascii_is_hashed_as_it_is_sent() -> None:
     entry = {"name": "odd", "sha256": hashlib.sha256("schlüssel".encode()).hexdigest(), "scopes": ["rank"]}
     sent = "schlüssel".encode().decode("latin-1")  # as headers are read
-    assert Keyring([Key.model_validate(entry)]).admit(sent, Scope.RANK).name == "odd"
+    assert Keyring([Key.model_validate(entry)]).admit(sent).name == "odd"
 
 
 def test_every_hash_is_compared_in_constant_time(keyring: Keyring, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -198,9 +198,12 @@ def test_a_wrong_option_is_named(client: TestClient, field: str, value: object, 
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("relevant_spans", True, "relevant_spans: input should be an object, and it is True"),
+        ("relevant_spans", True, "relevant_spans: input should be an object, and it is true"),
         ("min_score", 1.5, "min_score: input should be a number from 0 to 1, or 'auto', and it is 1.5"),
-        ("min_score", "AUTO", "min_score: input should be a number from 0 to 1, or 'auto', and it is a string"),
+        ("min_score", "AUTO", "min_score: input should be a number from 0 to 1, or 'auto', and it is \"AUTO\""),
+        ("return_documents", "yes", 'return_documents: input should be a valid boolean, and it is "yes"'),
+        ("top_n", "x" * 41, f'top_n: input should be a valid integer, and it is "{"x" * 40}" ...'),
+        ("top_n", [3], "top_n: input should be a valid integer, and it is a list"),
     ],
 )
 def test_an_error_says_what_an_option_should_be(client: TestClient, field: str, value: object, message: str) -> None:
