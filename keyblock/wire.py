@@ -61,7 +61,7 @@ class RelevantSpans(BaseModel):
     threshold: float | None = Field(
         None, ge=0, le=1, description="the probability that a sentence must reach to be part of a span; 0.1 by default"
     )
-    max_spans: Whole | None = Field(None, ge=1, description="the most spans of a document, the best; all by default")
+    max_spans: Whole | None = Field(None, ge=1, description="the most spans of a document that are shown, the best; all by default")
 
 
 class Options(BaseModel):
@@ -122,10 +122,12 @@ class Options(BaseModel):
         "out and counted. Documents that the model could not score stay, if they have a text",
     )
     prune: bool | None = Field(
-        None, description="return as `context` the parts of each result to pass on: its relevant spans with the headings above them"
+        None,
+        description="return as `context` the parts of each result to pass on: its relevant spans with the headings above them and the "
+        "sentences beside them, each sentence once",
     )
     max_context_tokens: Whole | None = Field(
-        None, ge=1, description="the most tokens of all contexts together; if there is room, spans take in neighbouring sentences"
+        None, ge=1, description="the most tokens of all contexts together; the best spans of all documents come first"
     )
 
     @classmethod
@@ -238,6 +240,9 @@ class ContextMeta(TypedDict):
     tokens: Annotated[int, Field(description="tokens of all contexts")]
     tokens_of_documents: Annotated[int, Field(description="tokens of the results' documents")]
     saved: Annotated[int, Field(description="the difference")]
+    copies: NotRequired[
+        Annotated[int, Field(description="sentences that are left out, since a context has them or near copies; left out for none")]
+    ]
 
 
 class DocumentAnswer(TypedDict):
@@ -273,7 +278,11 @@ class Result(TypedDict):
     relevant_spans: NotRequired[
         Annotated[list[SpanAnswer], Field(description="if requested, best first; left out if there are none")]
     ]
-    context: NotRequired[Annotated[ContextAnswer, Field(description="with `prune`; left out if no span answers")]]
+    context: NotRequired[
+        Annotated[
+            ContextAnswer, Field(description="with `prune`; left out if no span answers, or if other contexts have all of it")
+        ]
+    ]
     scored_by: NotRequired[
         Annotated[
             str,

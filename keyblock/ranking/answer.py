@@ -78,10 +78,12 @@ class Saved(NamedTuple):
     Attributes:
         tokens: tokens of all contexts.
         of_documents: tokens of the documents in the answer.
+        copies: sentences that were left out as copies.
     """
 
     tokens: int
     of_documents: int
+    copies: int
 
     @property
     def saved(self) -> int:
@@ -261,8 +263,8 @@ def answered(
     warnings: list[str] = []
     if options.tokens is not None and not options.prune:
         warnings.append("max_context_tokens: bounds the contexts that prune gives, which was not asked for")
-    reaching, refused = _reaching(pipeline, documents.candidates, ranking, options, warnings)
-    order = reaching[: options.top_n or None]
+    order, refused = _reaching(pipeline, documents.candidates, ranking, options, warnings)
+    order = order[: options.top_n or None]
     kept = replace(ranking, order=order)
     if not options.reads_texts:
         return Answered(kept, refused=refused, warnings=warnings)
@@ -277,8 +279,9 @@ def answered(
         found[number] = best[number] = []
         if text:
             scored = scored_sentences(pipeline, query, documents.candidates[number], ranking, number, text, marks[number])
-            found[number] = spans(text, scored, options.threshold, options.most)
-            best[number] = found[number] or spans(text, scored, 0.0, 1)
+            reaching = spans(text, scored, options.threshold)
+            found[number] = reaching[: options.most]
+            best[number] = reaching or spans(text, scored, 0.0)[:1]
     unread = len(order) - len(found)
     contexts: dict[int, Context] = {}
     saved = None
@@ -289,7 +292,7 @@ def answered(
         if pruner.stopped:
             unread += sum(bool(of) and number not in contexts for number, of in best.items())
         whole = sum(documents.candidates[number].tokens for number in order)
-        saved = Saved(sum(context.tokens for context in contexts.values()), whole)
+        saved = Saved(sum(context.tokens for context in contexts.values()), whole, pruner.copies)
     return Answered(kept, found if options.spans else {}, contexts, saved, refused, unread, warnings)
 
 

@@ -1,7 +1,7 @@
 """The parts of documents to pass on: answering spans with the headings above them, within a token limit for all documents.
 
 Spans are taken in the order of their scores, from whichever document; then the headings above them, then adjacent sentences, as
-long as there is room. If a span does not fit, its first sentences that fit are taken.
+long as there is room. If a span does not fit, its first sentences that fit are taken. No sentence is taken twice, and no near copy.
 """
 
 import re
@@ -9,6 +9,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from keyblock.ranking.copies import Copies
 from keyblock.ranking.spans import Span, is_gap
 from keyblock.ranking.steps import Late, Steps, never
 from keyblock.text.sentences import CLOSING, FULL_STOPS, sentences
@@ -59,16 +60,18 @@ class Pruner:
     Args:
         texts: the documents' texts, by number.
         count: counts the tokens of a text.
-        most: the most tokens of all documents together; none: no limit, and no adjacent sentences.
+        most: the most tokens of all documents together; none: no limit.
         late: whether to end with the contexts that are made.
 
     Attributes:
         stopped: whether it was late before all was done.
+        copies: how many sentences of spans were left out, since a context had them or near copies of them.
     """
 
     def __init__(self, texts: Mapping[int, str], count: Count, most: int | None = None, late: Late = never) -> None:
         self._texts, self._count, self._most, self._late = texts, count, most, late
-        self.stopped = False
+        self.stopped, self.copies = False, 0
+        self._seen = Copies()
         self._between = count(GAP)
         self._taken: list[tuple[int, Part]] = []
         self._parts: dict[int, list[Part]] = {}  # in document order
@@ -103,8 +106,8 @@ class Pruner:
             yield
             if self._stops():
                 return
-            if (part := self._take(number, span)) is not None:
-                taken.append((number, part))
+            fresh = [self._take(number, part) for part in self._without_copies(number, span)]
+            taken += [(number, part) for part in fresh if part is not None]
         places: dict[int, list[int]] = {}
         for number, part in taken:
             places.setdefault(number, []).append(part.start)
@@ -116,7 +119,7 @@ class Pruner:
             if self._stops():
                 return
             self._add_heading(number, above[number].get(part.start))
-        for number, part in taken if self._most is not None else ():
+        for number, part in taken:
             yield
             if self._stops():
                 return
@@ -139,19 +142,29 @@ class Pruner:
                 contexts[number] = self._context(number)
                 tokens += contexts[number].tokens
 
-    def _take(self, number: int, span: Span) -> Part | None:
-        """Take a span, or its first sentences that fit; None if not even one fits."""
-        part = Part(span.start, span.end)
+    def _without_copies(self, number: int, span: Span) -> list[Part]:
+        """The runs of sentences of a span that are no copies; from then on they are known, since room never grows."""
+        text, found, gap = self._texts[number][span.start : span.end], list[Part](), True
+        for start, end in sentences(text):
+            if self._seen.add(text[start:end]):
+                found.append(Part(span.start + start if gap else found.pop().start, span.start + end))
+                gap = False
+            else:
+                self.copies, gap = self.copies + 1, True
+        return found
+
+    def _take(self, number: int, part: Part) -> Part | None:
+        """Take a part, or its first sentences that fit; None if not even one fits."""
         if self._add(number, part):
             return part
-        text = self._texts[number][span.start : span.end]
+        text = self._texts[number][part.start : part.end]
         first, used = 0, self._used
         for start, end in list(sentences(text))[:-1]:
             used += self._count(text[start:end])
             if self._most is not None and used + self._between > self._most:
                 break
             first = end
-        part = Part(span.start, span.start + first)
+        part = Part(part.start, part.start + first)
         return part if first and self._add(number, part) else None
 
     def _add(self, number: int, part: Part) -> bool:
@@ -171,8 +184,9 @@ class Pruner:
             self._headings.setdefault(number, set()).add(found)
 
     def _add_neighbours(self, number: int, part: Part) -> None:
-        for found in neighbours(self._texts[number], part):
-            if not self._has(number, found):
+        text = self._texts[number]
+        for found in neighbours(text, part):
+            if not self._has(number, found) and self._seen.add(text[found.start : found.end]):
                 self._add(number, found)
 
     def _has(self, number: int, part: Part) -> bool:

@@ -190,7 +190,7 @@ def scored_sentences(
     return [one for one in found_by_terms if not is_question(text[one.start : one.end])]
 
 
-def spans(text: str, scored: Sequence[Span], threshold: float = THRESHOLD, most: int | None = None) -> list[Span]:
+def spans(text: str, scored: Sequence[Span], threshold: float = THRESHOLD) -> list[Span]:
     """The spans of a document, best first, none of which overlap.
 
     A span is a sentence with the adjacent sentences that are nearly as likely (`NEARLY`); it has the score of its best sentence.
@@ -199,7 +199,6 @@ def spans(text: str, scored: Sequence[Span], threshold: float = THRESHOLD, most:
         text: the document's text.
         scored: sentences with their probabilities, in document order.
         threshold: the probability that a sentence must reach.
-        most: the most spans; none: no limit.
     """
     runs: list[list[Span]] = []
     for one in scored:
@@ -213,7 +212,7 @@ def spans(text: str, scored: Sequence[Span], threshold: float = THRESHOLD, most:
         else:
             runs.append([one])
     found = [span for run in runs for span in _parted(run)]
-    return sorted(found, key=lambda span: (-span.score, span.start))[:most]
+    return sorted(found, key=lambda span: (-span.score, span.start))
 
 
 def _parted(run: list[Span]) -> Iterator[Span]:

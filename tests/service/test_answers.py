@@ -11,6 +11,8 @@ ROOT = Path(__file__).parents[2]
 REQUEST: dict[str, Any] = json.loads((ROOT / "examples" / "request.json").read_text(encoding="utf-8"))
 LEASE = REQUEST["documents"][2]["text"]
 RIGHT = "two months' notice is enough"
+Q = "How long is the notice period for the flat?"
+A = "The notice period for the flat is three months."
 NOTHING = "Who painted the ceiling of the Sistine Chapel?"
 
 
@@ -66,6 +68,21 @@ def test_what_is_passed_on_holds_the_answer_and_little_else(client: TestClient) 
     assert RIGHT in texts["lease"]
     assert answer["meta"]["context"]["tokens"] <= 60
     assert answer["meta"]["context"]["saved"] > 800
+
+
+def test_a_sentence_that_many_documents_have_is_passed_on_once(client: TestClient) -> None:
+    other = "Leaving earlier needs a successor; then one month is enough."
+    answer = ask(client, query=Q, documents=[A, A, A, other], top_n=4, prune=True, max_context_tokens=40)
+    assert sorted(one["context"]["text"] for one in answer["results"] if "context" in one) == sorted([A, other])
+    assert answer["meta"]["context"]["copies"] == 2
+
+
+def test_neither_a_limit_nor_what_is_shown_changes_what_there_is_to_pass_on(client: TestClient) -> None:
+    def contexts(most: int | None = None, **options: Any) -> list[Any]:
+        asked = {"mode": "enabled", "threshold": 0.05, "max_spans": most}
+        return [one.get("context") for one in ask(client, prune=True, relevant_spans=asked, **options)["results"]]
+
+    assert contexts() == contexts(most=1) == contexts(max_context_tokens=10_000)
 
 
 def test_info_says_what_the_scores_are_worth(client: TestClient) -> None:
