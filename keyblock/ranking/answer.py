@@ -24,6 +24,7 @@ from keyblock.ranking.warnings import (
     about_first_stage,
     about_instruction,
     about_languages,
+    about_letters,
     about_position,
     about_query,
     about_scripts,
@@ -190,7 +191,7 @@ def _about_request(request: RankRequest, pipeline: Pipeline, outcome: Outcome) -
     """Warnings about what the bundle does not honour, or the model does not read."""
     return [
         *about_budget(request.max_tokens, pipeline.config.packing),
-        *about_instruction(request.instruction, pipeline.tokenizer),
+        *([] if outcome.scored_by_texts else about_instruction(request.instruction, pipeline.tokenizer)),
         *([] if outcome.scored_by_texts else about_query(outcome.query)),
     ]
 
@@ -202,6 +203,11 @@ def _about_order(request: RankRequest, config: PipelineConfig, outcome: Outcome,
         *about_first_stage(request.first_stage, config, fused=bool(ranking.fused)),
         *about_unknown(outcome.missing.unknown, request.documents.stored_ids),
         *about_empty(empty_documents(outcome)),
+        *about_letters(
+            (number, request.documents.texts[number][start:end])
+            for number, one in enumerate(outcome.candidates)
+            for start, end, _ in one.blocks
+        ),
         *about_position(ranking.selected_by, config),
         *about_scripts(ranking.foreign, n, config, without_model=ranking.without_model),
         *about_languages(ranking.unknown, n, config),
@@ -287,7 +293,8 @@ def answered(
     saved = None
     if options.prune:
         texts = {number: documents.texts[number] for number in order}
-        pruner = Pruner(texts, pipeline.reader.count, options.tokens, late)
+        reader = pipeline.reader
+        pruner = Pruner(texts, reader.count, options.tokens, late, lambda text: reader.readable([text])[0])
         contexts = yield from pruner.prune(best)
         if pruner.stopped:
             unread += sum(bool(of) and number not in contexts for number, of in best.items())

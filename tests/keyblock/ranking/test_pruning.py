@@ -202,7 +202,7 @@ A = "The notice period for the flat is three months."
     ("one", "other", "copies"),
     [
         (A, A, True),
-        (A, "- “the NOTICE  period for the ｆｌａｔ is three months!”", True),
+        (A, "- “the NOTICE  period for the \uff46\uff4c\uff41\uff54 is three months!”", True),
         (A, A.replace("three", "two"), False),
         (LONG, LONG.replace("such as", "like"), True),
         (LONG, LONG.replace("euros a year", "euros each year"), True),
