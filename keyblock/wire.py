@@ -100,7 +100,8 @@ class Options(BaseModel):
     instruction: str | None = Field(
         None,
         max_length=INSTRUCTION_CHARS,
-        description="the instruction for a model that answers in words, in place of its bundle's; other models do not read it",
+        description="the instruction for a model that answers in words, in place of its bundle's, or for an upstream; other models do not "
+        "read it",
     )
     first_stage_scores: Annotated[list[Annotated[float, Field(allow_inf_nan=False)]], Field(fail_fast=True)] | None = Field(
         None, description="for each document its score from the first stage, higher is better; `fusion` reads them"
@@ -123,8 +124,8 @@ class Options(BaseModel):
     )
     prune: bool | None = Field(
         None,
-        description="return as `context` the parts of each result to pass on: its relevant spans with the headings above them and the "
-        "sentences beside them, each sentence once",
+        description="return as `context` the parts of each result to pass on: its relevant spans with the headings above them and "
+        "the sentences beside them, each sentence once",
     )
     max_context_tokens: Whole | None = Field(
         None, ge=1, description="the most tokens of all contexts together; the best spans of all documents come first"

@@ -152,9 +152,11 @@ class UpstreamScorer:
         timeout_at = time.perf_counter() + self._settings.upstream_timeout_ms / 1000
         until = timeout_at if priority.until is None else min(priority.until, timeout_at)
         passages = _passages(call, candidates, self._pipeline)
-        answer = await self._asker.ask(Pairs(call.query, passages, tokens, order), until)
+        answer = await self._asker.ask(Pairs(call.query, passages, tokens, order, call.instruction or ""), until)
         scored = answer.logits > -np.inf
-        logits, of_passages = Aggregation(self._pipeline.aggregator, counts, None, len(tokens)).aggregate_known(answer.logits, scored)
+        logits, of_passages = Aggregation(self._pipeline.aggregator, counts, None, len(tokens)).aggregate_known(
+            answer.logits, scored
+        )
         problem = answer.problem
         if not problem and priority.until is None and not scored.all():
             problem = f"has not answered in {self._settings.upstream_timeout_ms} ms"

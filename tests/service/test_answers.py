@@ -1,7 +1,9 @@
 """What the embedded bundle answers, in cases whose right answer a person can see."""
 
+import base64
 import json
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -83,6 +85,47 @@ def test_neither_a_limit_nor_what_is_shown_changes_what_there_is_to_pass_on(clie
         return [one.get("context") for one in ask(client, prune=True, relevant_spans=asked, **options)["results"]]
 
     assert contexts() == contexts(most=1) == contexts(max_context_tokens=10_000)
+
+
+BLOB = base64.b64encode(Random(1).randbytes(36_000)).decode()
+
+
+@pytest.mark.parametrize("before", [f"![scan](data:image/png;base64,{BLOB}) ", f"{BLOB}\n"], ids=["in a line", "on a line"])
+def test_text_that_is_no_language_changes_nothing(client: TestClient, before: str) -> None:
+    asked = {"query": Q, "relevant_spans": {"mode": "enabled"}, "prune": True, "max_context_tokens": 60, "return_blocks": True}
+    (plain,) = ask(client, documents=[A], **asked)["results"]
+    (found,) = ask(client, documents=[before + A], **asked)["results"]
+    assert found["relevance_score"] == pytest.approx(plain["relevance_score"], abs=0.02)
+    assert found["context"]["text"] == A
+    for part in (*found["relevant_spans"], *found["blocks"], *found["context"]["parts"]):
+        assert (before + A)[part["start"] : part["end"]] == A
+    (alone,) = ask(client, documents=[BLOB], **asked)["results"]
+    assert alone["relevance_score"] == 0
+
+
+def test_a_context_counts_its_characters(client: TestClient) -> None:
+    """A word of 120 letters is one token of the model."""
+    text = " ".join("".join(Random(n).choices("abcdefgh", k=120)) for n in range(9)) + ", so the notice period is three months."
+    answer = ask(client, query=Q, documents=[text], prune=True)
+    assert answer["meta"]["context"]["tokens"] == answer["results"][0]["context"]["tokens"] == len(text) // 16
+    answer = ask(client, query=Q, documents=[text], prune=True, max_context_tokens=60)
+    assert answer["meta"]["context"]["tokens"] == 0
+
+
+@pytest.mark.parametrize("space", ["\u200b", "\u2060", "\ufeff"])
+def test_zero_width_spaces_part_words(client: TestClient, space: str) -> None:
+    plain, found = (ask(client, query=Q, documents=[text])["results"][0] for text in (A, A.replace(" ", space)))
+    assert found["relevance_score"] == plain["relevance_score"]
+
+
+def test_soft_hyphens_and_wide_letters_are_read_and_letters_apart_are_warned_of(client: TestClient) -> None:
+    wide = "".join(chr(ord(c) + 0xFEE0) if c.strip() else "\u3000" for c in A)
+    soft = A.replace("notice", "no\u00adtice").replace("months", "mon\u00adths")
+    answer = ask(client, query=Q, documents=[A, wide, soft, A.replace("notice", "n o t i c e"), "a b"], top_n=0)
+    scores = {one["index"]: one["relevance_score"] for one in answer["results"]}
+    assert scores[0] == scores[1] == scores[2] > scores[3]
+    (warning,) = (one for one in answer["meta"]["warnings"] if "apart" in one)
+    assert warning.endswith("join them: 3")
 
 
 def test_info_says_what_the_scores_are_worth(client: TestClient) -> None:
