@@ -100,8 +100,8 @@ class Options(BaseModel):
     instruction: str | None = Field(
         None,
         max_length=INSTRUCTION_CHARS,
-        description="the instruction for a model that answers in words, in place of its bundle's, or for an upstream; other models do not "
-        "read it",
+        description="the instruction for a model that answers in words, in place of its bundle's, or for an upstream; other models "
+        "do not read it",
     )
     first_stage_scores: Annotated[list[Annotated[float, Field(allow_inf_nan=False)]], Field(fail_fast=True)] | None = Field(
         None, description="for each document its score from the first stage, higher is better; `fusion` reads them"

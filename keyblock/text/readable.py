@@ -1,8 +1,8 @@
 """Texts as a person reads them, each as long as it was, so that places in it stay the same.
 
-Stretches that are no language become ends of paragraphs and spaces: data URIs, base64, long URLs and words, bare numbers, hex dumps,
-minified code. A hash or a usual URL stays, since people search for them. Zero-width spaces become spaces, except beside scripts that
-write none, where they part words as meant. Letters and digits of full width become ASCII's.
+Stretches that are no language become ends of paragraphs and spaces: data URIs, base64, long URLs and words, bare numbers, hex dumps
+and minified code. A hash or a usual URL stays, since people search for them. Zero-width spaces become spaces, except beside scripts
+that write none, where they part words as meant. Letters and digits of full width become ASCII's.
 """
 
 import re

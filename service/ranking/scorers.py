@@ -182,7 +182,7 @@ class UpstreamScorer:
 
 
 def _passages(call: Call, candidates: Sequence[Candidate], pipeline: Pipeline) -> list[str]:
-    """The texts of all sequences, each of at most as many tokens as asked for, in their order; a candidate's are in document order."""
+    """The texts of all sequences, cut to the tokens asked for, in their order; a candidate's are in document order."""
     from service.upstream.passages import passage_text
 
     most = pipeline.config.packing.kept_inside(call.max_tokens)

@@ -19,8 +19,10 @@ BYTES = [f"{byte:02x}" for byte in DRAWN.randbytes(320)]
 HEX = "\n".join(f"{n:08x}  {' '.join(BYTES[n : n + 16])}  |.ELF....end of it|" for n in range(0, 320, 16))
 NUMBERS = [f"{DRAWN.random() * 100:.2f}" for _ in range(300)]
 MINIFIED = (
-    '!function(e,t){"object"==typeof exports&&"undefined"!=typeof module?t(exports):t((e=e||self).x={})}(this,function(e){"use strict";'
-    'var t=Math.PI;function n(r){return r*t/180}e.area=function(r){return t*r*r};throw new Error("Invalid argument passed");e.deg=n});'
+    '!function(e,t){"object"==typeof exports&&"undefined"!=typeof module?t(exports):"function"==typeof define&&define.amd?'
+    'define(["exports"],t):t((e=e||self).x={})}(this,function(e){'
+    '"use strict";var t=Math.PI;function n(r){return r*t/180}e.area=function(r){return t*r*r};throw new Error("Invalid argument");'
+    "e.deg=n});"
 )
 DATA = {
     "data URI": f"data:image/png;base64,{BASE64}",
