@@ -17,6 +17,7 @@ from keyblock.selectors import SELECTORS
 from keyblock.text.alphabets import Alphabets
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig, English, unique_in_order
 from keyblock.text.frequencies import DocumentFrequencies, Spelling
+from keyblock.text.readable import respelled
 from keyblock.text.reader import Pause, Reader
 from keyblock.text.reading import CutText, Reading, Terms, terms_between
 from keyblock.text.tokenizer import Tokenizer
@@ -68,6 +69,7 @@ class TextPreparer:
             text: any Unicode.
             instruction: the task for a model with a prompt, of which INSTRUCTION_TOKENS are kept; none: the prompt's own.
         """
+        text = respelled(text)
         ids = self.tokenizer.ids(text)
         cap, long = self.config.packing.query_tokens, self.config.packing.long_query
         if len(ids) > cap and long is not None and self.tokenizer.prompt is None:
@@ -134,7 +136,7 @@ class TextPreparer:
             titles: one for each text, or none.
             pause: is called between the steps of reading, which are of bounded length; see `keyblock.text.reader`.
         """
-        titles = titles or [""] * len(texts)
+        texts, titles = self.reader.readable(texts, pause), titles or [""] * len(texts)
         lead = self.tokenizer.prompt.lead if self.tokenizer.prompt else ""
         led = [f"{lead}{text}" if text else text for text in texts] if lead else texts
         cut = self.reader.cut(led, None if lead else self._rule, pause)
@@ -183,6 +185,6 @@ class TextPreparer:
 
     def _title(self, title: str) -> NDArray[np.int32]:
         cap = self.config.packing.title_tokens
-        title = title[: TITLE_TOKEN_CHARS * cap]
+        title = respelled(title[: TITLE_TOKEN_CHARS * cap])
         lead = self.tokenizer.prompt.lead if self.tokenizer.prompt else ""
         return self.tokenizer.ids(f"{lead}{title}")[:cap] if title and cap else np.zeros(0, np.int32)

@@ -270,7 +270,7 @@ def _answer_options(beside: Beside) -> AnswerOptions:
 def _context_size(whole: Answered) -> ContextSize | None:
     if whole.saved is None:
         return None
-    return ContextSize(whole.saved.tokens, whole.saved.of_documents, whole.saved.saved)
+    return ContextSize(whole.saved.tokens, whole.saved.of_documents, whole.saved.saved, whole.saved.copies)
 
 
 def _context(whole: Answered, number: int) -> Context | None:

@@ -92,11 +92,13 @@ class ContextSize:
         tokens: tokens of all contexts.
         tokens_of_documents: tokens of the documents of the results.
         saved: the difference.
+        copies: sentences that are left out, since a context has them or near copies of them.
     """
 
     tokens: int
     tokens_of_documents: int
     saved: int
+    copies: int = 0
 
 
 @dataclass(frozen=True, slots=True)

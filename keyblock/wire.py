@@ -69,7 +69,7 @@ class RelevantSpans(BaseModel):
     threshold: float | None = Field(
         None, ge=0, le=1, description="the probability that a sentence must reach to be part of a span; 0.1 by default"
     )
-    max_spans: Whole | None = Field(None, ge=1, description="the most spans of a document, the best; all by default")
+    max_spans: Whole | None = Field(None, ge=1, description="the most spans of a document that are shown, the best; all by default")
 
 
 class Options(BaseModel):
@@ -108,7 +108,8 @@ class Options(BaseModel):
     instruction: str | None = Field(
         None,
         max_length=INSTRUCTION_CHARS,
-        description="the instruction for a model that answers in words, in place of its bundle's; other models do not read it",
+        description="the instruction for a model that answers in words, in place of its bundle's, or for an upstream; other models "
+        "do not read it",
     )
     first_stage_scores: Annotated[list[Annotated[float, Field(allow_inf_nan=False)]], Field(fail_fast=True)] | None = Field(
         None, description="for each document its score from the first stage, higher is better; `fusion` reads them"
@@ -130,10 +131,12 @@ class Options(BaseModel):
         "out and counted. Documents that the model could not score stay, if they have a text",
     )
     prune: bool | None = Field(
-        None, description="return as `context` the parts of each result to pass on: its relevant spans with the headings above them"
+        None,
+        description="return as `context` the parts of each result to pass on: its relevant spans with the headings above them and "
+        "the sentences beside them, each sentence once",
     )
     max_context_tokens: Whole | None = Field(
-        None, ge=1, description="the most tokens of all contexts together; if there is room, spans take in neighbouring sentences"
+        None, ge=1, description="the most tokens of all contexts together; the best spans of all documents come first"
     )
 
     @classmethod
@@ -301,6 +304,9 @@ class ContextMeta(TypedDict):
     tokens: Annotated[int, Field(description="tokens of all contexts")]
     tokens_of_documents: Annotated[int, Field(description="tokens of the results' documents")]
     saved: Annotated[int, Field(description="the difference")]
+    copies: NotRequired[
+        Annotated[int, Field(description="sentences that are left out, since a context has them or near copies; left out for none")]
+    ]
 
 
 class DocumentAnswer(TypedDict):
@@ -335,7 +341,11 @@ class Ranked(TypedDict):
     relevant_spans: NotRequired[
         Annotated[list[SpanAnswer], Field(description="if requested, best first; left out if there are none")]
     ]
-    context: NotRequired[Annotated[ContextAnswer, Field(description="with `prune`; left out if no span answers")]]
+    context: NotRequired[
+        Annotated[
+            ContextAnswer, Field(description="with `prune`; left out if no span answers, or if other contexts have all of it")
+        ]
+    ]
     scored_by: NotRequired[
         Annotated[
             str,

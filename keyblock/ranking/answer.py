@@ -24,6 +24,7 @@ from keyblock.ranking.warnings import (
     about_first_stage,
     about_instruction,
     about_languages,
+    about_letters,
     about_position,
     about_query,
     about_scripts,
@@ -78,10 +79,12 @@ class Saved(NamedTuple):
     Attributes:
         tokens: tokens of all contexts.
         of_documents: tokens of the documents in the answer.
+        copies: sentences that were left out as copies.
     """
 
     tokens: int
     of_documents: int
+    copies: int
 
     @property
     def saved(self) -> int:
@@ -188,7 +191,7 @@ def _about_request(request: RankRequest, pipeline: Pipeline, outcome: Outcome) -
     """Warnings about what the bundle does not honour, or the model does not read."""
     return [
         *about_budget(request.max_tokens, pipeline.config.packing),
-        *about_instruction(request.instruction, pipeline.tokenizer),
+        *([] if outcome.scored_by_texts else about_instruction(request.instruction, pipeline.tokenizer)),
         *([] if outcome.scored_by_texts else about_query(outcome.query)),
     ]
 
@@ -200,6 +203,11 @@ def _about_order(request: RankRequest, config: PipelineConfig, outcome: Outcome,
         *about_first_stage(request.first_stage, config, fused=bool(ranking.fused)),
         *about_unknown(outcome.missing.unknown, request.documents.stored_ids),
         *about_empty(empty_documents(outcome)),
+        *about_letters(
+            (number, request.documents.texts[number][start:end])
+            for number, one in enumerate(outcome.candidates)
+            for start, end, _ in one.blocks
+        ),
         *about_position(ranking.selected_by, config),
         *about_scripts(ranking.foreign, n, config, without_model=ranking.without_model),
         *about_languages(ranking.unknown, n, config),
@@ -261,8 +269,8 @@ def answered(
     warnings: list[str] = []
     if options.tokens is not None and not options.prune:
         warnings.append("max_context_tokens: bounds the contexts that prune gives, which was not asked for")
-    reaching, refused = _reaching(pipeline, documents.candidates, ranking, options, warnings)
-    order = reaching[: options.top_n or None]
+    order, refused = _reaching(pipeline, documents.candidates, ranking, options, warnings)
+    order = order[: options.top_n or None]
     kept = replace(ranking, order=order)
     if not options.reads_texts:
         return Answered(kept, refused=refused, warnings=warnings)
@@ -277,19 +285,21 @@ def answered(
         found[number] = best[number] = []
         if text:
             scored = scored_sentences(pipeline, query, documents.candidates[number], ranking, number, text, marks[number])
-            found[number] = spans(text, scored, options.threshold, options.most)
-            best[number] = found[number] or spans(text, scored, 0.0, 1)
+            reaching = spans(text, scored, options.threshold)
+            found[number] = reaching[: options.most]
+            best[number] = reaching or spans(text, scored, 0.0)[:1]
     unread = len(order) - len(found)
     contexts: dict[int, Context] = {}
     saved = None
     if options.prune:
         texts = {number: documents.texts[number] for number in order}
-        pruner = Pruner(texts, pipeline.reader.count, options.tokens, late)
+        reader = pipeline.reader
+        pruner = Pruner(texts, reader.count, options.tokens, late, lambda text: reader.readable([text])[0])
         contexts = yield from pruner.prune(best)
         if pruner.stopped:
             unread += sum(bool(of) and number not in contexts for number, of in best.items())
         whole = sum(documents.candidates[number].tokens for number in order)
-        saved = Saved(sum(context.tokens for context in contexts.values()), whole)
+        saved = Saved(sum(context.tokens for context in contexts.values()), whole, pruner.copies)
     return Answered(kept, found if options.spans else {}, contexts, saved, refused, unread, warnings)
 
 

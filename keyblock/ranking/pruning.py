@@ -1,20 +1,24 @@
 """The parts of documents to pass on: answering spans with the headings above them, within a token limit for all documents.
 
 Spans are taken in the order of their scores, from whichever document; then the headings above them, then adjacent sentences, as
-long as there is room. If a span does not fit, its first sentences that fit are taken.
+long as there is room. If a span does not fit, its first sentences that fit are taken. No sentence is taken twice, and no near copy.
 """
 
 import re
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
+from keyblock.ranking.copies import Copies
 from keyblock.ranking.spans import Span, is_gap
 from keyblock.ranking.steps import Late, Steps, never
+from keyblock.text.readable import is_data
 from keyblock.text.sentences import CLOSING, FULL_STOPS, sentences
 
 GAP = " … "  # between two parts that are not adjacent
 GAP_ABOVE = " …\n"  # the same before a heading
+CHARS_PER_TOKEN = 16  # a text counts as at least one token for so many characters: a word of any length may be one token here
 BESIDE = 1000  # characters before and after a span that are searched for an adjacent sentence
 ABOVE = 20_000  # characters before a span that are searched for its heading
 LONGEST_HEADING = 1000  # characters; a longer line is no heading
@@ -59,16 +63,28 @@ class Pruner:
     Args:
         texts: the documents' texts, by number.
         count: counts the tokens of a text.
-        most: the most tokens of all documents together; none: no limit, and no adjacent sentences.
+        most: the most tokens of all documents together; none: no limit.
         late: whether to end with the contexts that are made.
+        readable: makes of a text what a person reads of it, as long as the text: only that is taken.
 
     Attributes:
         stopped: whether it was late before all was done.
+        copies: how many sentences of spans were left out, since a context had them or near copies of them.
     """
 
-    def __init__(self, texts: Mapping[int, str], count: Count, most: int | None = None, late: Late = never) -> None:
-        self._texts, self._count, self._most, self._late = texts, count, most, late
-        self.stopped = False
+    def __init__(
+        self,
+        texts: Mapping[int, str],
+        count: Count,
+        most: int | None = None,
+        late: Late = never,
+        readable: Callable[[str], str] = str,
+    ) -> None:
+        self._texts, self._most, self._late = texts, most, late
+        self._count: Count = lambda text: max(count(text), len(text) // CHARS_PER_TOKEN)
+        self._readable = cache(lambda number: readable(texts[number]))
+        self.stopped, self.copies = False, 0
+        self._seen = Copies()
         self._between = count(GAP)
         self._taken: list[tuple[int, Part]] = []
         self._parts: dict[int, list[Part]] = {}  # in document order
@@ -103,8 +119,8 @@ class Pruner:
             yield
             if self._stops():
                 return
-            if (part := self._take(number, span)) is not None:
-                taken.append((number, part))
+            fresh = [self._take(number, part) for part in self._without_copies(number, span)]
+            taken += [(number, part) for part in fresh if part is not None]
         places: dict[int, list[int]] = {}
         for number, part in taken:
             places.setdefault(number, []).append(part.start)
@@ -116,7 +132,7 @@ class Pruner:
             if self._stops():
                 return
             self._add_heading(number, above[number].get(part.start))
-        for number, part in taken if self._most is not None else ():
+        for number, part in taken:
             yield
             if self._stops():
                 return
@@ -139,19 +155,29 @@ class Pruner:
                 contexts[number] = self._context(number)
                 tokens += contexts[number].tokens
 
-    def _take(self, number: int, span: Span) -> Part | None:
-        """Take a span, or its first sentences that fit; None if not even one fits."""
-        part = Part(span.start, span.end)
+    def _without_copies(self, number: int, span: Span) -> list[Part]:
+        """The runs of sentences of a span that are no copies; from then on they are known, since room never grows."""
+        text, found, gap = self._readable(number)[span.start : span.end], list[Part](), True
+        for start, end in sentences(text):
+            if self._seen.add(text[start:end]):
+                found.append(Part(span.start + start if gap else found.pop().start, span.start + end))
+                gap = False
+            else:
+                self.copies, gap = self.copies + 1, True
+        return found
+
+    def _take(self, number: int, part: Part) -> Part | None:
+        """Take a part, or its first sentences that fit; None if not even one fits."""
         if self._add(number, part):
             return part
-        text = self._texts[number][span.start : span.end]
+        text = self._readable(number)[part.start : part.end]
         first, used = 0, self._used
         for start, end in list(sentences(text))[:-1]:
             used += self._count(text[start:end])
             if self._most is not None and used + self._between > self._most:
                 break
             first = end
-        part = Part(span.start, span.start + first)
+        part = Part(part.start, part.start + first)
         return part if first and self._add(number, part) else None
 
     def _add(self, number: int, part: Part) -> bool:
@@ -171,8 +197,10 @@ class Pruner:
             self._headings.setdefault(number, set()).add(found)
 
     def _add_neighbours(self, number: int, part: Part) -> None:
-        for found in neighbours(self._texts[number], part):
-            if not self._has(number, found):
+        text = self._readable(number)
+        for found in neighbours(text, part):
+            sentence = text[found.start : found.end]
+            if not self._has(number, found) and not is_data(sentence) and self._seen.add(sentence):
                 self._add(number, found)
 
     def _has(self, number: int, part: Part) -> bool:
@@ -267,8 +295,8 @@ class _Lines:
 
 
 def _is_title(line: str) -> bool:
-    """Whether a line that stands alone has a word and does not end as a sentence does."""
-    return any(map(str.isalnum, line)) and not line.rstrip().rstrip(CLOSING).endswith(_SENTENCE_LIKE)
+    """Whether a line that stands alone has a word, is no data, and does not end as a sentence does."""
+    return not is_data(line) and any(map(str.isalnum, line)) and not line.rstrip().rstrip(CLOSING).endswith(_SENTENCE_LIKE)
 
 
 def neighbours(text: str, part: Part) -> Iterator[Part]:

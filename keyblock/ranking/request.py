@@ -17,7 +17,7 @@ class AnswerOptions(NamedTuple):
     Attributes:
         spans: whether results name the spans that answer.
         threshold: the probability that a span must reach.
-        most: the most spans of one document; none: no limit.
+        most: the most spans of one document that are shown, contexts have all; none: no limit.
         min_score: the probability that a result must reach; "auto" for what the bundle recommends, none for no bound.
         prune: whether results have a context.
         tokens: the most tokens of all contexts together; none: no limit.

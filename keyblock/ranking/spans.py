@@ -19,6 +19,7 @@ from keyblock.prepared import PreparedQuery
 from keyblock.queries import is_question
 from keyblock.ranking.order import Block, Candidate, Ranking, ScoredBy
 from keyblock.selectors import rank_blocks
+from keyblock.text.readable import is_data
 from keyblock.text.sentences import sentences
 
 THRESHOLD = 0.1  # Cohere's default: no span has a smaller probability
@@ -153,6 +154,8 @@ def scored_sentences(
 ) -> list[Span]:
     """The sentences of a document's key blocks with the probability that they answer, in document order, without questions.
 
+    The sentences are those of the text as a person reads it, without data.
+
     The probability comes from the marks of a sentence's tokens, if the model gives marks and the pipeline has fitted span scores.
     Otherwise it comes from the sentence's block by its share of query terms (see `by_terms`), and the block's from its own score if
     the model read each block separately, else from the document's score.
@@ -171,12 +174,13 @@ def scored_sentences(
     """
     if ranking.scored_by[number] is not ScoredBy.MODEL:
         return []
+    (text,) = pipeline.reader.readable([text])
     logit, config = ranking.logits[number], pipeline.config
     if marks is not None and config.spans is not None:
         places = np.asarray([block[:2] for block in candidate.blocks], np.int32).reshape(-1, 2)
         read = Read(text, candidate.sequences, places, np.asarray(candidate.lengths, np.int32), candidate.title)
         found = [one for one in marked_sentences(pipeline, read, marks) if one.tokens]
-        found = [one for one in found if not is_question(text[one.start : one.end])]
+        found = [one for one in found if _may_answer(text[one.start : one.end])]
         scores = config.spans.probabilities(np.asarray([one.mark for one in found]), np.full(len(found), logit))
         return [Span(one.start, one.end, score) for one, score in zip(found, scores.tolist(), strict=True)]
     blocks = ranking.blocks[number]
@@ -187,10 +191,14 @@ def scored_sentences(
         evidence = np.repeat(candidate.evidence[None], len(blocks), axis=0)
         worth = sigmoid(config.activation.scale * config.fusion.fuse(scores, evidence)).tolist()
     found_by_terms = by_terms(pipeline, query, text, blocks, worth)
-    return [one for one in found_by_terms if not is_question(text[one.start : one.end])]
+    return [one for one in found_by_terms if _may_answer(text[one.start : one.end])]
 
 
-def spans(text: str, scored: Sequence[Span], threshold: float = THRESHOLD, most: int | None = None) -> list[Span]:
+def _may_answer(sentence: str) -> bool:
+    return not is_question(sentence) and not is_data(sentence)
+
+
+def spans(text: str, scored: Sequence[Span], threshold: float = THRESHOLD) -> list[Span]:
     """The spans of a document, best first, none of which overlap.
 
     A span is a sentence with the adjacent sentences that are nearly as likely (`NEARLY`); it has the score of its best sentence.
@@ -199,7 +207,6 @@ def spans(text: str, scored: Sequence[Span], threshold: float = THRESHOLD, most:
         text: the document's text.
         scored: sentences with their probabilities, in document order.
         threshold: the probability that a sentence must reach.
-        most: the most spans; none: no limit.
     """
     runs: list[list[Span]] = []
     for one in scored:
@@ -213,7 +220,7 @@ def spans(text: str, scored: Sequence[Span], threshold: float = THRESHOLD, most:
         else:
             runs.append([one])
     found = [span for run in runs for span in _parted(run)]
-    return sorted(found, key=lambda span: (-span.score, span.start))[:most]
+    return sorted(found, key=lambda span: (-span.score, span.start))
 
 
 def _parted(run: list[Span]) -> Iterator[Span]:

@@ -1,5 +1,6 @@
 """Warnings about a ranking, in words: `meta.warnings` of the service, `warnings` of an in-process Ranker."""
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -11,7 +12,8 @@ from keyblock.queries import QUERY_TERMS
 from keyblock.selectors import SELECTORS, SelectedBy
 from keyblock.text.tokenizer import Tokenizer
 
-MOST_EMPTY = 10  # documents without text that a warning names
+_APART = re.compile(r"(?<!\S)[^\W\d_](?: [^\W\d_\u0e00-\U0010ffff]){4}(?!\S)")  # letters of scripts with spaces between words
+MOST_EMPTY = 10  # documents that a warning names
 BY_POSITION = "their first blocks were chosen, by position alone"
 BY_LITTLE = "their blocks were chosen by so little that it is no evidence"  # by words or vectors that hardly match
 
@@ -91,6 +93,15 @@ def about_empty(documents: Sequence[int]) -> list[str]:
     if not documents:
         return []
     return [f"documents without text to score, ranked last: {first_few([str(number) for number in documents], MOST_EMPTY)}"]
+
+
+def about_letters(blocks: Iterable[tuple[int, str]]) -> list[str]:
+    """In which documents the letters of words stand apart, as scanners leave them; from numbers of documents with their blocks."""
+    found = dict.fromkeys(str(number) for number, text in blocks if _APART.search(text))
+    if not found:
+        return []
+    shown = first_few(list(found), MOST_EMPTY)
+    return [f"documents whose letters stand apart, as in n o t i c e, so that the model reads no words; join them: {shown}"]
 
 
 def about_unknown(unknown: Collection[int], ids: Mapping[int, str]) -> list[str]:

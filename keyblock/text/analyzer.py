@@ -84,8 +84,8 @@ class English:
 
     @staticmethod
     def pieces(text: str) -> list[str]:
-        """The words, lower-cased."""
-        return _WORD.findall(text.lower())
+        """The words, lower-cased, without soft hyphens."""
+        return _WORD.findall(text.lower().replace("\u00ad", ""))
 
     def term(self, word: str) -> str:
         """The term of a word; empty for a stop word."""

@@ -6,11 +6,13 @@ from itertools import accumulate, groupby, repeat
 
 import numpy as np
 
+from keyblock import native
 from keyblock.text.analyzer import Analyzer
 from keyblock.text.characters import character_kinds, ends_word, is_dropped, reads_words, remembered
 from keyblock.text.compiled import CompiledReader, compiled_reader
 from keyblock.text.compiled_reading import joined
 from keyblock.text.parts import LastCut, behind_words, nowhere, parts
+from keyblock.text.readable import Oddity, oddities, respelled, without_data
 from keyblock.text.reading import CutText, Reading, Rule, encoded
 from keyblock.text.tokenizer import Tokenizer, without_surrogates
 from keyblock.text.unbroken import long_word
@@ -42,6 +44,20 @@ class Reader:
         self._tokenizer, self._analyzer = tokenizer, analyzer
         self._last_cut = _last_cut(tokenizer, analyzer)
         self._compiled = _compiled(tokenizer, analyzer) if compiled else None
+        self._oddities = native.core.oddities if compiled and native.core is not None else oddities
+
+    def readable(self, texts: Sequence[str], pause: Pause = int) -> Sequence[str]:
+        """The texts as a person reads them, each as long as it was: see `keyblock.text.readable`."""
+        if not (odd := [Oddity(*one) for one in self._oddities(texts)]):
+            return texts
+        found = list(texts)
+        for number, rows, spelled in odd:
+            text, pieces = respelled(texts[number]) if spelled else texts[number], list[str]()
+            for piece in without_data(text, rows):
+                pieces.append(piece)
+                pause(0)
+            found[number] = "".join(pieces)
+        return found
 
     def read(self, texts: Sequence[str], pause: Pause = int) -> list[Reading]:
         """A reading of each text.
@@ -52,8 +68,8 @@ class Reader:
         return [next(short) if len(text) <= PART else self._long(text, pause) for text in texts]
 
     def count(self, text: str) -> int:
-        """The tokens of a text."""
-        return len(self.read([text])[0].ids)
+        """The tokens of a text as a person reads it."""
+        return len(self.read(self.readable([text]))[0].ids)
 
     def cut(self, texts: Sequence[str], rule: Rule | None, pause: Pause = int) -> list[CutText | None]:
         """Texts in blocks, read and cut in one step; None for a text that has to be read first, and then cut.

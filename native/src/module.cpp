@@ -6,6 +6,7 @@
 
 #include "bindings.hpp"
 #include "near_tokens.hpp"
+#include "oddities.hpp"
 #include "porter.hpp"
 #include "processors.hpp"
 #include "selection_module.hpp"
@@ -69,6 +70,22 @@ nb::object structure_cuts(const Structure& structure, nb::handle text) {
 
 nb::object structure_clauses(const Structure& structure, nb::handle text) {
     return Array(found_in<Ints>(text, [&](auto some) { return structure.clauses(some); })).numpy();
+}
+
+// Of each odd text its number, its odd rows, and whether it is spelled oddly; texts of prose are left out.
+nb::list oddities(const nb::list& texts) {
+    nb::list found;
+    for (size_t i = 0; i < texts.size(); ++i) {
+        const nb::object text = nb::borrow(texts[i]);  // in case the list changes
+        const Text view = text_of(text);
+        Oddities odd;
+        {
+            nb::gil_scoped_release unlocked;
+            odd = view.visit([](auto some) { return oddities_of(some); });
+        }
+        if (odd.spelled || !odd.rows.empty()) found.append(nb::make_tuple(i, Array(odd.rows).numpy(), odd.spelled));
+    }
+    return found;
 }
 
 Odds odds_of(const nb::list& words, Given<int32_t> counts, Given<int32_t> ids, Given<int32_t> heads, Given<int32_t> tails,
@@ -190,7 +207,7 @@ NB_MODULE(_core, module) {
     nb::set_leak_warnings(false);  // readers live as long as the process, and are no leaks
     constexpr const char* PROCESSORS[] = {"plain", "avx2", "avx512"};
     module.attr("PROCESSOR") = PROCESSORS[static_cast<int>(processor())];  // the kind of processor whose code runs here
-    module.attr("INTERFACE") = 6;  // changes whenever older versions of keyblock cannot use the module
+    module.attr("INTERFACE") = 7;  // changes whenever older versions of keyblock cannot use the module
     describe_flags(module);
     describe_selection(module);
 
@@ -236,6 +253,7 @@ NB_MODULE(_core, module) {
     nb::class_<Similar>(module, "Similar").def("__init__", &make_similar, "encoder"_a, "ids"_a, "weights"_a, nb::keep_alive<1, 2>());
     bind_units(module);
     module.def("porter", &stemmed, "word"_a, "The stem of a lower-case ASCII word, as Snowball's porter has it.");
+    module.def("oddities", &oddities, "texts"_a);
     module.def("outline", &outlined, "characters"_a, "text"_a, "plainly"_a,
                "Whether each character is a space, a letter, part of a word, may end a sentence, or is read by itself; and what it folds to.");
     module.def("term_key", [](nb::str term) {

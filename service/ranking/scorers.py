@@ -10,6 +10,7 @@ import numpy as np
 
 from keyblock.bundle import Bundle
 from keyblock.packing import Packed
+from keyblock.pipeline import Pipeline
 from keyblock.ranking.order import Candidate
 from keyblock.scoring import score_sequences
 from keyblock.vector_scores import VectorModel
@@ -126,7 +127,7 @@ class UpstreamScorer:
 
         self._upstream = Upstream(settings, metrics)
         self._asker = Asker(self._upstream, settings.upstream_batch, settings.upstream_concurrency)
-        self._aggregator, self._packing = bundle.pipeline.aggregator, bundle.pipeline.config.packing
+        self._pipeline = bundle.pipeline
         self._settings = settings
         self.pace = self._asker.pace
         self.warmed: Future[None] = Future()
@@ -150,10 +151,12 @@ class UpstreamScorer:
         order = [number for document in documents for number in range(ends[document] - counts[document], ends[document])]
         timeout_at = time.perf_counter() + self._settings.upstream_timeout_ms / 1000
         until = timeout_at if priority.until is None else min(priority.until, timeout_at)
-        passages = _passages(call, candidates, self._packing.kept_inside(call.max_tokens))
-        answer = await self._asker.ask(Pairs(call.query, passages, tokens, order), until)
+        passages = _passages(call, candidates, self._pipeline)
+        answer = await self._asker.ask(Pairs(call.query, passages, tokens, order, call.instruction or ""), until)
         scored = answer.logits > -np.inf
-        logits, of_passages = Aggregation(self._aggregator, counts, None, len(tokens)).aggregate_known(answer.logits, scored)
+        logits, of_passages = Aggregation(self._pipeline.aggregator, counts, None, len(tokens)).aggregate_known(
+            answer.logits, scored
+        )
         problem = answer.problem
         if not problem and priority.until is None and not scored.all():
             problem = f"has not answered in {self._settings.upstream_timeout_ms} ms"
@@ -178,11 +181,12 @@ class UpstreamScorer:
         await self._upstream.close()
 
 
-def _passages(call: Call, candidates: Sequence[Candidate], most: int) -> list[str]:
-    """The texts of all sequences, each of at most `most` tokens, in their order; a candidate's are in document order."""
+def _passages(call: Call, candidates: Sequence[Candidate], pipeline: Pipeline) -> list[str]:
+    """The texts of all sequences, cut to the tokens asked for, in their order; a candidate's are in document order."""
     from service.upstream.passages import passage_text
 
-    texts, titles = call.documents.texts, call.documents.titles
+    most = pipeline.config.packing.kept_inside(call.max_tokens)
+    texts, titles = pipeline.reader.readable(call.documents.texts), call.documents.titles
     return [
         passage_text(texts[number], titles[number], block.start, block.end, most)
         for number, one in enumerate(candidates)

@@ -22,12 +22,14 @@ class Pairs(NamedTuple):
         passages: texts.
         tokens: shape (passages,), approximate tokens of each passage with the query.
         order: numbers of the passages, the most urgent first.
+        instruction: the task; empty for none.
     """
 
     query: str
     passages: Sequence[str]
     tokens: NDArray[np.intp]
     order: Sequence[int]
+    instruction: str = ""
 
 
 class PassageScores(NamedTuple):
@@ -109,7 +111,8 @@ class Asker:
         self._in_flight += 1
         began, n_in_flight = time.perf_counter(), self._in_flight
         try:
-            progress.logits[list(batch)] = await self._upstream.rank(pairs.query, [pairs.passages[n] for n in batch], until)
+            passages = [pairs.passages[n] for n in batch]
+            progress.logits[list(batch)] = await self._upstream.rank(pairs.query, passages, until, pairs.instruction)
         finally:
             self._in_flight -= 1
             self.waiting[progress] -= tokens

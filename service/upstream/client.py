@@ -77,7 +77,7 @@ class Upstream:
         if self._http is not None:
             await self._http.aclose()
 
-    async def rank(self, query: str, passages: Sequence[str], until: float) -> NDArray[np.float32]:
+    async def rank(self, query: str, passages: Sequence[str], until: float, instruction: str = "") -> NDArray[np.float32]:
         """The logit of each passage, shape (passages,); `until` is the deadline, in seconds of `time.perf_counter`.
 
         Raises UpstreamError, and TimeoutError if there was too little time to judge the upstream.
@@ -87,7 +87,7 @@ class Upstream:
         allowed = until - started
         try:
             async with asyncio.timeout(until - time.perf_counter()):
-                logits = await self._ranked(query, passages, until)
+                logits = await self._ranked(query, passages, until, instruction)
         except TimeoutError:
             if allowed < SLOW_SECONDS:
                 self._metrics.add("upstream_requests", outcome="late")
@@ -98,9 +98,9 @@ class Upstream:
         self._metrics.observe("upstream_seconds", time.perf_counter() - started)
         return logits
 
-    async def _ranked(self, query: str, passages: Sequence[str], until: float) -> NDArray[np.float32]:
+    async def _ranked(self, query: str, passages: Sequence[str], until: float, instruction: str) -> NDArray[np.float32]:
         kind = await self._known_kind(until)
-        answer = await self._send_with_retries(kind, query, passages, until)
+        answer = await self._send_with_retries(kind, query, passages, until, instruction)
         if answer.status != 200:
             raise self._failed(self._refusal(answer), away=answer.status >= 500, batch_specific=answer.status in BATCH_STATUSES)
         try:
@@ -132,9 +132,11 @@ class Upstream:
             raise self._failed("answers as none of cohere, jina and tei does: check the URL, or set upstream_kind")
         raise self._failed(self._refusal(answer), away=answer.status >= 500)
 
-    async def _send_with_retries(self, kind: UpstreamKind, query: str, passages: Sequence[str], until: float) -> Answer:
+    async def _send_with_retries(
+        self, kind: UpstreamKind, query: str, passages: Sequence[str], until: float, instruction: str = ""
+    ) -> Answer:
         """The last answer, after as many attempts as retries and time allow. Raises UpstreamError."""
-        body = written(SHAPES[kind], self._settings.upstream_model, query, passages)
+        body = written(SHAPES[kind], self._settings.upstream_model, query, passages, instruction)
         for attempt in range(self._settings.upstream_retries + 1):
             problem = ""
             self._check_busy()  # another request may have got that answer meanwhile

@@ -4,12 +4,14 @@ The upstream's own tokenizer is not known here. Documents are cut, and passages 
 frequencies of a bundle, the embedded one by default.
 """
 
+import re
 from dataclasses import replace
 from typing import Any
 
 from keyblock.bundle import Bundle
 from keyblock.description import PipelineConfig
 from keyblock.pipeline import Pipeline
+from keyblock.ranking.pruning import CHARS_PER_TOKEN
 from service.settings import Settings
 
 UNNAMED = "upstream"  # the model's name if none is set
@@ -17,7 +19,6 @@ SENTENCES = 63  # tokens of the whole sentences in a block; a passage grows into
 QUERY_TOKENS = 48  # that count towards the size of a passage; the upstream gets the whole query
 LEAST_TOKENS, MOST_TOKENS = 64, 512  # that a request may set
 LONGEST_TITLE = 200  # characters of a title in front of a passage
-CHARS_PER_TOKEN = 16  # limit of a passage: a word of a million letters is one token here, but may be a million for the upstream
 
 
 def in_front_of_upstream(bundle: Bundle, settings: Settings) -> Bundle:
@@ -40,6 +41,9 @@ def pipeline_config(passages: int, tokens: int) -> PipelineConfig:
 
 
 def passage_text(text: str, title: str, start: int, end: int, tokens: int = MOST_TOKENS) -> str:
-    """The text for the upstream: the title, and the passage ``text[start:end]``, cut to what `tokens` can hold."""
-    passage = text[start : min(end, start + CHARS_PER_TOKEN * tokens)]
+    """The text for the upstream: the title, and the passage ``text[start:end]``, cut to what `tokens` can hold.
+
+    Long stretches of spaces, which a readable text has in place of data, are left out.
+    """
+    passage = re.sub(r"\s{100,}", "\n\n", text[start:end])[: CHARS_PER_TOKEN * tokens]
     return f"{title[:LONGEST_TITLE]}\n{passage}" if title else passage

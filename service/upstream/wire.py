@@ -27,6 +27,7 @@ class Shape(NamedTuple):
         bare: whether the answer is the list of results itself.
         options: sent with every request.
         scores: the scale of the scores.
+        instruction: the field of the instruction; empty if there is none, so that the query begins with it, as Voyage has it.
     """
 
     texts: str
@@ -34,18 +35,25 @@ class Shape(NamedTuple):
     bare: bool
     options: Mapping[str, Any]
     scores: UpstreamScores
+    instruction: str = ""
 
 
 SHAPES = {
     UpstreamKind.COHERE: Shape("documents", "relevance_score", False, {}, UpstreamScores.PROBABILITY),
-    UpstreamKind.JINA: Shape("documents", "relevance_score", False, {"return_documents": False}, UpstreamScores.PROBABILITY),
+    UpstreamKind.JINA: Shape(
+        "documents", "relevance_score", False, {"return_documents": False}, UpstreamScores.PROBABILITY, "instruction"
+    ),
     UpstreamKind.TEI: Shape("texts", "score", True, {"raw_scores": True, "truncate": True}, UpstreamScores.LOGIT),
 }
 
 
-def written(shape: Shape, model: str, query: str, passages: Sequence[str]) -> bytes:
-    """The body of a request; an empty model is left out."""
+def written(shape: Shape, model: str, query: str, passages: Sequence[str], instruction: str = "") -> bytes:
+    """The body of a request; an empty model and an empty instruction are left out."""
     named = {"model": model} if model else {}
+    if instruction and shape.instruction:
+        named[shape.instruction] = instruction
+    elif instruction:
+        query = f"{instruction}\n{query}"
     return orjson.dumps({**named, "query": query, shape.texts: list(passages), **shape.options})
 
 

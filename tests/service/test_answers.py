@@ -1,8 +1,10 @@
 """What the embedded bundle answers, in cases whose right answer a person can see."""
 
+import base64
 import json
 import re
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -12,6 +14,8 @@ ROOT = Path(__file__).parents[2]
 REQUEST: dict[str, Any] = json.loads((ROOT / "examples" / "request.json").read_text(encoding="utf-8"))
 LEASE = REQUEST["documents"][2]["text"]
 RIGHT = "two months' notice is enough"
+Q = "How long is the notice period for the flat?"
+A = "The notice period for the flat is three months."
 NOTHING = "Who painted the ceiling of the Sistine Chapel?"
 
 
@@ -75,6 +79,62 @@ def test_what_is_passed_on_holds_the_answer_and_little_else(client: TestClient) 
     assert RIGHT in texts["lease"]
     assert answer["meta"]["context"]["tokens"] <= 60
     assert answer["meta"]["context"]["saved"] > 800
+
+
+def test_a_sentence_that_many_documents_have_is_passed_on_once(client: TestClient) -> None:
+    other = "Leaving earlier needs a successor; then one month is enough."
+    answer = ask(client, query=Q, documents=[A, A, A, other], top_n=4, prune=True, max_context_tokens=40)
+    assert sorted(one["context"]["text"] for one in answer["results"] if "context" in one) == sorted([A, other])
+    assert answer["meta"]["context"]["copies"] == 2
+
+
+def test_neither_a_limit_nor_what_is_shown_changes_what_there_is_to_pass_on(client: TestClient) -> None:
+    def contexts(most: int | None = None, **options: Any) -> list[Any]:
+        asked = {"mode": "enabled", "threshold": 0.05, "max_spans": most}
+        return [one.get("context") for one in ask(client, prune=True, relevant_spans=asked, **options)["results"]]
+
+    assert contexts() == contexts(most=1) == contexts(max_context_tokens=10_000)
+
+
+BLOB = base64.b64encode(Random(1).randbytes(36_000)).decode()
+
+
+@pytest.mark.parametrize("before", [f"![scan](data:image/png;base64,{BLOB}) ", f"{BLOB}\n"], ids=["in a line", "on a line"])
+def test_text_that_is_no_language_changes_nothing(client: TestClient, before: str) -> None:
+    asked = {"query": Q, "relevant_spans": {"mode": "enabled"}, "prune": True, "max_context_tokens": 60, "return_blocks": True}
+    (plain,) = ask(client, documents=[A], **asked)["results"]
+    (found,) = ask(client, documents=[before + A], **asked)["results"]
+    assert found["relevance_score"] == pytest.approx(plain["relevance_score"], abs=0.02)
+    assert found["context"]["text"] == A
+    for part in (*found["relevant_spans"], *found["blocks"], *found["context"]["parts"]):
+        assert (before + A)[part["start"] : part["end"]] == A
+    (alone,) = ask(client, documents=[BLOB], **asked)["results"]
+    assert alone["relevance_score"] == 0
+
+
+def test_a_context_counts_its_characters(client: TestClient) -> None:
+    """A word of 120 letters is one token of the model."""
+    text = " ".join("".join(Random(n).choices("abcdefgh", k=120)) for n in range(9)) + ", so the notice period is three months."
+    answer = ask(client, query=Q, documents=[text], prune=True)
+    assert answer["meta"]["context"]["tokens"] == answer["results"][0]["context"]["tokens"] == len(text) // 16
+    answer = ask(client, query=Q, documents=[text], prune=True, max_context_tokens=60)
+    assert answer["meta"]["context"]["tokens"] == 0
+
+
+@pytest.mark.parametrize("space", ["\u200b", "\u2060", "\ufeff"])
+def test_zero_width_spaces_part_words(client: TestClient, space: str) -> None:
+    plain, found = (ask(client, query=Q, documents=[text])["results"][0] for text in (A, A.replace(" ", space)))
+    assert found["relevance_score"] == plain["relevance_score"]
+
+
+def test_soft_hyphens_and_wide_letters_are_read_and_letters_apart_are_warned_of(client: TestClient) -> None:
+    wide = "".join(chr(ord(c) + 0xFEE0) if c.strip() else "\u3000" for c in A)
+    soft = A.replace("notice", "no\u00adtice").replace("months", "mon\u00adths")
+    answer = ask(client, query=Q, documents=[A, wide, soft, A.replace("notice", "n o t i c e"), "a b"], top_n=0)
+    scores = {one["index"]: one["relevance_score"] for one in answer["results"]}
+    assert scores[0] == scores[1] == scores[2] > scores[3]
+    (warning,) = (one for one in answer["meta"]["warnings"] if "apart" in one)
+    assert warning.endswith("join them: 3")
 
 
 def test_info_says_what_the_scores_are_worth(client: TestClient) -> None:

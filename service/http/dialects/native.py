@@ -143,6 +143,8 @@ def whole(
             meta["best_below_min_score"] = answered.refused.best
     if (saved := answered.saved) is not None:
         meta["context"] = ContextMeta(tokens=saved.tokens, tokens_of_documents=saved.of_documents, saved=saved.saved)
+        if saved.copies:
+            meta["context"]["copies"] = saved.copies
     frame: dict[str, object] = {
         "id": f"rerank-{about.request_id}",
         "object": "rerank",

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from keyblock.ranking.copies import Copies
 from keyblock.ranking.pruning import ABOVE, GAP, Count, Part, Pruner, headings, neighbours
 from keyblock.ranking.spans import Span
 from keyblock.ranking.steps import finished
@@ -33,7 +34,7 @@ def span(text: str, sentence: str, score: float) -> Span:
 
 
 def test_a_span_stands_under_its_heading() -> None:
-    (context,) = finished(Pruner({0: LEASE}, words).prune({0: [span(LEASE, "It is given in writing.", 0.9)]})).values()
+    (context,) = finished(Pruner({0: LEASE}, words, 9).prune({0: [span(LEASE, "It is given in writing.", 0.9)]})).values()
     assert context.text == "## Notice\nIt is given in writing."
     assert [LEASE[part.start : part.end] for part in context.parts] == ["## Notice", "It is given in writing."]
     assert context.tokens == 7
@@ -41,7 +42,7 @@ def test_a_span_stands_under_its_heading() -> None:
 
 def test_parts_that_do_not_touch_have_a_gap_and_those_that_touch_have_none() -> None:
     spans = [span(LEASE, "Two months are enough.", 0.9), span(LEASE, "The landlord reads it.", 0.8)]
-    (context,) = finished(Pruner({0: LEASE}, words).prune({0: spans})).values()
+    (context,) = finished(Pruner({0: LEASE}, words, 13).prune({0: spans})).values()
     assert context.text == f"## Notice\n\nTwo months are enough.{GAP}The landlord reads it."
 
 
@@ -55,8 +56,9 @@ def test_the_best_spans_of_all_documents_come_first() -> None:
 
 def test_neighbours_are_taken_in_where_there_is_room() -> None:
     found = {0: [span(LEASE, "It is given in writing.", 0.9)]}
-    (context,) = finished(Pruner({0: LEASE}, words, 100).prune(found)).values()
-    assert context.text == "## Notice\n\nTwo months are enough. It is given in writing. The landlord reads it."
+    for limit in (100, None):
+        (context,) = finished(Pruner({0: LEASE}, words, limit).prune(found)).values()
+        assert context.text == "## Notice\n\nTwo months are enough. It is given in writing. The landlord reads it."
     (context,) = finished(Pruner({0: LEASE}, words, 14).prune(found)).values()
     assert context.text.startswith("## Notice")
     assert "The landlord reads it." in context.text
@@ -125,13 +127,12 @@ def test_the_rest_of_a_line_where_the_search_begins_is_no_heading() -> None:
 
 def test_a_heading_stands_on_a_line_of_its_own() -> None:
     text = "# A\n\nOne two. More.\n\n# B\n\nMore. Three four."
-    (context,) = finished(
-        Pruner({0: text}, words).prune({0: [span(text, "One two.", 0.9), span(text, "Three four.", 0.8)]})
-    ).values()
+    found = {0: [span(text, "One two.", 0.9), span(text, "Three four.", 0.8)]}
+    (context,) = finished(Pruner({0: text}, words, 12).prune(found)).values()
     assert context.text == "# A\n\nOne two. …\n# B\nThree four."
     touching = text.replace(" More.\n\n# B", "\n\n# B")
     found = {0: [span(touching, "One two.", 0.9), span(touching, "Three four.", 0.8)]}
-    (context,) = finished(Pruner({0: touching}, words).prune(found)).values()
+    (context,) = finished(Pruner({0: touching}, words, 12).prune(found)).values()
     assert context.text == "# A\n\nOne two.\n\n# B\nThree four."
 
 
@@ -171,9 +172,10 @@ def test_any_text_is_pruned_within_its_tokens_and_to_its_own_parts(
 ) -> None:
     found = [Span(start, min(start + n, len(text)), score) for start, n, score in places if start < len(text)]
     found = [one for one in found if text[one.start : one.end].strip()]
+    whole = sum(one.tokens for one in finished(Pruner({0: text}, count).prune({0: found})).values())
     for bound in (most, None):
         for context in finished(Pruner({0: text}, count, bound).prune({0: found})).values():
-            assert bound is None or context.tokens <= bound
+            assert context.tokens <= (whole if bound is None else min(bound, whole))
             assert all(0 <= start < end <= len(text) for start, end in context.parts)
             assert all(before.end <= after.start for before, after in itertools.pairwise(context.parts))
             assert all(text[part.start : part.end] in context.text for part in context.parts)
@@ -185,3 +187,44 @@ def test_what_stands_between_parts_is_within_the_tokens() -> None:
     spans = [span(text, sentence, 0.9) for sentence in ("A b.", "C d.", "E f.", "G h.")]
     for most in range(1, 40):
         assert sum(one.tokens for one in finished(Pruner({0: text}, len, most).prune({0: spans})).values()) <= most
+
+
+LONG = (
+    "Whoever rents a flat in this house pays for small repairs up to the amount of one hundred euros a year, as long as the damage "
+)
+LONG += (
+    "is in a part of the flat that is often in use, such as taps, switches, locks, handles of windows, and the chains of blinds."
+)
+A = "The notice period for the flat is three months."
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "copies"),
+    [
+        (A, A, True),
+        (A, "- “the NOTICE  period for the \uff46\uff4c\uff41\uff54 is three months!”", True),
+        (A, A.replace("three", "two"), False),
+        (LONG, LONG.replace("such as", "like"), True),
+        (LONG, LONG.replace("euros a year", "euros each year"), True),
+        (LONG, LONG.replace("one hundred", "250"), False),
+        ("The lease began in 1998. " * 20, "The lease began in 1999. " * 20, False),
+        ("ค่าเช่าต้องชำระทุกเดือน", "ค่าเช่าต้องชำระทุกปี", False),
+        ("किराया की", "किराया का", False),
+        ("It is -5 °C.", "It is 5 °C.", False),
+    ],
+)
+def test_what_counts_as_a_copy(one: str, other: str, copies: bool) -> None:
+    seen = Copies()
+    assert seen.add(one)
+    assert seen.add(other) is not copies
+
+
+def test_contexts_have_each_sentence_once() -> None:
+    """Also where one document repeats it, and beside a sentence that is new."""
+    other = "Leaving earlier needs a successor; then one month is enough."
+    texts = dict(enumerate([f"{A} {A}", A, f"{A} {other}"]))
+    pruner = Pruner(texts, words, 40)
+    contexts = finished(pruner.prune({number: [Span(0, len(text), 0.9)] for number, text in texts.items()}))
+    assert {number: context.text for number, context in contexts.items()} == {0: A, 2: other}
+    assert contexts[2].parts == [Part(len(A) + 1, len(A) + 1 + len(other))]
+    assert pruner.copies == 3

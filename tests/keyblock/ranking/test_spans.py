@@ -48,7 +48,6 @@ def test_the_best_spans_are_runs_of_sentences_that_touch() -> None:
     scored = [Span(0, 4, 0.2), Span(5, 9, 0.9), Span(10, 16, 0.05), Span(17, 22, 0.4)]
     assert spans(text, scored) == [Span(5, 9, 0.9), Span(17, 22, 0.4), Span(0, 4, 0.2)]
     assert spans(text, scored, threshold=0.3) == [Span(5, 9, 0.9), Span(17, 22, 0.4)]
-    assert spans(text, scored, most=1) == [Span(5, 9, 0.9)]
     assert spans(text, [Span(0, 4, 0.85), *scored[1:]]) == [Span(0, 9, 0.9), Span(17, 22, 0.4)]  # nearly as likely
     assert spans(text, scored, threshold=0.95) == []
     assert spans(text, [Span(0, 9, 0.3), Span(5, 16, 0.4)]) == [Span(0, 16, 0.4)]  # of blocks that overlap

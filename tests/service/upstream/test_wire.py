@@ -26,6 +26,11 @@ def test_bodies_by_hand() -> None:
     assert orjson.loads(written(TEI, "", "q", ["a"])) == {"query": "q", "texts": ["a"], "raw_scores": True, "truncate": True}
 
 
+def test_an_instruction_is_in_the_field_of_the_api_or_before_the_query() -> None:
+    jina, tei = (orjson.loads(written(shape, "", "q", ["a"], "Find contracts.")) for shape in (JINA, TEI))
+    assert (jina["instruction"], jina["query"], tei["query"]) == ("Find contracts.", "q", "Find contracts.\nq")
+
+
 def test_scores_come_back_in_the_order_of_the_passages() -> None:
     assert read(JINA, results((1, 0.5), (0, 0.9), (2, 0)), 3).tolist() == pytest.approx([np.log(9), 0.0, -30.0])
     assert read(TEI, b'[{"index": 1, "score": 3.5}, {"index": 0, "score": -7}]', 2).tolist() == [-7.0, 3.5]
