@@ -69,6 +69,7 @@ class Query(NamedTuple):
     number: int
     token_ids: tuple[int, ...] = (1,)
     truncated: bool = False
+    mended: None = None
 
 
 class Seen(NamedTuple):
@@ -101,7 +102,7 @@ ScoredShortlist = tuple[Seen, NDArray[np.float32]]
 class SimulatedPipeline:
     """See `keyblock.pipeline.Pipeline`, as far as the service calls it."""
 
-    encoder = None
+    encoder, reader = None, SimpleNamespace(readable=list)
 
     def __init__(self, machine: SimulatedMachine, config: PipelineConfig, char_seconds: float, salt: int, name: str) -> None:
         self.config, self.salt, self.asks_model = config, salt, name == ASKING

@@ -81,7 +81,7 @@ def keep_layers(encoder: PreTrainedModel, kept: Sequence[int]) -> None:
 
 
 def freeze_layers(encoder: PreTrainedModel, count: int) -> None:
-    """Keep the embeddings and the first `count` layers as they are. Raises ValueError if the encoder has fewer, or shares one layer."""
+    """Keep the embeddings and the first `count` layers as they are. Raises ValueError if the encoder lacks them, or shares one."""
     stack, layers = layer_stack(encoder)
     if count > len(layers):
         raise ValueError(f"frozen_layers: {count} are more than the {len(layers)} that the model has")

@@ -187,7 +187,7 @@ def believes_what_is_missing(patch: Patch) -> None:
 def waits_for_elsewhere(patch: Patch) -> None:
     """An upstream has as long as it likes."""
     rank = Upstream.rank
-    patch.setattr(Upstream, "rank", lambda self, query, passages, until: rank(self, query, passages, until + 0.2))
+    patch.setattr(Upstream, "rank", lambda self, query, passages, until, *more: rank(self, query, passages, until + 0.2, *more))
 
 
 def acknowledges_what_failed(patch: Patch) -> None:
