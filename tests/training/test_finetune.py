@@ -26,7 +26,7 @@ def test_it_keeps_what_it_starts_from_and_says_what_it_does_not(
     bundle = load_bundle(ROOT / "models" / "default")
     kept, before = load_run_pipeline(tmp_path / "run"), bundle.pipeline
     assert kept.config == before.config.model_copy(update={"trained_on": None})
-    assert (kept.frequencies.documents, kept.config.selector["name"]) == (before.frequencies.documents, "hybrid")
+    assert (kept.frequencies.n_documents, kept.config.selector["name"]) == (before.frequencies.n_documents, "hybrid")
     assert (tmp_path / "run" / "checkpoint" / "marker.safetensors").exists()
     assert 'does not keep of models/default: trained_on {"languages": ["en"], "scripts": ["latin"]} becomes null' in said
 
