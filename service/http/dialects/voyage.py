@@ -3,15 +3,15 @@
 from typing import Any
 
 from keyblock.ranking.answer import Answered
-from keyblock.wire import VoyageOptions
+from keyblock.wire import ErrorBody, VoyageOptions
 from service.call import Call
+from service.errors import RequestError
 from service.http.answers import About, PiecesResponse
 from service.http.dialects import native
 from service.http.dialects.reading import Payload
 from service.settings import Limits
 
 NAME = "voyage"
-error = native.error
 
 
 def read(payload: Payload, limits: Limits) -> Call:
@@ -23,6 +23,11 @@ def answer(call: Call, answered: Answered, about: About) -> PiecesResponse:
     """The answer, best result first."""
     data = (_result(call, answered, index) for index in answered.ranking.order)
     return native.whole(call, answered, about, "data", data, object="list")
+
+
+def error(problem: RequestError) -> ErrorBody:
+    """The body of an error: its client prints `detail`, a text."""
+    return {**native.error(problem), "detail": problem.message}
 
 
 def _result(call: Call, answered: Answered, index: int) -> dict[str, Any]:

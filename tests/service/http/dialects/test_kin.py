@@ -45,6 +45,8 @@ def test_voyage(client: TestClient, scores: dict[int, float]) -> None:
     (best,) = ask(client, "/rerank", body | {"top_k": 1, "return_documents": True}, VoyageAnswer)["data"]
     assert best == {"index": 1, "relevance_score": scores[1], "document": TEXTS[1]}
     assert client.post("/rerank", json=body | {"top_k": -1}).json()["message"].startswith("top_k: ")
+    refused = client.post("/v1/rerank", json=body | {"query": " "})
+    assert (refused.status_code, refused.json()["detail"][:15]) == (422, "query: is empty")
 
 
 @pytest.mark.parametrize("path", ["/score", "/v1/score"])
