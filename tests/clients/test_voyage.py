@@ -48,5 +48,5 @@ def test_its_key_is_sent(guarded: Service) -> None:
 
 def test_it_comes_back_when_there_is_room(service: Service) -> None:
     with service.full_once():
-        answer = make(service.url, max_retries=2).rerank(QUERY, DOCUMENTS, "any")
+        answer = make(service.url, max_retries=5).rerank(QUERY, DOCUMENTS, "any")
     check(pairs(answer))
