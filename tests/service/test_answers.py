@@ -114,7 +114,7 @@ def test_text_that_is_no_language_changes_nothing(client: TestClient, before: st
 
 def test_a_context_counts_its_characters(client: TestClient) -> None:
     """A word of 120 letters is one token of the model."""
-    text = " ".join("".join(Random(n).choices("abcdefgh", k=120)) for n in range(9)) + ", so the notice period is three months."
+    text = " and ".join("".join(Random(n).choices("abcdefgh", k=120)) for n in range(9)) + ", so the notice period is three months."
     answer = ask(client, query=Q, documents=[text], prune=True)
     assert answer["meta"]["context"]["tokens"] == answer["results"][0]["context"]["tokens"] == len(text) // 16
     answer = ask(client, query=Q, documents=[text], prune=True, max_context_tokens=60)
