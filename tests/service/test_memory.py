@@ -100,6 +100,7 @@ def _ask(port: int, numbers: range) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="no other system tells what is resident as Linux does")
+@pytest.mark.timeout(900)  # a machine without AMX takes its time
 def test_five_thousand_requests_leave_no_more_than_is_stated(bundle_path: Path, tmp_path: Path) -> None:
     limits = {"cache_bytes": CACHE_BYTES, "score_cache_bytes": CACHE_BYTES, "bundle": bundle_path}
     with Service(2, tmp_path / "log", **limits) as service:
