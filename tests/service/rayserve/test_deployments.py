@@ -73,7 +73,7 @@ def test_the_request_of_the_readme_is_answered_as_the_service_answers_it(http: h
 @pytest.mark.parametrize(
     ("path", "body"),
     [
-        ("/rerank", {"query": "q", "documents": []}),
+        ("/rerank", {"query": "q", "documents": [7]}),
         ("/v2/rerank", {"documents": ["a"]}),
         ("/rerank", {"texts": ["a"]}),
         ("/no", {}),
