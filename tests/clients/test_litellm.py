@@ -11,7 +11,7 @@ from page import run
 from question import DOCUMENTS, QUERY, check, of_logits
 from running import Service
 
-WITH_TOP_N = ["voyage", "nvidia_nim", "nvidia_nim/ranking"]  # voyage without it sends what Jina's provider does; NIM's are logits
+WITH_TOP_N = ["voyage", "nvidia_nim/ranking"]  # voyage without it sends what Jina's provider does; NIM's are logits
 PROVIDERS = ["cohere", "jina_ai", "hosted_vllm", "infinity", "huggingface"]
 
 
