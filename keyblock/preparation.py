@@ -15,7 +15,7 @@ from keyblock.query_document import idf_of
 from keyblock.segmenters import SEGMENTERS
 from keyblock.selectors import SELECTORS
 from keyblock.text.alphabets import Alphabets
-from keyblock.text.analyzer import Analyzer, AnalyzerConfig, English, unique_in_order
+from keyblock.text.analyzer import Analyzer, AnalyzerConfig, unique_in_order
 from keyblock.text.frequencies import DocumentFrequencies, Spelling
 from keyblock.text.readable import respelled
 from keyblock.text.reader import Pause, Reader
@@ -54,9 +54,11 @@ class TextPreparer:
         self.reader = Reader(tokenizer, self.analyzer)
         self._alphabets = None if config.trained_on is None else Alphabets(tokenizer, config.trained_on)
         self._universal = None if config.analyzer.name == "universal" else Analyzer(AnalyzerConfig(name="universal"))
-        english, backend = config.analyzer.name == "english", tokenizer.backend
-        stems = English(config.analyzer)
-        self._spelling = Spelling(frequencies, stems.term, lambda word: backend.token_to_id(word) is not None) if english else None
+        self._spelling = (
+            Spelling(frequencies, self.analyzer, lambda word: tokenizer.backend.token_to_id(word) is not None)
+            if config.analyzer.name == "english"
+            else None
+        )
         self._costs, self._rule = self.segmenter.cut_costs(tokenizer), self.segmenter.rule(tokenizer)
 
     def prepare_query(self, text: str, instruction: str | None = None) -> PreparedQuery:

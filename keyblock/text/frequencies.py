@@ -89,12 +89,12 @@ class Spelling:
 
     Args:
         frequencies: the table.
-        term: the term of a word in lower case; empty for a stop word.
+        analyzer: makes the table's terms.
         is_token: whether a word is a token of the model.
     """
 
-    def __init__(self, frequencies: DocumentFrequencies, term: Callable[[str], str], is_token: Callable[[str], bool]) -> None:
-        self._counts, self._term, self._is_token = frequencies.frequencies, term, is_token
+    def __init__(self, frequencies: DocumentFrequencies, analyzer: Analyzer, is_token: Callable[[str], bool]) -> None:
+        self._counts, self._terms, self._is_token = frequencies.frequencies, analyzer.terms, is_token
 
     def mended(self, text: str) -> dict[str, str]:
         """The words of `text` that are mended, in lower case, with the words that were likely meant.
@@ -114,12 +114,12 @@ class Spelling:
         return _WORD.sub(lambda found: mended.get(found[0].lower(), found[0]), text)
 
     def _knows(self, word: str) -> bool:
-        term = self._term(word)
-        return not term or term in self._counts or self._is_token(word)
+        return all(term in self._counts for term in self._terms(word)) or self._is_token(word)
 
     def _meant(self, word: str) -> str:
         near = (other for other in _one_error_away(word) if self._is_token(other))
-        count, best = max(((self._counts.get(self._term(other), 0), other) for other in near), default=(0, ""))
+        counted = ((max((self._counts.get(term, 0) for term in self._terms(other)), default=0), other) for other in near)
+        count, best = max(counted, default=(0, ""))
         return best if count >= LEAST else ""
 
 

@@ -95,7 +95,7 @@ class Service:
             leaving.start()
             yield
             leaving.join()
-        assert self.refused > before
+        assert self.refused == before + 1
 
     def _leave(self, place: socket.socket, refused: float) -> None:
         """Give the place back as soon as somebody was refused."""

@@ -79,15 +79,20 @@ def logits(graph: ModelProto, path: Path, given: Batch) -> np.ndarray:
     return Session(path, "cpu", threads=1).score(*given.values())
 
 
-@without_overflow
-def test_products_are_of_8_bits_and_logits_stay_close(exported: Path, tmp_path: Path) -> None:
+def test_products_are_of_8_bits(exported: Path) -> None:
     graph = onnx.load(str(exported))
-    expected = logits(graph, tmp_path / "before.onnx", batch(32, 40))
     assert quantize_static(graph, [batch(16, 40)]) == 5
     onnx.checker.check_model(graph)
     weights = [numpy_helper.to_array(t) for t in graph.graph.initializer if t.data_type == TensorProto.INT8 and len(t.dims) == 2]
     assert len(weights) == 5
     assert all((np.abs(weight.astype(int)).max(axis=0) == 127).all() for weight in weights), "each column uses all of its steps"
+
+
+@without_overflow
+def test_logits_stay_close(exported: Path, tmp_path: Path) -> None:
+    graph = onnx.load(str(exported))
+    expected = logits(graph, tmp_path / "before.onnx", batch(32, 40))
+    quantize_static(graph, [batch(16, 40)])
     found = logits(graph, tmp_path / "after.onnx", batch(32, 40))
     assert 0 < np.abs(found - expected).mean() < 0.1 * expected.std()
 
