@@ -13,6 +13,7 @@ from keyblock.evidence import Activation, Fusion
 from keyblock.first_stage import FIRST_STAGE_FUSIONS
 from keyblock.pre_ranking import PreRanking
 from keyblock.queries import LongQuery
+from keyblock.second_look import SecondLook
 from keyblock.segmenters import SEGMENTERS
 from keyblock.selectors import SELECTORS, Need
 from keyblock.span_scores import SpanScores
@@ -100,6 +101,7 @@ class PipelineConfig(BaseModel):
     pre_ranking: PreRanking | None = Field(
         None, description="which documents of a request are skipped: the model does not read them; none: the model reads all"
     )
+    second_look: SecondLook | None = Field(None, description="how far the model reads on in the best documents; none: it does not")
 
     @model_validator(mode="after")
     def _spares_the_model(self) -> Self:
@@ -110,6 +112,12 @@ class PipelineConfig(BaseModel):
         for why, found in unfit.items():
             if self.pre_ranking is not None and found:
                 raise ValueError(f"{why}: leave out pre_ranking")
+        return self
+
+    @model_validator(mode="after")
+    def _reads_on(self) -> Self:
+        if self.second_look is not None and (not AGGREGATORS.create(self.aggregator).joint or self.prompt is not None):
+            raise ValueError("second_look reads on after one sequence of blocks: aggregator must be joint, and prompt left out")
         return self
 
     @model_validator(mode="before")

@@ -192,13 +192,26 @@ def pieces(
         after: number of special tokens at the sequence's end.
     """
     room, due = len(packed.ids) - packed.split - after, int(lengths[blocks].sum())
-    titled = min(title, room // 2) if packed.cut else room - due
+    titled = title_in(packed, due, title, after)
     at, missing = packed.split + titled, due - (room - titled)
     for block in blocks[np.argsort(starts[blocks], kind="stable")].tolist():
         count = int(lengths[block]) - (missing if block == blocks[-1] else 0)
         if count > 0:
             yield Piece(block, at, count)
             at += count
+
+
+def title_in(packed: Packed, due: int, title: int, after: int) -> int:
+    """How many tokens of the title a sequence holds.
+
+    Args:
+        packed: the sequence.
+        due: tokens of its blocks, were none of them cut.
+        title: tokens of the document's title.
+        after: number of special tokens at the sequence's end.
+    """
+    room = len(packed.ids) - packed.split - after
+    return min(title, room // 2) if packed.cut else room - due
 
 
 def _sequence(

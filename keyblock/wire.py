@@ -139,6 +139,10 @@ class Options(BaseModel):
         None, ge=1, description="the most tokens of all contexts together; the best spans of all documents come first"
     )
 
+    second_look: bool | None = Field(
+        None, description="false: the model does not read on in the best documents, so that the answer comes sooner"
+    )
+
     @classmethod
     def not_honoured(cls) -> list[str]:
         """The names of the options that change nothing."""
@@ -402,6 +406,13 @@ class Usage(TypedDict):
     total_tokens: int
 
 
+class SecondLookMeta(TypedDict):
+    """What the model read on in the best documents."""
+
+    documents: int
+    tokens: Annotated[int, Field(description="without padding; they count in usage, too")]
+
+
 class Meta(TypedDict):
     """About this answer."""
 
@@ -420,6 +431,7 @@ class Meta(TypedDict):
     skipped: NotRequired[
         Annotated[int, Field(description="documents that the pre-ranking skipped: the model has not read them; left out for none")]
     ]
+    second_look: NotRequired[Annotated[SecondLookMeta, Field(description="left out if the model has not read on")]]
     min_score: NotRequired[Annotated[float, Field(description="the least score of a result: `min_score`, or what `auto` means")]]
     below_min_score: NotRequired[
         Annotated[int, Field(description="documents whose score does not reach the given min_score, without skipped documents")]

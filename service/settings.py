@@ -191,6 +191,9 @@ class Settings(Limits, BaseSettings):
         "replicas, 32 characters or more; empty for none",
     )
     default_deadline_ms: int = Field(0, ge=0, description="deadline_ms of requests that name none; 0 for none")
+    second_look: bool = Field(
+        True, description="false: no request's best documents are read on, and answers come sooner, as with second_look: false"
+    )
     head_seconds: int = Field(
         10, ge=1, description="seconds for a request's head to arrive; then the service answers 408 and closes the connection"
     )

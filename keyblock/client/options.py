@@ -68,6 +68,7 @@ class RerankOptions(TypedDict, total=False):
     min_score: float | Literal["auto"] | None
     prune: bool | None
     max_context_tokens: int | None
+    second_look: bool | None
     timeout: float | None
     fallback: bool
 

@@ -14,7 +14,7 @@ from keyblock.prepared import PreparedQuery
 from keyblock.ranking.order import Candidate, Ranking, ScoredBy, rank, with_first_stage
 from keyblock.ranking.pruning import Context, Pruner
 from keyblock.ranking.request import AnswerOptions, RankRequest
-from keyblock.ranking.spans import Span, scored_sentences, spans
+from keyblock.ranking.spans import Marked, Span, scored_sentences, spans
 from keyblock.ranking.steps import Late, Steps, never
 from keyblock.ranking.warnings import (
     NOTHING_MISSING,
@@ -31,6 +31,7 @@ from keyblock.ranking.warnings import (
     about_unknown,
     named,
 )
+from keyblock.second_look import NOTHING_LOOKED, Looked
 
 AUTO = "auto"
 
@@ -62,6 +63,7 @@ class Outcome(NamedTuple):
         missing: documents that the store has not given.
         unscored_blocks: blocks that the model had no time to score for a learned selector.
         scored_by_texts: see `keyblock.ranking.flow.ranking`.
+        looked: what a second look found.
     """
 
     query: PreparedQuery
@@ -71,6 +73,7 @@ class Outcome(NamedTuple):
     missing: Missing = NOTHING_MISSING
     unscored_blocks: int = 0
     scored_by_texts: bool = False
+    looked: Looked = NOTHING_LOOKED
 
 
 class Saved(NamedTuple):
@@ -140,11 +143,13 @@ class Documents(NamedTuple):
         candidates: the documents with their blocks.
         texts: their texts; "" for a document whose text is not at hand.
         marks: token logits of each sequence, document after document; none for a model without a marker.
+        looked: what a second look found.
     """
 
     candidates: Sequence[Candidate]
     texts: Sequence[str]
     marks: Sequence[NDArray[np.float32]] | None = None
+    looked: Looked = NOTHING_LOOKED
 
     def marks_by_document(self) -> list[Sequence[NDArray[np.float32]] | None]:
         """For each document the marks of its sequences; None for a model without a marker."""
@@ -152,6 +157,12 @@ class Documents(NamedTuple):
             return [None] * len(self.candidates)
         ends = np.cumsum([len(one.sequences) for one in self.candidates]).tolist()
         return [self.marks[end - len(one.sequences) : end] for end, one in zip(ends, self.candidates, strict=True)]
+
+    @property
+    def further(self) -> dict[int, Marked]:
+        """What a second look read, by document number; empty for a model without a marker."""
+        found = self.looked
+        return dict(zip(found.documents, map(Marked, found.sequences, found.marks or ()), strict=False))
 
 
 def answer(request: RankRequest, pipeline: Pipeline, outcome: Outcome, late: Late = never) -> Steps[Answered]:
@@ -165,13 +176,13 @@ def answer(request: RankRequest, pipeline: Pipeline, outcome: Outcome, late: Lat
         scores.logits,
         config.fusion,
         outcome.budget if config.cosine_scale is None else 0,
-        raw=request.raw_scores,
         near=config.near_tokens,
         passages=None if pipeline.aggregator.joint else scores.passages,
-        activation=config.activation,
+        activation=None if request.raw_scores else config.activation,
+        looked=outcome.looked,
     )
     ranking = with_first_stage(ranking, request.first_stage, config.first_stage)
-    documents = Documents(candidates, request.documents.texts, scores.marks)
+    documents = Documents(candidates, request.documents.texts, scores.marks, outcome.looked)
     found = yield from answered(pipeline, outcome.query, documents, ranking, request.asked, late)
     losses = _losses(request, config, outcome, ranking)
     if found.unread:
@@ -276,7 +287,7 @@ def answered(
         return Answered(kept, refused=refused, warnings=warnings)
     found: dict[int, list[Span]] = {}
     best: dict[int, list[Span]] = {}  # what answers, and where nothing reaches the threshold, the best sentence
-    marks = documents.marks_by_document()
+    marks, further = documents.marks_by_document(), documents.further
     for number in order:
         yield
         if late():
@@ -284,7 +295,8 @@ def answered(
         text = documents.texts[number]
         found[number] = best[number] = []
         if text:
-            scored = scored_sentences(pipeline, query, documents.candidates[number], ranking, number, text, marks[number])
+            about = documents.candidates[number], ranking, number, text, marks[number], further.get(number)
+            scored = scored_sentences(pipeline, query, *about)
             reaching = spans(text, scored, options.threshold)
             found[number] = reaching[: options.most]
             best[number] = reaching or spans(text, scored, 0.0)[:1]

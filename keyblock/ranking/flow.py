@@ -6,6 +6,7 @@ drives one or many in this process, the service one for each request, with its d
 
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -15,10 +16,11 @@ from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument, PreparedQuery
 from keyblock.ranking.answer import Answered, Outcome, Scores, answer
-from keyblock.ranking.order import UNREAD, Candidate, candidate, first_to_read, without_skipped
+from keyblock.ranking.order import GROUPS, UNREAD, Candidate, ScoredBy, candidate, first_to_read, judge, without_skipped
 from keyblock.ranking.request import RankRequest
 from keyblock.ranking.steps import Late, Steps
 from keyblock.ranking.warnings import NOTHING_MISSING, Missing
+from keyblock.second_look import NOTHING_LOOKED, Looked, SecondLook
 from keyblock.selection import Selection, Shortlist
 
 T = TypeVar("T")
@@ -120,12 +122,14 @@ def ranking(
     budget = full if budget is None else budget
     missing: Missing = (yield Fetch()) if request.documents.stored_ids else NOTHING_MISSING
     query = yield from _query(request, pipeline)
-    chosen = yield from choosing(pipeline, query, budget, candidate)
+    look = None if scored_by_texts or not request.second_look else config.second_look
+    chosen = yield from choosing(pipeline, query, budget, partial(candidate, further=look.blocks if look else 0))
     candidates = [UNREAD if one is None else one for one in chosen.documents]
     candidates = without_skipped(candidates, config, request.asked.results(request.first_stage, config))
     order = partial(first_to_read, candidates, config)
     scores: Scores = yield Score(candidates, order, request.asked.reads_texts)
-    outcome = Outcome(query, candidates, scores, budget, missing, chosen.unscored_blocks, scored_by_texts)
+    looked = NOTHING_LOOKED if look is None else (yield from _looking(look, request, pipeline, candidates, scores, budget))
+    outcome = Outcome(query, candidates, scores, budget, missing, chosen.unscored_blocks, scored_by_texts, looked)
     answered: Answered = yield Answer(partial(answer, request, pipeline, outcome), outcome)
     return answered
 
@@ -135,6 +139,27 @@ def _query(request: RankRequest, pipeline: Pipeline) -> Flow[PreparedQuery]:
         return request.query
     query: PreparedQuery = yield Prepare(partial(pipeline.prepare_query, request.query, request.instruction))
     return query
+
+
+def _looking(
+    look: SecondLook, request: RankRequest, pipeline: Pipeline, candidates: Sequence[Candidate], scores: Scores, budget: int
+) -> Flow[Looked]:
+    """Read on in the documents with the best scores, each of whose further blocks is a candidate of its own."""
+    after, config = len(pipeline.tokenizer.template.after), pipeline.config
+    judged = judge(candidates, scores.logits, config.fusion, config.near_tokens)
+    best = [int(n) for n in judged.order[: look.documents] if GROUPS[judged.group[n]] is ScoredBy.MODEL]
+    sequences = [candidates[number].further_sequences(after, budget) for number in best]
+    alone = [
+        Candidate([packed], candidates[number].evidence, []) for number, of in zip(best, sequences, strict=True) for packed in of
+    ]
+    found: Scores = (yield Score(alone, partial(list, range(len(alone))), request.asked.reads_texts)) if alone else scores
+    ends = np.cumsum([0, *map(len, sequences)]).tolist()
+    parts = [slice(*pair) for pair in pairwise(ends)]
+    logits = [found.logits[part] if of else scores.logits[[n]] for n, of, part in zip(best, sequences, parts, strict=True)]
+    kept = [place for place, of in enumerate(logits) if of.max() > -np.inf]  # time may have been up
+    fused = look.fuse(judged.worth[[best[k] for k in kept]], np.asarray([logits[k].max() for k in kept], np.float64))
+    marks = None if found.marks is None or not alone else [found.marks[parts[k]] for k in kept]
+    return Looked([best[k] for k in kept], fused.tolist(), [logits[k] for k in kept], [sequences[k] for k in kept], marks)
 
 
 def choosing(pipeline: Pipeline, query: PreparedQuery, budget: int | None, keep: Keep[T]) -> "Flow[Chosen[T]]":

@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from keyblock.description import PipelineConfig
 from keyblock.evidence import FEATURES, LEXICAL, Activation, Fusion, has_evidence
 from keyblock.first_stage import FirstStage
-from keyblock.packing import Packed
+from keyblock.packing import Packed, title_in
 from keyblock.pooled import Shared, fused_with_order, pooled_evidence, rare_here
 from keyblock.pre_ranking import PRIOR_FEATURES, RESULTS, in_turns
 from keyblock.prepared import PreparedDocument
+from keyblock.second_look import NOTHING_LOOKED, Further, Looked
 from keyblock.selection import Selection
-from keyblock.selectors import SelectedBy
+from keyblock.selectors import SelectedBy, rank_blocks
 
 UNSCORED_LOGIT = -5.0  # documents that the model has not scored stay below it: nothing is known of their relevance
 LOWEST = -100.0  # the logit of a document without a block; its score as a probability is 0
@@ -51,6 +52,7 @@ class Candidate(NamedTuple):
         title: tokens of its title.
         tokens: tokens of its text.
         skipped: whether the pre-ranking skipped it, so that the model does not read its blocks; `sequences` is then empty.
+        further: its next best blocks, for a second look; None without one.
     """
 
     sequences: list[Packed]
@@ -65,18 +67,32 @@ class Candidate(NamedTuple):
     title: int = 0
     tokens: int = 0
     skipped: bool = False
+    further: Further | None = None
 
     @property
     def has_blocks(self) -> bool:
         """Whether the document has blocks, by which it can be ordered."""
         return bool(self.sequences) or self.skipped
 
+    def further_sequences(self, after: int, budget: int) -> list[Packed]:
+        """Sequences for a second look, one of each further block: see `keyblock.second_look.Further.sequences`."""
+        if self.further is None or not self.sequences:
+            return []
+        title = title_in(self.sequences[0], sum(self.lengths), self.title, after)
+        return self.further.sequences(self.sequences[0], title, after, budget)
+
 
 UNREAD = Candidate([], np.zeros(len(FEATURES) - 1), [], read=False)
 
 
-def candidate(document: PreparedDocument, selection: Selection) -> Candidate:
-    """Keep only what scoring and answering need; the prepared document itself is large."""
+def candidate(document: PreparedDocument, selection: Selection, further: int = 0) -> Candidate:
+    """Keep only what scoring and answering need; the prepared document itself is large.
+
+    Args:
+        document: the document.
+        selection: its blocks.
+        further: how many of the next best blocks are kept for a second look.
+    """
     if not document.n_blocks:
         return Candidate([], selection.evidence, [])
     first, last = selection.reach[:, 0], selection.reach[:, 1] - 1
@@ -93,7 +109,15 @@ def candidate(document: PreparedDocument, selection: Selection) -> Candidate:
         lengths=(document.bounds[last, 1] - document.bounds[first, 0]).tolist(),
         title=len(document.title_ids),
         tokens=len(document.token_ids),
+        further=_further(document, selection, further) if further else None,
     )
+
+
+def _further(document: PreparedDocument, selection: Selection, most: int) -> Further:
+    order = rank_blocks(selection.scores)
+    rest = np.sort(order[~np.isin(order, selection.taken)][:most])
+    ids = [document.token_ids[start:end].copy() for start, end in document.bounds[rest].tolist()]  # a view would keep all of it
+    return Further(ids, np.stack([document.starts[rest], document.ends[rest]], axis=1))
 
 
 def block_scores(selection: Selection) -> NDArray[np.float64]:
@@ -138,6 +162,8 @@ class Ranking:
         logits: shape (n_documents,), the fused logit of each document that the model has scored.
         fused: the values by which a fusion with the first stage orders documents, by document number; empty without a fusion.
         skipped: number of documents that the pre-ranking skipped.
+        looked: number of documents that a second look read.
+        looked_tokens: how many of `n_tokens` it read.
     """
 
     order: list[int]
@@ -154,6 +180,8 @@ class Ranking:
     logits: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     fused: dict[int, float] = field(default_factory=dict)
     skipped: int = 0
+    looked: int = 0
+    looked_tokens: int = 0
 
 
 def prior_scores(candidates: Sequence[Candidate], fusion: Fusion) -> NDArray[np.float64]:
@@ -243,16 +271,57 @@ def _evidence(candidates: Sequence[Candidate], *, rarity_from_request: bool = Fa
     return evidence
 
 
+class Judged(NamedTuple):
+    """How documents compare.
+
+    Attributes:
+        group: shape (n_documents,), which of GROUPS decides the document's place.
+        worth: shape (n_documents,), orders the documents of a group; the fused logit of those that the model has scored.
+        given: shape (n_documents,), whether a document without a block stays behind all others of its group.
+        foreign, unknown, without_model: see Ranking.
+    """
+
+    group: NDArray[np.intp]
+    worth: NDArray[np.float64]
+    given: NDArray[np.bool_]
+    foreign: int
+    unknown: int
+    without_model: bool
+
+    @property
+    def order(self) -> NDArray[np.intp]:
+        """Document numbers, best first; ties keep the order given."""
+        return np.lexsort((-self.worth, self.given, self.group))
+
+
+def judge(candidates: Sequence[Candidate], logits: NDArray[np.float32], fusion: Fusion, near: float = math.inf) -> Judged:
+    """How the candidates compare; the arguments are those of `rank`."""
+    has_blocks = np.asarray([c.has_blocks for c in candidates], dtype=np.bool_)
+    scored = has_blocks & (logits > -np.inf)
+    foreign = sum(c.shared is not None and c.shared.foreign for c in candidates)
+    unknown = sum(c.shared is not None and c.shared.unknown for c in candidates)
+    without_model = bool(2 * foreign > has_blocks.sum())
+    if without_model:
+        group, worth = _without_model(candidates, has_blocks, fusion)
+    else:
+        evidence = _evidence(candidates, rarity_from_request=2 * unknown > has_blocks.sum())
+        group = np.where(scored, 0, np.where(has_blocks & has_evidence(evidence, near), 1, 2))
+        worth = fusion.prior(evidence)  # documents that the model has scored get the fused logit next
+        worth[scored] = fusion.fuse(logits[scored], evidence[scored])
+        worth[group == 2] = 0.0
+    return Judged(group, worth, ~has_blocks & without_model, foreign, unknown, without_model)
+
+
 def rank(
     candidates: Sequence[Candidate],
     logits: NDArray[np.float32],
     fusion: Fusion,
     budget: int,
     *,
-    raw: bool,
     near: float = math.inf,
     passages: NDArray[np.float32] | None = None,
-    activation: Activation = SIGMOID,
+    activation: Activation | None = SIGMOID,
+    looked: Looked = NOTHING_LOOKED,
 ) -> Ranking:
     """Order the candidates: first those that the model has scored, then those ordered by their blocks, then the rest.
 
@@ -264,39 +333,31 @@ def rank(
         logits: shape (n_documents,), -inf for documents that the model has not scored.
         fusion: maps logit and evidence to the fused logit.
         budget: tokens a sequence could have.
-        raw: whether scores stay logits.
         near: how near tokens must be to be evidence, see `PipelineConfig.near_tokens`.
         passages: shape (n_sequences,), the model's score of each block; none if it reads a document's blocks as one sequence.
-        activation: maps the fused logit to the score, unless `raw`.
+        activation: maps the fused logit to the score; None: scores stay logits.
+        looked: what a second look found.
     """
-    has_blocks = np.asarray([c.has_blocks for c in candidates], dtype=np.bool_)
-    scored = has_blocks & (logits > -np.inf)
-    foreign = sum(c.shared is not None and c.shared.foreign for c in candidates)
-    unknown = sum(c.shared is not None and c.shared.unknown for c in candidates)
-    without_model = 2 * foreign > has_blocks.sum()
-    if without_model:
-        group, worth = _without_model(candidates, has_blocks, fusion)
-    else:
-        evidence = _evidence(candidates, rarity_from_request=2 * unknown > has_blocks.sum())
-        group = np.where(scored, 0, np.where(has_blocks & has_evidence(evidence, near), 1, 2))
-        worth = fusion.prior(evidence)  # documents that the model has scored get the fused logit next
-        worth[scored] = fusion.fuse(logits[scored], evidence[scored])
-        worth[group == 2] = 0.0
-    order = np.lexsort((-worth, ~has_blocks & without_model, group))  # stable: ties keep the order given
-    scores = _scores(worth, group, order, None if raw else activation)
+    judged = judge(candidates, logits, fusion, near)
+    worth, group, without_model = judged.worth, judged.group, judged.without_model
+    worth[list(looked.documents)] = looked.fused
+    order = judged.order
+    scores = _scores(worth, group, order, activation)
     return Ranking(
         order.tolist(),
         scores,
         [GROUPS[number] for number in group],
-        [c.blocks for c in candidates] if passages is None or without_model else _decided(candidates, passages),
+        _blocks(candidates, looked) if passages is None or without_model else _decided(candidates, passages),
         budget,
-        _fed(candidates, scored),
+        _fed(candidates, logits) + looked.tokens,
         [c.selected_by for c in candidates],
-        foreign=foreign,
-        without_model=bool(without_model),
-        unknown=unknown,
+        foreign=judged.foreign,
+        without_model=without_model,
+        unknown=judged.unknown,
         logits=worth,
         skipped=sum(c.skipped for c in candidates),
+        looked=sum(map(bool, looked.sequences)),
+        looked_tokens=looked.tokens,
     )
 
 
@@ -333,10 +394,23 @@ def _without_model(
     return group, worth
 
 
-def _fed(candidates: Sequence[Candidate], scored: NDArray[np.bool_]) -> int:
+def _fed(candidates: Sequence[Candidate], logits: NDArray[np.float32]) -> int:
     """Tokens that the model read to select and to score."""
-    fed = (packed for c, is_scored in zip(candidates, scored, strict=True) if is_scored for packed in c.sequences)
+    scored = zip(candidates, (logits > -np.inf).tolist(), strict=True)
+    fed = (packed for c, is_scored in scored if is_scored for packed in c.sequences)
     return sum(len(packed.ids) for packed in fed) + sum(c.selection_tokens for c in candidates)
+
+
+def _blocks(candidates: Sequence[Candidate], looked: Looked) -> list[list[Block]]:
+    """Each document's blocks, those of a second look behind the others: the best first."""
+    blocks = [c.blocks for c in candidates]
+    for number, logits in zip(looked.documents, looked.logits, strict=True):
+        further = candidates[number].further
+        if further is not None and len(further.ids):
+            found = zip(further.places.tolist(), logits.tolist(), strict=True)
+            read = [Block(start, end, logit) for (start, end), logit in found if logit > -math.inf]
+            blocks[number] = blocks[number] + sorted(read, key=lambda block: -block.score)
+    return blocks
 
 
 def _decided(candidates: Sequence[Candidate], passages: NDArray[np.float32]) -> list[list[Block]]:

@@ -84,6 +84,7 @@ class RankRequest:
         instruction: the task for a model with a prompt; None for the bundle's own.
         asked: the requested parts of the answer beside the order.
         first_stage: the first stage's scores, and how to fuse them.
+        second_look: whether the model may read on in the best documents, if the pipeline says how.
     """
 
     query: str | PreparedQuery
@@ -93,3 +94,4 @@ class RankRequest:
     instruction: str | None = None
     asked: AnswerOptions = ORDER_ALONE
     first_stage: FirstStage = NOT_SENT
+    second_look: bool = True

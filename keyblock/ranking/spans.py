@@ -50,6 +50,13 @@ class Sentence(NamedTuple):
     tokens: int
 
 
+class Marked(NamedTuple):
+    """Sequences of one document with the logits of their tokens, shape (length,) each; empty for a sequence that was not scored."""
+
+    sequences: Sequence[Packed]
+    marks: Sequence[NDArray[np.float32]]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Read:
     """The part of a document that the model read.
@@ -151,6 +158,7 @@ def scored_sentences(
     number: int,
     text: str,
     marks: Sequence[NDArray[np.float32]] | None = None,
+    further: Marked | None = None,
 ) -> list[Span]:
     """The sentences of a document's key blocks with the probability that they answer, in document order, without questions.
 
@@ -168,6 +176,7 @@ def scored_sentences(
         number: the document's number in the ranking.
         text: the document's text.
         marks: for each sequence of the document the logits of its tokens.
+        further: the same of a second look.
 
     Returns:
         An empty list if the model has not scored the document.
@@ -179,11 +188,15 @@ def scored_sentences(
     if marks is not None and config.spans is not None:
         places = np.asarray([block[:2] for block in candidate.blocks], np.int32).reshape(-1, 2)
         read = Read(text, candidate.sequences, places, np.asarray(candidate.lengths, np.int32), candidate.title)
-        found = [one for one in marked_sentences(pipeline, read, marks) if one.tokens]
-        found = [one for one in found if _may_answer(text[one.start : one.end])]
+        found = marked_sentences(pipeline, read, marks)
+        if further is not None and candidate.further is not None:
+            lengths = np.asarray([len(ids) for ids in candidate.further.ids], np.int32)
+            more = Read(text, further.sequences, candidate.further.places, lengths, candidate.title)
+            found = sorted(found + marked_sentences(pipeline, more, further.marks))
+        found = [one for one in found if one.tokens and _may_answer(text[one.start : one.end])]
         scores = config.spans.probabilities(np.asarray([one.mark for one in found]), np.full(len(found), logit))
         return [Span(one.start, one.end, score) for one, score in zip(found, scores.tolist(), strict=True)]
-    blocks = ranking.blocks[number]
+    blocks = ranking.blocks[number][: len(candidate.blocks)]  # without those of a second look, whose scores are the model's
     scores = np.asarray([block.score for block in blocks])
     if pipeline.aggregator.joint:
         worth = block_worth(scores, float(sigmoid(logit)))

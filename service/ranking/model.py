@@ -4,7 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from keyblock.bundle import TOKENIZER_FILE, Bundle
@@ -103,6 +103,8 @@ class Model:
 
         Raises RequestError: 429 when there is no room for its documents; 422 or 503 when stored documents cannot be had.
         """
+        if not self._shared.settings.second_look:
+            call = replace(call, second_look=False)
         library = self._library_for(call)
         packing = self.bundle.manifest.pipeline.packing
         budget = packing.kept_inside(call.max_tokens)
@@ -175,7 +177,7 @@ class Model:
         call.warnings.extend(answered.warnings)
         count(answered, outcome.step.outcome, self.metrics)
         if not answered.ranking.degraded:
-            self._fed.measured(outcome.estimated_tokens, answered.ranking.n_tokens)
+            self._fed.measured(outcome.estimated_tokens, answered.ranking.n_tokens - answered.ranking.looked_tokens)
         return answered
 
 
@@ -190,6 +192,7 @@ def count(answered: Answered, outcome: Known, metrics: Metrics) -> None:
     scored = zip(outcome.candidates, ranking.scored_by, strict=True)
     metrics.add("documents", len(outcome.candidates))
     metrics.add("skipped", ranking.skipped)
+    metrics.add("looked", ranking.looked_tokens)
     metrics.add("blocks", sum(candidate.considered for candidate in outcome.candidates), step="considered")
     for by, number in Counter(by for by in ranking.selected_by if by is not None).items():
         metrics.add("selected", number, by=by.value)

@@ -116,6 +116,9 @@ TABLE = {
         "Documents that the pre-ranking skipped: the model has not read them",
         BY_MODEL,
     ),
+    "looked": Metric(
+        "counter", "keyblock_second_look_tokens_total", "Tokens that the model read on in the best documents", BY_MODEL
+    ),
     "spans": Metric("counter", "keyblock_spans_total", "Relevant spans in answers", BY_MODEL),
     "below": Metric(
         "counter", "keyblock_below_min_score_total", "Results left out because their score is below min_score", BY_MODEL

@@ -47,6 +47,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         choices=FIRST_STAGE_FUSIONS.names(),
         help="learn this fusion with the first stage too: for requests that send first_stage_scores",
     )
+    parser.add_argument(
+        "--second-look",
+        type=count,
+        nargs=2,
+        metavar=("DOCUMENTS", "BLOCKS"),
+        help="read on in this many documents with the best scores, this many further blocks of each; its own when left out",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON in place of tables")
     return run(_calibrate, parser, arguments)
 
@@ -70,6 +77,7 @@ def _calibrate(options: argparse.Namespace) -> None:
         depth=options.depth,
         least=options.least,
         first_stage=options.first_stage,
+        second_look=options.second_look and tuple(options.second_look),
     )
     try:
         fusion, quality = calibrate(system, collections, plan)

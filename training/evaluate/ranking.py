@@ -78,10 +78,15 @@ class LocalRanker(Ranker):
 
     def unfused(self) -> Self:
         """The same without the selector's evidence beside the model's logit."""
-        collection, pipeline = self.preparation.collection, self.preparation.pipeline
-        config = pipeline.config.model_copy(update={"fusion": Fusion()})
-        parts = pipeline.tokenizer, pipeline.frequencies, pipeline.encoder
-        return replace(self, preparation=Preparation(collection, Pipeline(config, *parts)))
+        return self.with_pipeline(fusion=Fusion(), second_look=None)
+
+    def with_pipeline(self, **parts: Any) -> Self:
+        """The same with other parts of the pipeline, none of which changes how documents are prepared."""
+        prepared, pipeline = self.preparation, self.preparation.pipeline
+        config = pipeline.config.model_copy(update=parts)
+        other = Pipeline(config, pipeline.tokenizer, pipeline.frequencies, pipeline.encoder)
+        same = Preparation(prepared.collection, other, lambda document: prepared.document(document.doc_id))
+        return replace(self, preparation=same)
 
     def score(self, query_id: str, candidates: Sequence[str], budget: int | None = None) -> Scored:
         """Selections and logits of all of a query's candidates; -inf for a document without a block."""

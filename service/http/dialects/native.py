@@ -21,6 +21,7 @@ from keyblock.wire import (
     Options,
     PartAnswer,
     Result,
+    SecondLookMeta,
     SpanAnswer,
 )
 from service.call import Call
@@ -57,6 +58,7 @@ def read(payload: Payload, limits: Limits, model: type[Options] = Options) -> Ca
         deadline=None if options.deadline_ms is None else options.deadline_ms / 1000,
         priority=options.priority or 0,
         strict=bool(options.strict),
+        second_look=options.second_look is not False,
         instruction=options.instruction,
         asked=_answer_options(options),
         first_stage=_first_stage(options, len(documents)),
@@ -137,6 +139,8 @@ def whole(
     }
     if ranking.skipped:
         meta["skipped"] = ranking.skipped
+    if ranking.looked_tokens:
+        meta["second_look"] = SecondLookMeta(documents=ranking.looked, tokens=ranking.looked_tokens)
     if answered.refused is not None:
         meta["min_score"], meta["below_min_score"] = answered.refused.least, answered.refused.left_out
         if answered.refused.best is not None:

@@ -23,7 +23,7 @@ def candidates(pipeline: Pipeline) -> list[Candidate]:
 
 
 def ranked(pipeline: Pipeline, candidates: list[Candidate], logits: list[float]) -> Ranking:
-    return rank(candidates, np.asarray(logits, np.float32), pipeline.config.fusion, 96, raw=False)
+    return rank(candidates, np.asarray(logits, np.float32), pipeline.config.fusion, 96)
 
 
 def complete(pipeline: Pipeline, candidates: list[Candidate], logits: list[float], **asked: Any) -> Any:

@@ -36,7 +36,7 @@ def run(features: list[tuple[float, float] | None], raw: bool = False) -> Rankin
     """Rank documents given as (logit, best block's score), None for one without a block."""
     candidates = [Candidate([PACKED] if f else [], np.asarray([f[1] if f else 0.0, 0, 0, 0, 0]), []) for f in features]
     logits = np.asarray([f[0] if f else -np.inf for f in features], dtype=np.float32)
-    return rank(candidates, logits, FUSION, 128, raw=raw)
+    return rank(candidates, logits, FUSION, 128, activation=None if raw else Activation())
 
 
 def test_worked_example() -> None:
@@ -67,7 +67,7 @@ NOTHING = shared(0.0, 0.0)
 def of_scripts(*documents: Shared | None) -> Ranking:
     """Documents whose logits and blocks speak for the last one most; the model knows the script and the language of None."""
     candidates = [Candidate([PACKED], np.asarray([number, 0, 0, 0, 0]), [], shared=one) for number, one in enumerate(documents)]
-    return rank(candidates, np.arange(len(documents), dtype=np.float32), FUSION, 128, raw=False)
+    return rank(candidates, np.arange(len(documents), dtype=np.float32), FUSION, 128)
 
 
 @pytest.mark.parametrize("documents", [(NOTHING, NOTHING, NOTHING, NOTHING), (shared(0, 0.1), shared(0.5, 0.5), NOTHING, None)])
@@ -95,7 +95,7 @@ def test_what_is_rare_in_the_request_counts_where_the_table_does_not_know_the_la
     documents = [few[0], *[many[0]] * 6, *[many[1]] * 3]  # most documents are of no language that it knows
     assert of_scripts(*[None] * 10).order[0] == 9
     candidates = [Candidate([PACKED], np.asarray([number, 0, 0, 0, 0]), [], shared=one) for number, one in enumerate(documents)]
-    ranking = rank(candidates, np.zeros(10, np.float32), FUSION, 128, raw=False)
+    ranking = rank(candidates, np.zeros(10, np.float32), FUSION, 128)
     assert ranking.order == list(range(10))
     assert set(ranking.scored_by) == {"model"}
     assert (ranking.foreign, ranking.unknown, ranking.without_model) == (0, 7, False)
@@ -104,7 +104,7 @@ def test_what_is_rare_in_the_request_counts_where_the_table_does_not_know_the_la
 def test_documents_without_text_stay_last_among_foreign_ones() -> None:
     foreign = Candidate([PACKED], np.zeros(5), [], shared=NOTHING)
     candidates = [Candidate([], np.zeros(5), []), foreign, UNREAD, foreign]
-    ranking = rank(candidates, np.asarray([-np.inf, 1, -np.inf, 2], np.float32), FUSION, 128, raw=True)
+    ranking = rank(candidates, np.asarray([-np.inf, 1, -np.inf, 2], np.float32), FUSION, 128, activation=None)
     assert ranking.order == [1, 3, 0, 2]
 
 
@@ -156,7 +156,7 @@ def test_blocks_that_a_learned_selector_did_not_score_come_last_with_finite_scor
     assert [block.score for block in kept.blocks] == [2.5, -1.5, LOWEST, LOWEST]
     assert [block.start for block in kept.blocks] == document.starts[[1, 3, 0, 2]].tolist()
     assert scores.tolist() == [-np.inf, 2.5, -np.inf, -1.5]
-    ranking = rank([kept], np.zeros(1, np.float32), FUSION, 128, raw=False)
+    ranking = rank([kept], np.zeros(1, np.float32), FUSION, 128)
     assert ranking.n_tokens == 30
 
 
@@ -176,9 +176,9 @@ def test_passages_come_in_the_models_order_with_its_scores() -> None:
     candidates = [passages_of([opening, end, answer]), passages_of([]), passages_of([end, opening])]
     logits = np.asarray([2.0, -np.inf, -np.inf], np.float32)
     passages = np.asarray([-1.0, 2.0, -1.0, -np.inf, -np.inf], np.float32)
-    ranking = rank(candidates, logits, FUSION, 128, raw=False, passages=passages)
+    ranking = rank(candidates, logits, FUSION, 128, passages=passages)
     assert ranking.blocks == [[Block(5, 9, 2.0), Block(0, 5, -1.0), Block(9, 12, -1.0)], [], [end, opening]]
-    assert rank(candidates, logits, FUSION, 128, raw=False).blocks == [c.blocks for c in candidates]
+    assert rank(candidates, logits, FUSION, 128).blocks == [c.blocks for c in candidates]
 
 
 def test_candidate_without_a_block(pipeline: Pipeline) -> None:
@@ -195,7 +195,7 @@ def candidates_of(evidence: list[float | None]) -> list[Candidate]:
 def test_what_the_model_has_not_scored_comes_after_by_its_blocks_then_the_unread(raw: bool) -> None:
     candidates = [*candidates_of([1.0, 9.0, None, 2.0, 5.0]), UNREAD]
     logits = np.asarray([-3.0, -np.inf, -np.inf, 0.5, -np.inf, -np.inf], np.float32)
-    ranking = rank(candidates, logits, FUSION, 128, raw=raw)
+    ranking = rank(candidates, logits, FUSION, 128, activation=None if raw else Activation())
     assert ranking.order == [3, 0, 1, 4, 2, 5]
     assert ranking.scored_by == ["model", "selector", "order", "model", "selector", "order"]
     in_order = ranking.scores[ranking.order]
@@ -205,7 +205,7 @@ def test_what_the_model_has_not_scored_comes_after_by_its_blocks_then_the_unread
 
 
 def test_without_the_model_the_blocks_decide() -> None:
-    ranking = rank(candidates_of([1.0, None, 9.0]), np.full(3, -np.inf, np.float32), FUSION, 128, raw=False)
+    ranking = rank(candidates_of([1.0, None, 9.0]), np.full(3, -np.inf, np.float32), FUSION, 128)
     assert ranking.order == [2, 0, 1]
     assert ranking.scores == pytest.approx([0.0067 / 3, 0, 2 * 0.0067 / 3], abs=1e-4)
 
@@ -214,14 +214,14 @@ def test_what_the_model_has_not_scored_and_no_block_speaks_for_keeps_the_order_g
     """Document 1 shares nothing with the query: only the model could have moved it before 0, which was not even read."""
     candidates = [UNREAD, *candidates_of([0.0, 2.0, 0.0, 9.0])]
     logits = np.asarray([-np.inf, -np.inf, -np.inf, 0.5, -np.inf], np.float32)
-    ranking = rank(candidates, logits, FUSION, 128, raw=False)
+    ranking = rank(candidates, logits, FUSION, 128)
     assert ranking.order == [3, 4, 2, 0, 1]
     assert ranking.scored_by == ["order", "order", "selector", "model", "selector"]
     assert ranking.scores[[0, 1]].tolist() == [0.0, 0.0]
 
 
 def test_blocks_that_speak_alike_give_equal_scores() -> None:
-    ranking = rank(candidates_of([1.0, 9.0, 1.0, 4.0]), np.full(4, -np.inf, np.float32), FUSION, 128, raw=True)
+    ranking = rank(candidates_of([1.0, 9.0, 1.0, 4.0]), np.full(4, -np.inf, np.float32), FUSION, 128, activation=None)
     assert ranking.order == [1, 3, 0, 2]
     assert ranking.scores[0] == ranking.scores[2] < ranking.scores[3] < ranking.scores[1]
 
@@ -234,15 +234,15 @@ def test_preranking_is_the_fusions_where_it_weighs_blocks_else_the_best_block() 
 
 def test_scores_go_through_the_bundles_activation_and_order_the_same() -> None:
     candidates, logits = candidates_of([1.0, 2.0, 3.0, None]), np.asarray([2.0, -np.inf, -7.0, -np.inf], dtype=np.float32)
-    usual = rank(candidates, logits, Fusion(), 128, raw=False)
+    usual = rank(candidates, logits, Fusion(), 128)
     identity, raw = (
-        rank(candidates, logits, Fusion(), 128, raw=raw, activation=Activation(name="identity")) for raw in (False, True)
+        rank(candidates, logits, Fusion(), 128, activation=activation) for activation in (None, Activation(name="identity"))
     )
     assert identity.order == raw.order == usual.order == [0, 2, 1, 3]
     assert identity.scores.tolist() == raw.scores.tolist()
     assert identity.scores[[0, 2]].tolist() == [2.0, -7.0]
     assert (np.diff(identity.scores[identity.order]) < 0).all()
-    scaled = rank(candidates, logits, Fusion(), 128, raw=False, activation=Activation(scale=0.5))
+    scaled = rank(candidates, logits, Fusion(), 128, activation=Activation(scale=0.5))
     assert scaled.scores[0] == pytest.approx(0.7310586)
     assert scaled.scores[3] == 0.0
 
@@ -276,7 +276,7 @@ def test_documents_that_promise_too_little_are_ordered_by_it_below_all_that_the_
     read = without_skipped(given, pre_ranking(), 2)
     assert [one.skipped for one in read] == [False, False, True, False, True, False]
     assert [len(one.sequences) for one in read] == [1, 1, 0, 1, 0, 0]
-    ranking = rank(read, np.asarray([9, -5, -np.inf, -7, -np.inf, -np.inf], np.float32), FUSION, 128, raw=False)
+    ranking = rank(read, np.asarray([9, -5, -np.inf, -7, -np.inf, -np.inf], np.float32), FUSION, 128)
     assert ranking.order == [0, 1, 3, 4, 2, 5]
     assert ranking.scored_by == ["model", "model", "order", "model", "selector", "order"], "nothing speaks for document 2"
     assert (ranking.skipped, ranking.n_tokens) == (2, 30)
@@ -328,7 +328,5 @@ def test_blocks_of_a_skipped_document_stay_as_the_selector_has_them() -> None:
     blocks = [Block(0, 5, 1.0), Block(9, 12, 0.5)]
     read = Candidate([PACKED, PACKED], np.asarray([9.0, 0, 0, 0, 0]), blocks)
     (first, second) = without_skipped([read, read._replace(evidence=np.zeros(5))], pre_ranking(), 1)
-    ranking = rank(
-        [first, second], np.asarray([1, -np.inf], np.float32), FUSION, 128, raw=False, passages=np.asarray([1, 2], np.float32)
-    )
+    ranking = rank([first, second], np.asarray([1, -np.inf], np.float32), FUSION, 128, passages=np.asarray([1, 2], np.float32))
     assert ranking.blocks == [[Block(9, 12, 2.0), Block(0, 5, 1.0)], blocks]

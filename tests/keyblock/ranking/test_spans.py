@@ -106,7 +106,7 @@ def test_a_span_is_more_likely_in_a_document_that_answers(pipeline: Pipeline) ->
     query = pipeline.prepare_query("river banks")
     best = []
     for logit in (4.0, -4.0):
-        ranking = rank([one], np.asarray([logit], np.float32), pipeline.config.fusion, 96, raw=False)
+        ranking = rank([one], np.asarray([logit], np.float32), pipeline.config.fusion, 96)
         found = scored_sentences(with_spans, query, one, ranking, 0, TEXT, marks)
         expected = 1 / (1 + np.exp(1 - 0.5 * ranking.logits[0]))
         assert [span.score for span in found] == pytest.approx([expected] * 4)
@@ -118,7 +118,7 @@ def test_a_question_is_no_span_however_well_it_is_marked(pipeline: Pipeline) -> 
     text = "When did the river burst its banks? In the spring of 1953. (Did the dam hold?)"
     _, one = read(pipeline, "river banks", text)
     marks = [np.full(len(packed.ids), 9, np.float32) for packed in one.sequences]
-    ranking = rank([one], np.asarray([4.0], np.float32), pipeline.config.fusion, 96, raw=False)
+    ranking = rank([one], np.asarray([4.0], np.float32), pipeline.config.fusion, 96)
     query = pipeline.prepare_query("When did the river burst its banks?")
     for config in (pipeline.config, pipeline.config.model_copy(update={"spans": SpanScores()})):
         either: Any = SimpleNamespace(
@@ -131,7 +131,7 @@ def test_a_question_is_no_span_however_well_it_is_marked(pipeline: Pipeline) -> 
 
 def test_a_document_that_the_model_has_not_scored_has_no_spans(pipeline: Pipeline) -> None:
     _, one = read(pipeline, "river banks", TEXT)
-    ranking = rank([one], np.asarray([-np.inf], np.float32), pipeline.config.fusion, 96, raw=False)
+    ranking = rank([one], np.asarray([-np.inf], np.float32), pipeline.config.fusion, 96)
     assert scored_sentences(pipeline, pipeline.prepare_query("river banks"), one, ranking, 0, TEXT) == []
 
 

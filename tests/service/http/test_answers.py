@@ -64,7 +64,7 @@ def test_errors_have_their_timing_too(client: TestClient) -> None:
 
 def test_time_that_selects_blocks_with_the_model_is_inference_time() -> None:
     candidate = Candidate([Packed(np.arange(10, dtype=np.int32), 3, np.zeros(1, np.intp))], np.zeros(5), [], selection_tokens=20)
-    ranking = rank([candidate], np.zeros(1, np.float32), Fusion(), 128, raw=False)
+    ranking = rank([candidate], np.zeros(1, np.float32), Fusion(), 128)
     timings = {"parse": 1.0, "prepare": 2.0, "select": 30.0, "queue": 4.0, "model": 50.0, "total": 87.0}
     headers = cost_headers(Call("q", Documents(["abc"], [""], [None])), ranking, timings)
     assert [headers[f"x-{name}"] for name in NAMES] == ["30", "4", "87", "87", "2", "4", "80"]

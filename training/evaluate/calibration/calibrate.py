@@ -13,6 +13,7 @@ from keyblock.description import PackingConfig, PipelineConfig
 from keyblock.evidence import Activation, Fusion
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import content_digest
+from keyblock.second_look import SecondLook
 from keyblock.span_scores import SpanScores
 from training.data.collection import Collection, distinct_names
 from training.data.first_stage import first_stage_run
@@ -20,6 +21,7 @@ from training.data.types import Run
 from training.evaluate.calibration.first_stage import HeldOut, fuse_runs, learn
 from training.evaluate.calibration.fit import (
     DevScores,
+    at_threshold,
     auroc,
     best_threshold,
     calibration_error,
@@ -34,6 +36,7 @@ from training.evaluate.calibration.fit import (
     top_scores,
     write_scores,
 )
+from training.evaluate.calibration.second_look import fit_second_look, look_at_dev, with_look
 from training.evaluate.calibration.spans import ReadDocument, fit_spans, read_documents, span_probabilities
 from training.evaluate.calibration.systems import Calibrated, with_passages
 from training.evaluate.evaluate import sample
@@ -42,6 +45,7 @@ from training.evaluate.tables import markdown
 from training.recipe import problems
 
 SENTENCE_DEPTH = 10  # first candidates of a query whose sentences are judged, beside the relevant ones
+ANSWER_FIGURES = ("auroc", "top_error", "recall", "refused")  # by collection
 LEAST = 10  # dev queries with a relevant candidate: fewer teach chance, even with the prior
 
 
@@ -77,6 +81,7 @@ class Plan:
         depth: candidates a query.
         least: dev queries with a relevant candidate, below which nothing is learned.
         first_stage: the fusion with the first stage to learn, too; None: the pipeline's stays as it is.
+        second_look: how many documents, and further blocks of each, a second look reads; None: as many as the pipeline's.
     """
 
     budgets: Sequence[int] = ()
@@ -86,6 +91,14 @@ class Plan:
     depth: int = 100
     least: int = LEAST
     first_stage: str | None = None
+    second_look: tuple[int, int] | None = None
+
+    def look(self, config: PipelineConfig) -> SecondLook | None:
+        """The second look whose weights are learned; None if there is none."""
+        if self.second_look is None:
+            return config.second_look
+        documents, blocks = self.second_look
+        return SecondLook(documents=documents, blocks=blocks)
 
     def settings(self, config: PipelineConfig) -> list[Setting]:
         """Every budget with every number of passages."""
@@ -147,27 +160,50 @@ def calibrate(system: Calibrated, collections: Sequence[Collection], plan: Plan)
     served = [setting for setting in settings if plan.default in (None, setting.budget)]
     choice = cheapest_of_the_best({setting: _reciprocal_ranks(scored[setting], fusions[setting]) for setting in served})
     fusion, fitted_on = fusions[choice], scored[choice]
+    look, looked = _second_look(system, splits, choice, fusion, fitted_on, plan.look(config))
     quality = {
         "dev": quality_table({str(setting): scores for setting, scores in scored.items()}, fusion),
         "calibration": {
             "setting": str(choice),
             "budget": choice.budget,
             "fitted_on": "the dev queries measured here",
-            "expected_error": calibration_error(fitted_on, fusion),
-            "reliability": {s.collection.name: reliability(s, fusion) for s in fitted_on},
-            **_answers(fitted_on, fusion),
+            "expected_error": calibration_error(looked, fusion),
+            "reliability": {s.collection.name: reliability(s, fusion) for s in looked},
+            **_answers(looked, fusion),
         },
     }
+    if look is not None:
+        quality["second_look"] = {s.collection.name: s.measure(fusion) for s in looked}
     with_budgets = _with_budgets(config, [setting.budget for setting in settings], choice.budget)
     aggregator = config.aggregator if choice.passages is None else with_passages(config, choice.passages)
     threshold = quality["calibration"].get("threshold", {}).get("score")
     spans, spans_quality = _spans(system, splits, choice, fusion)
     quality["calibration"] |= spans_quality
     learned = {"fusion": fusion, "activation": Activation(), "aggregator": aggregator, "min_score": threshold, "spans": spans}
+    learned["second_look"] = look
     if plan.first_stage is not None:
         learned["first_stage"], quality["first_stage"] = _first_stage(plan.first_stage, splits, fitted_on, fusion)
     system.write(with_budgets.model_copy(update=learned), quality)
     return fusion, quality
+
+
+def _second_look(
+    system: Calibrated,
+    splits: Sequence[DevSplit],
+    setting: Setting,
+    fusion: Fusion,
+    scored: Sequence[DevScores],
+    look: SecondLook | None,
+) -> tuple[SecondLook | None, Sequence[DevScores]]:
+    """The second look with learned weights, and the dev scores after it; those of the first look if there is none."""
+    if look is None:
+        return None, scored
+    seen = []
+    for split, scores in zip(splits, scored, strict=True):
+        ranker = system.ranker(system.own_ranker(split.collection, setting.budget), setting.passages)
+        seen.append(look_at_dev(scores, ranker.with_pipeline(fusion=fusion), look))
+    learned = fit_second_look(seen, fusion)
+    return learned, with_look(seen, learned)
 
 
 def _first_stage(
@@ -217,13 +253,21 @@ def _answers(scored: Sequence[DevScores], fusion: Fusion) -> dict[str, Any]:
     usable = {name: tops for name, tops in by_collection.items() if len(tops.answered) and len(tops.unanswered)}
     if not usable:
         return {}
-    threshold = best_threshold(list(usable.values()))._asdict() | {"interval": threshold_interval(list(usable.values()))}
+    threshold = best_threshold(list(usable.values()))
+    reached = {name: at_threshold([tops], threshold.score) for name, tops in usable.items()}
     return {
         "answers": {
-            name: {"auroc": auroc(tops.answered, tops.unanswered), "top_error": top_gap(tops)} for name, tops in usable.items()
+            name: {
+                "auroc": auroc(tops.answered, tops.unanswered),
+                "top_error": top_gap(tops),
+                "recall": reached[name].recall,
+                "refused": reached[name].refused,
+            }
+            for name, tops in usable.items()
         },
         "threshold": {
-            **threshold,
+            **threshold._asdict(),
+            "interval": threshold_interval(list(usable.values())),
             "unanswered": "the same queries without their relevant candidates",
         },
     }
@@ -256,16 +300,16 @@ def calibration_tables(fusion: Fusion, quality: Mapping[str, Any]) -> str:
     measured = [head, *([name, setting, *(f"{value:.4g}" for value in row.values())] for name, setting, row in rows)]
     calibration = quality["calibration"]
     error = f"expected calibration error at {calibration['setting']} tokens: {calibration['expected_error']:.3f}"
-    parts = [markdown(weights), markdown(measured), error, *_answer_tables(calibration), *_first_stage_table(quality)]
+    after = _table("after the second look", quality.get("second_look")), _table("with the first stage", quality.get("first_stage"))
+    parts = [markdown(weights), markdown(measured), *after[0], error, *_answer_tables(calibration), *after[1]]
     return "\n\n".join(parts)
 
 
-def _first_stage_table(quality: Mapping[str, Any]) -> list[str]:
-    """A table of the measures after fusion with the first stage; empty if no such fusion was learned."""
-    fused = quality.get("first_stage", {})
+def _table(name: str, fused: Mapping[str, Mapping[str, float]] | None) -> list[str]:
+    """A table of measures by collection; empty if nothing was measured."""
     if not fused:
         return []
-    head = ["with the first stage", *next(iter(fused.values()))]
+    head = [name, *next(iter(fused.values()))]
     return [markdown([head, *([name, *(f"{value:.4g}" for value in row.values())] for name, row in fused.items())])]
 
 
@@ -273,8 +317,8 @@ def _answer_tables(calibration: Mapping[str, Any]) -> list[str]:
     """A table and a sentence on how well the best score tells whether a candidate answers; empty if it was not measured."""
     if "threshold" not in calibration:
         return []
-    head = ["is there an answer?", "AUROC", "calibration error of the best"]
-    rows = [[name, f"{row['auroc']:.3f}", f"{row['top_error']:.3f}"] for name, row in calibration["answers"].items()]
+    head = ["is there an answer?", "AUROC", "calibration error of the best", "recall of the threshold", "refused by it"]
+    rows = [[name, *(f"{row[figure]:.3f}" for figure in ANSWER_FIGURES)] for name, row in calibration["answers"].items()]
     found = calibration["threshold"]
     rates = f"precision {found['precision']:.3f}, recall {found['recall']:.3f}, {found['refused']:.3f} of the others refused"
     interval = "{:.3f} to {:.3f} with other dev queries".format(*found["interval"])

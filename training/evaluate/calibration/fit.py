@@ -49,6 +49,11 @@ class DevScores:
     features: dict[str, NDArray[np.float64]]
     documents: dict[str, list[str]]
 
+    def fused(self, query: str, fusion: Fusion, kept: NDArray[np.bool_] | None = None) -> NDArray[np.float64]:
+        """The fused scores of a query's candidates, shape (n_candidates,); with `kept`, as if the query had only those."""
+        features = self.features[query] if kept is None else self.features[query][kept]
+        return fusion.fuse(features[:, 0], features[:, 1:])
+
     def labels(self, query: str) -> NDArray[np.float64]:
         """1 for relevant candidates, 0 for others; shape (n_candidates,)."""
         grades = self.collection.qrels.get(query, {})
@@ -66,9 +71,8 @@ class DevScores:
     def run(self, fusion: Fusion) -> Run:
         """The candidates by their fused scores, best first."""
         run: Run = {}
-        for query, features in self.features.items():
-            fused = fusion.fuse(features[:, 0], features[:, 1:])
-            run[query] = ranked(dict(zip(self.documents[query], fused.tolist(), strict=True)))
+        for query in self.features:
+            run[query] = ranked(dict(zip(self.documents[query], self.fused(query, fusion).tolist(), strict=True)))
         return run
 
 
@@ -141,22 +145,42 @@ def fit_fusion(scored: Sequence[DevScores], use: Sequence[str] = FEATURES, start
 def _ranking_weights(
     scored: Sequence[DevScores], used: NDArray[np.bool_], start: NDArray[np.float64], prior: float
 ) -> NDArray[np.float64]:
-    """The most probable weights under a normal prior around `start`, whose standard deviation moves a feature's part by 1."""
-    spread = torch.from_numpy(_rows(scored).std(axis=0))
-    weights, mask = torch.tensor(start, requires_grad=True), torch.from_numpy(used.astype(np.float64))
-    origin = torch.from_numpy(start)
-    groups = [_groups(scores) for scores in scored]
+    """The weights that rank best; see `listwise_weights`. A feature that is not used has weight 0."""
+    spread = _rows(scored).std(axis=0)
+    groups = [_groups(scores, used) for scores in scored]
+    weights = np.zeros(len(FEATURES))
+    weights[used] = listwise_weights(groups, start[used], spread[used], prior)
+    return weights
+
+
+Group = tuple[NDArray[np.float64], NDArray[np.float64]]
+"""Features of a query's candidates, shape (n_candidates, n_features), and labels, of which one at least is 1."""
+
+
+def listwise_weights(
+    groups: Sequence[Sequence[Group]], start: NDArray[np.float64], spread: NDArray[np.float64], prior: float
+) -> NDArray[np.float64]:
+    """The most probable weights of features, shape (n_features,), under a normal prior around `start`.
+
+    Args:
+        groups: of each collection; every collection counts the same.
+        start: shape (n_features,).
+        spread: shape (n_features,): a standard deviation of the prior moves a feature's part by 1.
+        prior: its weight.
+    """
+    tensors = [[(torch.from_numpy(f), torch.from_numpy(y)) for f, y in of_collection] for of_collection in groups if of_collection]
+    weights, origin, width = torch.tensor(start, requires_grad=True), torch.tensor(start), torch.tensor(spread)
     optimizer = torch.optim.LBFGS([weights], max_iter=200, line_search_fn="strong_wolfe")
 
     def closure() -> torch.Tensor:
         optimizer.zero_grad()
-        losses = [torch.stack([_listwise(f @ (weights * mask), y) for f, y in pairs]).mean() for pairs in groups if pairs]
-        loss = torch.stack(losses).mean() + prior * ((weights - origin) * spread).square().sum()
+        losses = [torch.stack([_listwise(f @ weights, y) for f, y in pairs]).mean() for pairs in tensors]
+        loss = torch.stack(losses).mean() + prior * ((weights - origin) * width).square().sum()
         loss.backward()
         return loss
 
     optimizer.step(closure)
-    return (weights.detach() * mask).numpy()
+    return weights.detach().numpy()
 
 
 def _rows(scored: Sequence[DevScores]) -> NDArray[np.float64]:
@@ -164,9 +188,9 @@ def _rows(scored: Sequence[DevScores]) -> NDArray[np.float64]:
     return np.concatenate([features for scores in scored for features in scores.features.values()])
 
 
-def _groups(scores: DevScores) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def _groups(scores: DevScores, used: NDArray[np.bool_]) -> list[Group]:
     """Features and labels of the queries that have a relevant candidate."""
-    pairs = [(torch.from_numpy(f), torch.from_numpy(scores.labels(q))) for q, f in scores.features.items()]
+    pairs = [(f[:, used], scores.labels(q)) for q, f in scores.features.items()]
     return [(f, y) for f, y in pairs if y.any()]
 
 
@@ -220,7 +244,7 @@ def calibration_gap(scores: NDArray[np.float64], labels: NDArray[np.float64], bi
 
 def calibration_error(scored: Sequence[DevScores], fusion: Fusion) -> float:
     """Expected calibration error of relevance_score over all candidates."""
-    p = np.concatenate([sigmoid(fusion.fuse(f[:, 0], f[:, 1:])) for s in scored for f in s.features.values()])
+    p = np.concatenate([sigmoid(s.fused(query, fusion)) for s in scored for query in s.features])
     return calibration_gap(p, np.concatenate([s.labels(q) for s in scored for q in s.features]))
 
 
@@ -229,7 +253,7 @@ def reliability(scores: DevScores, fusion: Fusion) -> list[dict[str, float]]:
 
     Collections are not pooled: one that scores too low would hide another that scores too high.
     """
-    p = np.concatenate([sigmoid(fusion.fuse(f[:, 0], f[:, 1:])) for f in scores.features.values()])
+    p = np.concatenate([sigmoid(scores.fused(query, fusion)) for query in scores.features])
     y = np.concatenate([scores.labels(query) for query in scores.features])
     which = np.digitize(p, RELIABILITY_EDGES)
     inside = [which == b for b in range(len(RELIABILITY_EDGES) + 1)]
@@ -290,13 +314,13 @@ class Threshold(NamedTuple):
 def top_scores(scores: DevScores, fusion: Fusion) -> Tops:
     """The best relevance scores of the queries, with and without their relevant candidates."""
     answered, unanswered, right = [], [], []
-    for query, features in scores.features.items():
-        found, relevant = sigmoid(fusion.fuse(features[:, 0], features[:, 1:])), scores.labels(query) > 0
+    for query in scores.features:
+        found, relevant = sigmoid(scores.fused(query, fusion)), scores.labels(query) > 0
         if relevant.any():
             answered.append(found.max())
             right.append(found[relevant].max() >= found.max())
         if not relevant.all():
-            unanswered.append(found[~relevant].max())
+            unanswered.append(sigmoid(scores.fused(query, fusion, ~relevant)).max())
     return Tops(np.asarray(answered), np.asarray(unanswered), np.asarray(right, dtype=np.bool_))
 
 

@@ -186,7 +186,7 @@ def fingerprint(pipeline: Pipeline, tokenizer_file: Path, contents: Iterable[byt
         contents: bytes that identify the model's files.
     """
     learned: Any = {
-        **dict.fromkeys(("fusion", "activation", "min_score", "spans", "first_stage"), True),
+        **dict.fromkeys(("fusion", "activation", "min_score", "spans", "first_stage", "second_look"), True),
         "packing": {"budget", "budget_range"},
         "aggregator": {"passages"},
     }

@@ -1,0 +1,124 @@
+"""The second look, learned on dev: weights that rank the documents which it reads, then a scale and a bias, as in `fit`.
+
+The documents are those of each dev query as it is, and without its relevant candidates, when no candidate answers it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from keyblock.evidence import Fusion
+from keyblock.second_look import SecondLook
+from training.evaluate.calibration.fit import DevScores, listwise_weights
+from training.evaluate.ranking import LocalRanker
+
+PRIOR = 0.02  # weight of the normal prior around a second look that changes nothing
+
+
+@dataclass
+class LookedScores(DevScores):
+    """Dev candidates of which the best were read on.
+
+    Attributes:
+        further: by query, shape (n_candidates,), the logit of the best further block; NaN where the model has not read on.
+        look: says how many are read, and changes their fused scores.
+    """
+
+    further: dict[str, NDArray[np.float64]]
+    look: SecondLook
+
+    def fused(self, query: str, fusion: Fusion, kept: NDArray[np.bool_] | None = None) -> NDArray[np.float64]:
+        """See DevScores."""
+        fused = super().fused(query, fusion, kept)
+        best, further = self._best(query, fused, kept)
+        fused[best] = self.look.fuse(fused[best], further)
+        return fused
+
+    def read(
+        self, query: str, fusion: Fusion, kept: NDArray[np.bool_] | None = None
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The fused score before and the further logit of what is read, shape (n_read, 2), and the labels, shape (n_read,)."""
+        fused = super().fused(query, fusion, kept)
+        best, further = self._best(query, fused, kept)
+        labels = self.labels(query) if kept is None else self.labels(query)[kept]
+        return np.column_stack([fused[best], further]), labels[best]
+
+    def _best(
+        self, query: str, fused: NDArray[np.float64], kept: NDArray[np.bool_] | None
+    ) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+        further = self.further[query] if kept is None else self.further[query][kept]
+        best = np.argsort(-fused, kind="stable")[: self.look.documents]
+        best = best[~np.isnan(further[best])]
+        return best, further[best]
+
+
+def look_at_dev(scores: DevScores, ranker: LocalRanker, look: SecondLook) -> LookedScores:
+    """Read on in each query's best candidates, and in as many more as are relevant.
+
+    Args:
+        scores: of the first look.
+        ranker: the system, whose pipeline has the fusion that chooses the best candidates.
+        look: how far to read.
+    """
+    found = LookedScores(scores.collection, scores.features, scores.documents, {}, look)
+    for query, documents in tqdm(scores.documents.items(), desc=f"{scores.collection.name}, second look"):
+        most = look.documents + int(scores.labels(query).sum())
+        reading = ranker.with_pipeline(second_look=SecondLook(documents=most, blocks=look.blocks), pre_ranking=None)
+        outcome = reading.answered(query, documents).outcome
+        further = np.full(len(documents), np.nan)
+        if outcome is not None:
+            further[list(outcome.looked.documents)] = [logits.max() for logits in outcome.looked.logits]
+        found.further[query] = further
+    return found
+
+
+def fit_second_look(scored: Sequence[LookedScores], fusion: Fusion) -> SecondLook:
+    """Weights that rank what is read, then a scale and a bias that make the sigmoid a probability (Platt 1999).
+
+    Every collection counts the same.
+
+    Args:
+        scored: dev candidates of each collection, at least one of which is relevant.
+        fusion: of the first look.
+    """
+    whole = [[one.read(query, fusion) for query in one.features] for one in scored]
+    groups = [[(rows, labels) for rows, labels in of if labels.any()] for of in whole]
+    rows = np.concatenate([rows for of in whole for rows, _ in of])
+    first, further = listwise_weights(groups, np.asarray([1.0, 0.0]), rows.std(axis=0), PRIOR)
+    weights = np.asarray([first, max(further, 0.0)])
+    unanswered = [[one.read(query, fusion, one.labels(query) == 0) for query in one.features] for one in scored]
+    scale, bias = _platt([a + b for a, b in zip(whole, unanswered, strict=True)], weights)
+    first, further = (scale * weights).tolist()
+    return scored[0].look.model_copy(update={"bias": bias, "first": first, "further": further})
+
+
+def _platt(
+    scored: Sequence[Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]]], weights: NDArray[np.float64]
+) -> tuple[float, float]:
+    values = torch.from_numpy(np.concatenate([rows @ weights for of in scored for rows, _ in of]))
+    labels = torch.from_numpy(np.concatenate([labels for of in scored for _, labels in of]))
+    sizes = [sum(len(labels) for _, labels in of) for of in scored]
+    share = torch.from_numpy(np.repeat([1 / (len(sizes) * n) for n in sizes], sizes))
+    parameters = torch.tensor([1.0, 0.0], dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS([parameters], max_iter=200, line_search_fn="strong_wolfe")
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        losses = F.binary_cross_entropy_with_logits(parameters[0] * values + parameters[1], labels, reduction="none")
+        loss = (losses * share).sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    scale, bias = parameters.tolist()
+    return scale, bias
+
+
+def with_look(scored: Sequence[LookedScores], look: SecondLook) -> list[LookedScores]:
+    """The same, with the learned look."""
+    return [replace(one, look=look) for one in scored]
