@@ -24,6 +24,7 @@ from keyblock.results import Result
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
 from keyblock.scoring import score_documents
+from keyblock.second_look import SecondLook
 from keyblock.selection import Selection
 from service.app import create_app
 from service.queue.graphs import Graphs
@@ -92,16 +93,32 @@ class Reference:
         evidence = np.asarray([selection.evidence for selection in self.scored.selections])
         self.fused = bundle.pipeline.config.fusion.fuse(self.scored.logits, evidence)
         self.some = [number for number, prepared in enumerate(self.prepared) if prepared.n_blocks]
+        self.further: dict[int, list[tuple[float, int]]] = {}  # logit and block that a second look reads, best first
+        self.further_tokens = 0
+        if (look := bundle.pipeline.config.second_look) is not None:
+            for number in sorted(self.some, key=lambda number: -self.fused[number])[: look.documents]:
+                self._read_on(number, look, model)
+
+    def _read_on(self, number: int, look: SecondLook, model: GraphModel) -> None:
+        selection, prepared = self.scored.selections[number], self.prepared[number]
+        order = [block for block in np.argsort(-selection.scores, kind="stable") if block not in selection.taken][: look.blocks]
+        sequences = self.pipeline.block_sequences(self.query, prepared, np.asarray(order, np.intp), self.budget)
+        logits = model.outputs(sequences).tolist() if sequences else []
+        best = max(logits, default=float(self.scored.logits[number]))
+        self.fused[number] = look.bias + look.first * self.fused[number] + look.further * best
+        self.further[number] = sorted(((logit, int(block)) for logit, block in zip(logits, order, strict=True)), reverse=True)
+        self.further_tokens += sum(len(packed.ids) for packed in sequences)
 
     def blocks(self, number: int) -> list[tuple[int, int]]:
         """Places of a document's chosen blocks, best first."""
         taken, prepared = self.scored.selections[number].taken, self.prepared[number]
+        taken = np.asarray([*taken, *(block for _, block in self.further.get(number, ()))], np.intp)
         return list(zip(prepared.starts[taken].tolist(), prepared.ends[taken].tolist(), strict=True))
 
     def block_scores(self, number: int) -> list[float]:
         """The model's of passages, else the selector's: -inf for those it was not asked about."""
         selection = self.scored.selections[number]
-        return list(selection.scores[selection.taken].tolist())
+        return [*selection.scores[selection.taken].tolist(), *(logit for logit, _ in self.further.get(number, ()))]
 
     @property
     def n_tokens(self) -> int:
@@ -110,7 +127,7 @@ class Reference:
         if self.pipeline.asks_model:
             asked = (self.pipeline.shortlist(self.query, self.prepared[number], self.budget) for number in self.some)
             sequences += [packed for shortlist in asked for packed in shortlist.sequences]
-        return sum(len(packed.ids) for packed in sequences)
+        return sum(len(packed.ids) for packed in sequences) + self.further_tokens
 
 
 @pytest.mark.parametrize("budget", [None, 64, 200])
@@ -133,7 +150,8 @@ def test_the_answer_is_that_of_the_plain_composition(served: tuple[TestClient, R
             assert results[number]["relevance_score"] == pytest.approx(reference.fused[number], abs=CLOSE)
             blocks = [block["score"] for block in results[number]["blocks"]]
             assert blocks == pytest.approx(np.maximum(reference.block_scores(number), LOWEST), abs=CLOSE)
-            assert blocks == sorted(blocks, reverse=True)
+            own = len(blocks) - len(reference.further.get(number, ()))
+            assert blocks == [*sorted(blocks[:own], reverse=True), *sorted(blocks[own:], reverse=True)]
 
 
 def test_the_same_again_is_answered_without_the_model(served: tuple[TestClient, Ranker]) -> None:

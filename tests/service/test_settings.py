@@ -22,7 +22,7 @@ def test_every_setting_is_an_environment_variable_and_a_flag(name: str, monkeypa
     values |= dict.fromkeys(["upstream_passages", "upstream_concurrency"], "7")
     values |= dict.fromkeys(["access_log", "cross_site_writes", "log_texts", "store_evict", "strict_models"], "true")
     values |= {"allowed_hosts": "search.internal,pc.example"}
-    values |= dict.fromkeys(["playground"], "false")
+    values |= dict.fromkeys(["playground", "second_look"], "false")
     value = values.get(name, "600")
     flag = f"--{'no-' if value == 'false' else ''}{name.replace('_', '-')}"
     from_flag = getattr(read_settings([flag] if value in ("true", "false") else [f"{flag}={value}"]), name)

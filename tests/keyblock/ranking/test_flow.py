@@ -22,9 +22,11 @@ from keyblock.ranking.request import AnswerOptions, RankRequest, Texts
 from keyblock.ranking.steps import finished, never
 from keyblock.ranking.warnings import Missing
 from keyblock.scoring import drive, drive_all
+from keyblock.second_look import SecondLook
 from keyblock.text.frequencies import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer, without_surrogates
 
+LOOK = SecondLook(documents=2, blocks=3)
 TEXTS = ["The river flooded the city. " * 12, "A bridge of stone.", "", "The year was dry. " * 40, "River, bridge, river, flood."]
 
 
@@ -40,9 +42,9 @@ class Model:
         raise AssertionError("no aggregator of these has states")
 
 
-@pytest.fixture(scope="module", params=["joint", "max"])
+@pytest.fixture(scope="module", params=[{}, {"aggregator": {"name": "max"}}, {"second_look": LOOK}], ids=["joint", "max", "look"])
 def ranked(request: pytest.FixtureRequest, tokenizer: Tokenizer, frequencies: DocumentFrequencies) -> Pipeline:
-    return Pipeline(PipelineConfig(aggregator={"name": request.param}), tokenizer, frequencies)
+    return Pipeline(PipelineConfig(**request.param), tokenizer, frequencies)
 
 
 def flow(pipeline: Pipeline, query: str, texts: Sequence[str], **asked: Any) -> Flow[Answered]:

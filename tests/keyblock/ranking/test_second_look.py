@@ -1,0 +1,177 @@
+"""The second look: what it reads, how scores, blocks and spans change by it, and what is lost where time is up."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from keyblock.bundle import Bundle, load_bundle
+from keyblock.description import PipelineConfig
+from keyblock.evidence import Fusion
+from keyblock.pipeline import Pipeline
+from keyblock.ranker import Ranker
+from keyblock.ranking.answer import Answered, Scores
+from keyblock.ranking.flow import Answer, Prepare, Read, Score, ranking
+from keyblock.ranking.request import RankRequest, Texts
+from keyblock.ranking.steps import finished, never
+from keyblock.second_look import SecondLook
+from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.tokenizer import Tokenizer
+from tests.conftest import ROOT
+from tests.keyblock.ranking.test_flow import Model
+
+QUERY = "river flood"
+RIVERS = [
+    " ".join(f"The river {verb} the city in the year {year}. " * 5 for year in range(n))
+    for n, verb in ((9, "flooded"), (7, "left"))
+]
+SHORT = "A river of stone."
+LOOK = SecondLook(documents=3, blocks=2, bias=-1.0, first=0.5, further=2.0)
+
+
+@pytest.fixture(scope="module")
+def looking(tokenizer: Tokenizer, frequencies: DocumentFrequencies) -> Pipeline:
+    config = PipelineConfig(fusion=Fusion(best_block=0.1), second_look=LOOK, packing={"budget": 96, "title_tokens": 8})
+    return Pipeline(config, tokenizer, frequencies)
+
+
+def driven(
+    pipeline: Pipeline, texts: list[str], titles: list[str] | None = None, in_time: int = 99, **asked: Any
+) -> tuple[Answered, list[Score]]:
+    """The answer, and the steps that scored; of the second, only so many sequences in time."""
+    flow, outcome, scoring = ranking(RankRequest(QUERY, Texts(texts), **asked), pipeline), None, list[Score]()
+    while not isinstance(step := flow.send(outcome), Answer):
+        match step:
+            case Prepare():
+                outcome = step.do()
+            case Read():
+                outcome = step.choose(pipeline.prepare_documents(texts, titles))
+            case Score():
+                logits = np.full(len(step.candidates), -np.inf, np.float32)
+                for number in step.order()[: in_time if scoring else None]:
+                    if step.candidates[number].sequences:
+                        logits[number] = Model().outputs(step.candidates[number].sequences)[0]
+                scoring.append(step)
+                outcome = Scores(logits)
+    return finished(step.steps(never)), scoring
+
+
+def test_the_next_best_blocks_of_the_best_documents_are_read_each_alone(looking: Pipeline) -> None:
+    """Against the pipeline's own way to pack a block alone."""
+    texts = [*RIVERS, SHORT, "Nothing of it."]
+    answered, (_, second) = driven(looking, texts, ["Floods", "", "", ""])
+    plain = Pipeline(looking.config.model_copy(update={"second_look": None}), looking.tokenizer, looking.frequencies)
+    before, _ = driven(plain, texts, ["Floods", "", "", ""])
+    query = looking.prepare_query(QUERY)
+    due = []
+    for number in before.ranking.order[:3]:
+        document = looking.prepare_document(texts[number], "Floods" if number == 0 else "")
+        selection = looking.select(query, document)
+        rest = [block for block in np.argsort(-selection.scores, kind="stable") if block not in selection.taken][:2]
+        due += looking.block_sequences(query, document, np.sort(np.asarray(rest, np.intp)))
+    read = [one.sequences[0] for one in second.candidates]
+    assert [one.ids.tolist() for one in read] == [one.ids.tolist() for one in due]
+    assert [one.split for one in read] == [one.split for one in due]
+    assert (answered.ranking.looked, answered.ranking.looked_tokens) == (2, sum(len(one.ids) for one in due))
+    assert answered.ranking.n_tokens == before.ranking.n_tokens + answered.ranking.looked_tokens
+
+
+def test_the_score_is_the_weighted_sum_by_hand(looking: Pipeline) -> None:
+    """-1 + .5 of the fused logit before + 2 of the best further block's; of a text of one block, of the first look's logit."""
+    texts = [RIVERS[0], SHORT]
+    answered, (first, second) = driven(looking, texts, raw_scores=True)
+    plain = Pipeline(looking.config.model_copy(update={"second_look": None}), looking.tokenizer, looking.frequencies)
+    before, _ = driven(plain, texts, raw_scores=True)
+    further = max(Model().outputs([one.sequences[0]])[0] for one in second.candidates)
+    short = Model().outputs(first.candidates[1].sequences)[0]
+    assert answered.ranking.scores[0] == pytest.approx(-1 + 0.5 * before.ranking.scores[0] + 2 * further)
+    assert answered.ranking.scores[1] == pytest.approx(-1 + 0.5 * before.ranking.scores[1] + 2 * short)
+
+
+def test_further_blocks_stand_behind_the_first_with_their_logits(looking: Pipeline) -> None:
+    answered, (first, second) = driven(looking, [RIVERS[0]])
+    blocks = answered.ranking.blocks[0]
+    own = len(first.candidates[0].blocks)
+    assert blocks[:own] == first.candidates[0].blocks
+    logits = sorted((float(Model().outputs(one.sequences)[0]) for one in second.candidates), reverse=True)
+    assert [block.score for block in blocks[own:]] == pytest.approx(logits)
+    assert len({block[:2] for block in blocks}) == own + 2
+
+
+@given(in_time=st.integers(0, 5))
+def test_what_was_not_read_in_time_changes_nothing(looking: Pipeline, in_time: int) -> None:
+    answered, (_, second) = driven(looking, RIVERS, in_time=in_time, raw_scores=True)
+    plain = Pipeline(looking.config.model_copy(update={"second_look": None}), looking.tokenizer, looking.frequencies)
+    before, _ = driven(plain, RIVERS, raw_scores=True)
+    looked = [number for place, number in enumerate(before.ranking.order) if 2 * place < in_time]  # two blocks of each
+    assert answered.ranking.looked == len(looked)
+    for number in range(2):
+        assert (answered.ranking.scores[number] == before.ranking.scores[number]) == (number not in looked)
+    assert answered.ranking.looked_tokens == sum(len(one.sequences[0].ids) for one in second.candidates[:in_time])
+    assert not answered.ranking.degraded
+
+
+def test_a_request_may_do_without_it(looking: Pipeline) -> None:
+    answered, scoring = driven(looking, RIVERS, second_look=False)
+    plain = Pipeline(looking.config.model_copy(update={"second_look": None}), looking.tokenizer, looking.frequencies)
+    before, _ = driven(plain, RIVERS)
+    assert len(scoring) == 1
+    assert answered.ranking.scores.tolist() == before.ranking.scores.tolist()
+    assert answered.ranking.blocks == before.ranking.blocks
+
+
+def test_nothing_is_read_on_in_documents_without_text(looking: Pipeline) -> None:
+    answered, scoring = driven(looking, ["", ""])
+    assert len(scoring) == 1
+    assert answered.ranking.looked == 0
+
+
+@pytest.mark.parametrize("broken", [{"documents": 0}, {"blocks": 0}, {"first": 0.0}, {"further": float("nan")}])
+def test_a_look_that_makes_no_order_is_refused(broken: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        SecondLook(**broken)
+
+
+def test_separate_passages_are_read_on_already() -> None:
+    with pytest.raises(ValidationError, match="aggregator must be joint"):
+        PipelineConfig(aggregator={"name": "max"}, second_look=SecondLook())
+
+
+ANSWER = "Tenants who wish to go give three months of notice."
+TALK = (
+    "The notice board in the hall lists the tenants of each flat. "
+    "A notice for tenants hangs there, too, about the flat on the left. "
+)
+OTHER = "The caretaker sweeps the stairs on Mondays and collects the parcels on Fridays in the afternoon. "
+TENANCY = TALK * 6 + OTHER * 12 + ANSWER + " " + OTHER * 12
+
+
+@pytest.fixture(scope="module")
+def rankers() -> Iterator[tuple[Ranker, Ranker]]:
+    """The default bundle without a second look, and with one of six blocks."""
+    bundle = load_bundle(ROOT / "models" / "default")
+    without, with_look = (
+        Ranker.open(_with(bundle, look), provider="cpu", precision="fp32", threads=1) for look in (None, SecondLook(blocks=6))
+    )
+    with without, with_look:
+        yield without, with_look
+
+
+def _with(bundle: Bundle, look: SecondLook | None) -> Bundle:
+    own = bundle.pipeline
+    config = own.config.model_copy(update={"second_look": look})
+    return replace(bundle, pipeline=Pipeline(config, own.tokenizer, own.frequencies, own.encoder))
+
+
+def test_the_answer_in_a_further_block_is_found_and_marked(rankers: tuple[Ranker, Ranker]) -> None:
+    """Its words are rarer in the query than those of the talk about notices, so that the first look does not read it."""
+    found = [ranker.rank("tenants notice flat", [TENANCY], relevant_spans=True, span_threshold=0.0)[0] for ranker in rankers]
+    read = [any(ANSWER in (block.text or "") for block in one.blocks) for one in found]
+    assert read == [False, True]
+    marked = [any(ANSWER in (span.text or "") for span in one.relevant_spans) for one in found]
+    assert marked == [False, True]
