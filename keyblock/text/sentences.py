@@ -2,7 +2,7 @@ r"""Where the sentences of a text end, decided by its characters alone.
 
 A sentence ends after ``. ! ? …`` before a space, and after the full stops of scripts without a space there; closing quotes and
 brackets after the mark belong to the sentence. The sentence continues if the next word has no capital letter ("etc. and so on",
-'Why?' he asked) in a text with capital letters, and after abbreviations, initials and the numbers of list items. The end of a line
+'Why?' he asked) in a text with capital letters, and after abbreviations, initials and what begins a list's item ("2.", "Q."). The end of a line
 also ends a sentence, unless the sentence continues in the next line, as in e-mails and books with wrapped lines.
 """
 
@@ -143,11 +143,14 @@ def _abbreviates(text: str, word: str, at: int, following: int) -> bool:
         return True
     if lower in BEFORE_NUMBERS:
         return text[following].isdigit()
+    first = at - len(word)
+    begins_line = first == 0 or text[first - 1] in BREAKS
     if lower in NAMES_GO_ON or _INITIALS.fullmatch(word):
+        if begins_line and len(word) == 1:  # "Q. What does it mean?"
+            return True
         begins = _WORD.match(text, following)
         return begins is None or begins[0].lower() not in BEGINNERS
-    first = at - len(word)
-    return bool(_NUMBERING.fullmatch(word)) and (first == 0 or text[first - 1] in BREAKS)
+    return bool(_NUMBERING.fullmatch(word)) and begins_line
 
 
 def _line_end(text: str, start: int, found: re.Match[str]) -> bool | None:

@@ -105,8 +105,10 @@ class Finder {
         const SentenceRules& rules = by_.rules;
         if (one_of(rules.titles, start, at)) return true;
         if (one_of(rules.before_numbers, start, at)) return is(next, DIGIT);
+        const bool begins_line = start == 0 || is(start - 1, LINE_BREAK);
+        if (begins_line && at - start == 1 && initials(start, at)) return true;  // "Q. What does it mean?"
         if (one_of(rules.names_go_on, start, at) || initials(start, at)) return !one_of(rules.beginners, next, over(next, WORD));
-        return numbering(start, at) && (start == 0 || is(start - 1, LINE_BREAK));
+        return numbering(start, at) && begins_line;
     }
 
     bool one_of(const Strings& some, size_t start, size_t end) const {
