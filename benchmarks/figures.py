@@ -150,13 +150,15 @@ REPAIRS = (
 
 
 def _shown(ranking: Ranking) -> list[str]:
+    """The results, each with its first two blocks."""
     return [
         json.dumps({"index": result.index, "relevance_score": round(result.relevance_score, 4), "id": result.id})[:-1]
         + ', "blocks": ['
         + ", ".join(
-            json.dumps({"start": block.start, "end": block.end, "score": round(block.score, 2)}) for block in result.blocks or ()
+            json.dumps({"start": block.start, "end": block.end, "score": round(block.score, 2)})
+            for block in (result.blocks or ())[:2]
         )
-        + "]}"
+        + ", ...]}"
         for result in ranking
     ]
 

@@ -38,6 +38,7 @@ class Beside(TypedDict, total=False):
         first_stage_scores: for each document its score from the first stage, higher is better; `fusion` reads them.
         fusion: orders by the model and the first stage together: the name of a fusion, or a mapping of its name and parameters; by
             default the bundle's, if there are first_stage_scores.
+        second_look: False: the model does not read on in the best documents.
     """
 
     relevant_spans: bool
@@ -48,6 +49,7 @@ class Beside(TypedDict, total=False):
     max_context_tokens: int | None
     first_stage_scores: Sequence[float] | None
     fusion: str | Mapping[str, Any] | None
+    second_look: bool | None
 
 
 class HasText(Protocol):
@@ -157,6 +159,7 @@ class Ranker:
             None if instruction is None else without_surrogates(instruction),
             _answer_options(beside)._replace(top_n=top_n or 0),
             FirstStage.read(beside.get("first_stage_scores"), beside.get("fusion"), len(read)),
+            beside.get("second_look") is not False,
         )
         whole, selected = self._answered(request, read, model)
         refused = whole.refused
@@ -251,7 +254,7 @@ def _answer_options(beside: Beside) -> AnswerOptions:
     if unknown := beside.keys() - Beside.__annotations__.keys():
         raise TypeError(f"rank() has no option {min(unknown)!r}; it knows {', '.join(Beside.__annotations__)}")
     given = dict[str, Any](beside)
-    for name in ("relevant_spans", "prune"):
+    for name in ("relevant_spans", "prune", "second_look"):
         if (switch := given.get(name)) not in (None, False, True):  # a mapping, as the service accepts, may say "disabled"
             raise TypeError(f"{name} must be True or False, not {type(switch).__name__}; options of spans stand beside")
     for name, least in (("span_threshold", None), ("min_score", AUTO)):

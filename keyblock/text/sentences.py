@@ -2,8 +2,8 @@ r"""Where the sentences of a text end, decided by its characters alone.
 
 A sentence ends after ``. ! ? …`` before a space, and after the full stops of scripts without a space there; closing quotes and
 brackets after the mark belong to the sentence. The sentence continues if the next word has no capital letter ("etc. and so on",
-'Why?' he asked) in a text with capital letters, and after abbreviations, initials and what begins a list's item ("2.", "Q."). The end of a line
-also ends a sentence, unless the sentence continues in the next line, as in e-mails and books with wrapped lines.
+'Why?' he asked) in a text with capital letters, and after abbreviations, initials and what begins a list's item ("2.", "Q.").
+The end of a line also ends a sentence, unless the sentence continues in the next line, as in e-mails and books with wrapped lines.
 """
 
 import re

@@ -140,8 +140,17 @@ def test_options(ranker: Ranker) -> None:
 
 
 def test_a_budget_bounds_what_the_model_reads(ranker: Ranker) -> None:
-    tokens = [ranker.rank(QUERY, FILLER * 50, max_tokens_per_doc=budget).total_tokens for budget in (96, 112, 128)]
+    tokens = [
+        ranker.rank(QUERY, FILLER * 50, max_tokens_per_doc=budget, second_look=False).total_tokens for budget in (96, 112, 128)
+    ]
     assert tokens == [96, 112, 128]
+
+
+def test_the_model_reads_on_unless_it_shall_not(ranker: Ranker) -> None:
+    """One sequence of 128 tokens, and four of a block of three of these sentences each."""
+    looked, not_looked = (ranker.rank(QUERY, FILLER * 50, second_look=look) for look in (None, False))
+    assert (len(looked[0].blocks), len(not_looked[0].blocks)) == (7, 3)
+    assert looked.total_tokens > not_looked.total_tokens + 4 * 50
 
 
 def test_any_text_is_ranked_with_offsets_of_what_was_given(ranker: Ranker) -> None:

@@ -80,7 +80,7 @@ def test_each_answers_as_if_it_were_alone_whatever_comes_at_once(client: TestCli
     assert len({tuple(np.round(scores, 2)) for scores in expected.values()}) == len(paths), "they say different things"
     names = list(paths) * 2
     with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(lambda name: ask(client, name), names))
+        answers = list(pool.map(lambda name: ask(client, name, second_look=False), names))
     for name, answer in zip(names, answers, strict=True):
         assert answer["model"] == name
         assert by_index(answer) == pytest.approx(expected[name], abs=1e-3)

@@ -1,7 +1,4 @@
-"""The second look, learned on dev: weights that rank the documents which it reads, then a scale and a bias, as in `fit`.
-
-The documents are those of each dev query as it is, and without its relevant candidates, when no candidate answers it.
-"""
+"""The second look, learned on dev: weights that rank the documents which it reads, then a scale and a bias, as in `fit`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -91,8 +88,7 @@ def fit_second_look(scored: Sequence[LookedScores], fusion: Fusion) -> SecondLoo
     rows = np.concatenate([rows for of in whole for rows, _ in of])
     first, further = listwise_weights(groups, np.asarray([1.0, 0.0]), rows.std(axis=0), PRIOR)
     weights = np.asarray([first, max(further, 0.0)])
-    unanswered = [[one.read(query, fusion, one.labels(query) == 0) for query in one.features] for one in scored]
-    scale, bias = _platt([a + b for a, b in zip(whole, unanswered, strict=True)], weights)
+    scale, bias = _platt(whole, weights)
     first, further = (scale * weights).tolist()
     return scored[0].look.model_copy(update={"bias": bias, "first": first, "further": further})
 
