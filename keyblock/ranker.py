@@ -196,7 +196,7 @@ class Ranker:
                     began.append(time.perf_counter())
                 outcome = yield step
 
-        return drive(scoring_noted(), prepared, pipeline.aggregator, model), began[-1]
+        return drive(scoring_noted(), prepared, pipeline.aggregator, model), began[:2][-1]
 
 
 def _columns(documents: Sequence[_Document]) -> tuple[list[str], list[str]]:

@@ -23,9 +23,24 @@ class SecondLook(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     documents: int = Field(5, ge=1, description="how many documents it reads, those with the best scores")
     blocks: int = Field(4, ge=1, description="how many further blocks of a document it reads")
+    margin: float = Field(
+        2.0,
+        ge=0,
+        description="documents whose fused logit is further below the best one's are not read: it hardly changes the order",
+    )
     bias: float = Field(0.0, description="added once")
     first: float = Field(1.0, gt=0, description="weight of the fused logit before it")
     further: float = Field(0.4, ge=0, description="weight of the best further block's logit")
+
+    def chosen(self, order: NDArray[np.intp], fused: NDArray[np.float64]) -> NDArray[np.intp]:
+        """The numbers of the documents that it reads.
+
+        Args:
+            order: document numbers, best first.
+            fused: shape (n_documents,), their fused logits.
+        """
+        best = order[: self.documents]
+        return best[fused[best] >= fused[best].max(initial=-np.inf) - self.margin]
 
     def fuse(self, fused: NDArray[np.float64], logits: NDArray[np.float64]) -> NDArray[np.float64]:
         """The fused logits after it; all arrays have shape (n_documents,)."""

@@ -147,7 +147,8 @@ def _looking(
     """Read on in the documents with the best scores, each of whose further blocks is a candidate of its own."""
     after, config = len(pipeline.tokenizer.template.after), pipeline.config
     judged = judge(candidates, scores.logits, config.fusion, config.near_tokens)
-    best = [int(n) for n in judged.order[: look.documents] if GROUPS[judged.group[n]] is ScoredBy.MODEL]
+    scored = judged.order[judged.group[judged.order] == GROUPS.index(ScoredBy.MODEL)]
+    best = look.chosen(scored, judged.worth).tolist()
     sequences = [candidates[number].further_sequences(after, budget) for number in best]
     alone = [
         Candidate([packed], candidates[number].evidence, []) for number, of in zip(best, sequences, strict=True) for packed in of

@@ -30,6 +30,6 @@ KINDS: dict[str, dict[str, Any]] = {
         "encoder": {"name": "static"},
         "aggregator": {"name": "max", "passages": 2},
     },
-    "second look": {"second_look": {"documents": 2, "blocks": 3, "bias": -0.5, "first": 0.8, "further": 0.4}},
+    "second look": {"second_look": {"documents": 4, "blocks": 3, "margin": 0.5, "bias": -0.5, "first": 0.8, "further": 0.4}},
 }
 CHOOSERS = {"parade by binb2"}  # kinds whose selector is a model of its own

@@ -96,7 +96,8 @@ class Reference:
         self.further: dict[int, list[tuple[float, int]]] = {}  # logit and block that a second look reads, best first
         self.further_tokens = 0
         if (look := bundle.pipeline.config.second_look) is not None:
-            for number in sorted(self.some, key=lambda number: -self.fused[number])[: look.documents]:
+            best = sorted(self.some, key=lambda number: -self.fused[number])[: look.documents]
+            for number in [one for one in best if self.fused[one] >= self.fused[best[0]] - look.margin]:
                 self._read_on(number, look, model)
 
     def _read_on(self, number: int, look: SecondLook, model: GraphModel) -> None:

@@ -14,6 +14,7 @@ from keyblock.second_look import SecondLook
 from training.evaluate.calibration.fit import DevScores, listwise_weights
 from training.evaluate.ranking import LocalRanker
 
+FAR = 1e9  # a margin that leaves no document out
 PRIOR = 0.02  # weight of the normal prior around a second look that changes nothing
 
 
@@ -49,7 +50,7 @@ class LookedScores(DevScores):
         self, query: str, fused: NDArray[np.float64], kept: NDArray[np.bool_] | None
     ) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
         further = self.further[query] if kept is None else self.further[query][kept]
-        best = np.argsort(-fused, kind="stable")[: self.look.documents]
+        best = self.look.chosen(np.argsort(-fused, kind="stable"), fused)
         best = best[~np.isnan(further[best])]
         return best, further[best]
 
@@ -65,7 +66,8 @@ def look_at_dev(scores: DevScores, ranker: LocalRanker, look: SecondLook) -> Loo
     found = LookedScores(scores.collection, scores.features, scores.documents, {}, look)
     for query, documents in tqdm(scores.documents.items(), desc=f"{scores.collection.name}, second look"):
         most = look.documents + int(scores.labels(query).sum())
-        reading = ranker.with_pipeline(second_look=SecondLook(documents=most, blocks=look.blocks), pre_ranking=None)
+        all_of = SecondLook(documents=most, blocks=look.blocks, margin=FAR)
+        reading = ranker.with_pipeline(second_look=all_of, pre_ranking=None)
         outcome = reading.answered(query, documents).outcome
         further = np.full(len(documents), np.nan)
         if outcome is not None:
