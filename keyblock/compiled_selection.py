@@ -20,7 +20,7 @@ from keyblock.query_document import PRODUCT, WeighedQuery, similar_tokens, whole
 from keyblock.selection import Selection, single_reach
 from keyblock.selectors import Bm25, Hybrid, SelectedBy, Selector
 from keyblock.text.alphabets import CLEARLY, Alphabets
-from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.analyzer import DocumentFrequencies
 from keyblock.text.tokenizer import PairTemplate
 
 BY = (None, SelectedBy.EVIDENCE, SelectedBy.POSITION)  # in the order of keyblock_native's numbers

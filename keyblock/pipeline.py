@@ -21,7 +21,7 @@ from keyblock.prepared import PreparedDocument, PreparedQuery
 from keyblock.query_document import QueryDocument, WeighedQuery
 from keyblock.selection import BlockScores, Chosen, Selection, Shortlist, single_reach
 from keyblock.selectors import SELECTORS, SelectedBy
-from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.analyzer import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 from keyblock.vector_scores import scored_blocks
 

@@ -15,8 +15,7 @@ from keyblock.query_document import idf_of
 from keyblock.segmenters import SEGMENTERS
 from keyblock.selectors import SELECTORS
 from keyblock.text.alphabets import Alphabets
-from keyblock.text.analyzer import Analyzer, AnalyzerConfig, unique_in_order
-from keyblock.text.frequencies import DocumentFrequencies, Spelling
+from keyblock.text.analyzer import Analyzer, AnalyzerConfig, DocumentFrequencies, Spelling, unique_in_order
 from keyblock.text.readable import respelled
 from keyblock.text.reader import Pause, Reader
 from keyblock.text.reading import CutText, Reading, Terms, terms_between

@@ -65,7 +65,7 @@ class PreparedQuery:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mended:
-    """A query whose unknown words are taken for typing errors; see `keyblock.text.frequencies.Spelling`.
+    """A query whose unknown words are taken for typing errors; see `keyblock.text.analyzer.Spelling`.
 
     Attributes:
         query: with the words that were likely meant, and the terms of both spellings, as the typed query has them.

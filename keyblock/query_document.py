@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keyblock.prepared import QUANTUM, PreparedDocument, PreparedQuery, Similar
-from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.analyzer import DocumentFrequencies
 
 BLOCKS_AT_ONCE = 64  # blocks whose tokens are compared together: a book needs no more memory than a page
 FRACTION = 2.0**30  # the query's vector is rounded to multiples of 1 / FRACTION

@@ -21,8 +21,7 @@ from keyblock.encoders import TokenTable
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument, PreparedQuery
 from keyblock.selection import Selection
-from keyblock.text.analyzer import term_key
-from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.analyzer import DocumentFrequencies, term_key
 from keyblock.text.tokenizer import Tokenizer
 from tests.conftest import ROOT
 from tests.support.compiled import need_compiled

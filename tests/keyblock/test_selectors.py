@@ -25,8 +25,7 @@ from keyblock.selectors import (
     drawn,
     rank_blocks,
 )
-from keyblock.text.analyzer import term_key
-from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.analyzer import DocumentFrequencies, term_key
 from tests.support.vectors import GivenSimilar
 
 WORDS = ["river", "bridg", "citi", "stone", "flood", "year", "unseen"]

@@ -20,7 +20,7 @@ from keyblock.ranking.flow import Answer, Prepare, Read, Score, ranking
 from keyblock.ranking.request import RankRequest, Texts
 from keyblock.ranking.steps import finished, never
 from keyblock.second_look import SecondLook
-from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.analyzer import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 from tests.conftest import ROOT
 from tests.keyblock.ranking.test_flow import Model
