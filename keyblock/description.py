@@ -9,14 +9,12 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 import keyblock.sentence_vectors  # noqa: F401, registers its component
 from keyblock.aggregation import AGGREGATORS
 from keyblock.encoders import ENCODERS
-from keyblock.evidence import Activation, Fusion
-from keyblock.first_stage import FIRST_STAGE_FUSIONS
+from keyblock.fusion import FIRST_STAGE_FUSIONS, Activation, Fusion, SpanScores
 from keyblock.pre_ranking import PreRanking
 from keyblock.queries import LongQuery
 from keyblock.second_look import SecondLook
 from keyblock.segmenters import SEGMENTERS
 from keyblock.selectors import SELECTORS, Need
-from keyblock.span_scores import SpanScores
 from keyblock.text.alphabets import TrainedOn
 from keyblock.text.analyzer import AnalyzerConfig
 from keyblock.text.prompt import Prompt

@@ -13,7 +13,7 @@ from keyblock.aggregation import AGGREGATORS, PassageAggregator
 from keyblock.compiled_selection import CompiledSelection, is_compiled
 from keyblock.description import PipelineConfig
 from keyblock.encoders import Encoder
-from keyblock.evidence import evidence_of
+from keyblock.fusion import evidence_of
 from keyblock.packing import Packed, grow, pack, pack_passage, room_beside
 from keyblock.pooled import Shared, knows_language, shared_terms
 from keyblock.preparation import TextPreparer

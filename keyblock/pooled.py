@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from keyblock.evidence import FEATURES, evidence_of
+from keyblock.fusion import FEATURES, evidence_of
 from keyblock.prepared import PreparedDocument
 from keyblock.query_document import QueryDocument, weighted_sum
 from keyblock.selectors import Bm25

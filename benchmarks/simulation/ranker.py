@@ -16,7 +16,7 @@ from benchmarks.simulation.machine import SimulatedMachine
 from keyblock.aggregation import AGGREGATORS
 from keyblock.bundle import BundleError
 from keyblock.description import PipelineConfig
-from keyblock.evidence import FEATURES
+from keyblock.fusion import FEATURES
 from keyblock.packing import Packed
 from keyblock.prepared import PreparedDocument
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from keyblock.description import PackingConfig, PipelineConfig
-from keyblock.first_stage import FirstStage
+from keyblock.fusion import FirstStage
 from keyblock.preparation import INSTRUCTION_TOKENS
 from keyblock.prepared import PreparedQuery
 from keyblock.queries import QUERY_TERMS

@@ -293,7 +293,7 @@ bool QueryDocument::evident() const {
     return differ(nearness) && highest_of(nearness) >= rules_.hybrid->near;
 }
 
-// keyblock.evidence.evidence_of.
+// keyblock.fusion.evidence_of.
 void QueryDocument::evidence_of(Chosen& found) const {
     if (blocks_ == 0) {
         found.evidence.resize(found.evidence.size() + FEATURES);

@@ -12,7 +12,7 @@
 
 namespace keyblock {
 
-constexpr size_t FEATURES = 5;  // keyblock.evidence.FEATURES, the logit left out
+constexpr size_t FEATURES = 5;  // keyblock.fusion.FEATURES, the logit left out
 
 template <class T>
 struct Span {

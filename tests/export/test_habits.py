@@ -10,7 +10,7 @@ from export.exporter import SAMPLE
 from export.import_defaults import import_frequencies, import_pipeline, import_tokenizer
 from export.options import ImportOptions
 from keyblock.description import PackingConfig
-from keyblock.evidence import Activation
+from keyblock.fusion import Activation
 from tests.support.checkpoints import FAMILIES, POSITIONS, save_checkpoint, save_tokenizer, wordpiece
 
 

@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 from keyblock import Ranker as InProcess
 from keyblock.bundle import Bundle, load_bundle
 from keyblock.client.results import read_ranking
-from keyblock.evidence import sigmoid
+from keyblock.fusion import sigmoid
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument
 from keyblock.ranking.order import LOWEST

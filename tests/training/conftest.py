@@ -22,7 +22,7 @@ import yaml
 
 from keyblock.bundle import Bundle, GraphEntry, Manifest, write_bundle
 from keyblock.description import PipelineConfig
-from keyblock.evidence import Fusion
+from keyblock.fusion import Fusion
 from keyblock.pipeline import Pipeline
 from keyblock.text.analyzer import Analyzer, DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from keyblock.bundle import Bundle
 from keyblock.description import PipelineConfig
 from keyblock.encoders import open_encoder
-from keyblock.evidence import Fusion
+from keyblock.fusion import Fusion
 from keyblock.pipeline import Pipeline
 from keyblock.ranking.answer import Answered
 from keyblock.ranking.flow import ranking

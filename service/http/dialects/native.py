@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from keyblock.first_stage import FirstStage, FirstStageError
+from keyblock.fusion import FirstStage, FirstStageError
 from keyblock.ranking.answer import Answered
 from keyblock.ranking.order import ScoredBy
 from keyblock.ranking.request import AnswerOptions

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keyblock.description import PipelineConfig
-from keyblock.evidence import Activation, Fusion
-from keyblock.first_stage import FirstStage
+from keyblock.fusion import Activation, FirstStage, Fusion
 from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
 from keyblock.pooled import Shared

@@ -3,7 +3,7 @@
 import numpy as np
 
 from keyblock.description import PackingConfig, PipelineConfig
-from keyblock.first_stage import NOT_SENT, FirstStage
+from keyblock.fusion import NOT_SENT, FirstStage
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedQuery
 from keyblock.ranking.warnings import (
