@@ -15,8 +15,7 @@ from keyblock.aggregation import Aggregator, PassageAggregator
 from keyblock.description import PipelineConfig
 from keyblock.packing import Packed, room_in
 from keyblock.pooled import FEWEST, KEPT, KNOWN, LOOKED_UP, TERMS_BY, Shared
-from keyblock.prepared import PreparedDocument, PreparedQuery
-from keyblock.query_document import PRODUCT, WeighedQuery, similar_tokens, whole_numbers
+from keyblock.prepared import PRODUCT, PreparedDocument, PreparedQuery, WeighedQuery, similar_tokens, whole_numbers
 from keyblock.selection import Selection, single_reach
 from keyblock.selectors import Bm25, Hybrid, SelectedBy, Selector
 from keyblock.text.alphabets import CLEARLY, Alphabets

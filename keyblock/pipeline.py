@@ -17,8 +17,7 @@ from keyblock.fusion import evidence_of
 from keyblock.packing import Packed, grow, pack, pack_passage, room_beside
 from keyblock.pooled import Shared, knows_language, shared_terms
 from keyblock.preparation import TextPreparer
-from keyblock.prepared import PreparedDocument, PreparedQuery
-from keyblock.query_document import QueryDocument, WeighedQuery
+from keyblock.prepared import PreparedDocument, PreparedQuery, QueryDocument, WeighedQuery
 from keyblock.selection import BlockScores, Chosen, Selection, Shortlist, single_reach
 from keyblock.selectors import SELECTORS, SelectedBy
 from keyblock.text.analyzer import DocumentFrequencies

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keyblock.fusion import FEATURES, evidence_of
-from keyblock.prepared import PreparedDocument
-from keyblock.query_document import QueryDocument, weighted_sum
+from keyblock.prepared import PreparedDocument, QueryDocument, weighted_sum
 from keyblock.selectors import Bm25
 from keyblock.text.analyzer import DocumentFrequencies
 

@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from keyblock.description import PipelineConfig
 from keyblock.encoders import Encoder, vector_of, with_vectors
-from keyblock.prepared import Mended, PreparedDocument, PreparedQuery
+from keyblock.prepared import Mended, PreparedDocument, PreparedQuery, idf_of
 from keyblock.queries import QUERY_TERMS, long_query
-from keyblock.query_document import idf_of
 from keyblock.segmenters import SEGMENTERS
 from keyblock.selectors import SELECTORS
 from keyblock.text.alphabets import Alphabets

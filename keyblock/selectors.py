@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
-from keyblock.prepared import PreparedDocument, PreparedQuery
-from keyblock.query_document import QueryDocument, WeighedQuery, weighted_sum
+from keyblock.prepared import PreparedDocument, PreparedQuery, QueryDocument, WeighedQuery, weighted_sum
 from keyblock.registry import Component, Registry
 from keyblock.text.analyzer import DocumentFrequencies
 

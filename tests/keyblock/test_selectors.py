@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rank_bm25 import BM25Okapi
 
-from keyblock.prepared import PreparedDocument, PreparedQuery
-from keyblock.query_document import QueryDocument, WeighedQuery, idf_of
+from keyblock.prepared import PreparedDocument, PreparedQuery, QueryDocument, WeighedQuery, idf_of
 from keyblock.selectors import (
     SELECTORS,
     Bm25,
