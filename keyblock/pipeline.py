@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keyblock.aggregation import AGGREGATORS, PassageAggregator
-from keyblock.compiled_selection import CompiledSelection, is_compiled
 from keyblock.description import PipelineConfig
 from keyblock.encoders import Encoder
 from keyblock.fusion import evidence_of
@@ -18,7 +17,7 @@ from keyblock.packing import Packed, grow, pack, pack_passage, room_beside
 from keyblock.pooled import Shared, knows_language, shared_terms
 from keyblock.preparation import TextPreparer
 from keyblock.prepared import PreparedDocument, PreparedQuery, QueryDocument, WeighedQuery
-from keyblock.selection import BlockScores, Chosen, Selection, Shortlist, single_reach
+from keyblock.selection import BlockScores, Chosen, CompiledSelection, Selection, Shortlist, is_compiled, single_reach
 from keyblock.selectors import SELECTORS, SelectedBy
 from keyblock.text.analyzer import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from pydantic import ValidationError
 
-from keyblock.description import PackingConfig, PipelineConfig
+from keyblock.description import PipelineConfig
 from keyblock.fusion import Activation, Fusion, SpanScores
+from keyblock.packing import PackingConfig
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import content_digest
 from keyblock.second_look import SecondLook
