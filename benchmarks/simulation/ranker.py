@@ -73,7 +73,7 @@ class Query(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """A document seen through a query: see `keyblock.selection.Selection`."""
+    """A document seen through a query: see `keyblock.pipeline.Selection`."""
 
     sequences: list[Packed]
     reach: NDArray[np.intp] = REACH

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from keyblock.description import PipelineConfig
 from keyblock.fusion import FEATURES, LEXICAL, Activation, FirstStage, Fusion, has_evidence
 from keyblock.packing import Packed, title_in
+from keyblock.pipeline import Selection
 from keyblock.pooled import Shared, fused_with_order, pooled_evidence, rare_here
 from keyblock.pre_ranking import PRIOR_FEATURES, RESULTS, in_turns
 from keyblock.prepared import PreparedDocument
 from keyblock.second_look import NOTHING_LOOKED, Further, Looked
-from keyblock.selection import Selection
 from keyblock.selectors import SelectedBy, rank_blocks
 
 UNSCORED_LOGIT = -5.0  # documents that the model has not scored stay below it: nothing is known of their relevance

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from keyblock.bundle import Bundle, load_bundle
 from keyblock.description import PipelineConfig
-from keyblock.evidence import Fusion
+from keyblock.fusion import Fusion
 from keyblock.pipeline import Pipeline
 from keyblock.ranker import Ranker
 from keyblock.ranking.answer import Answered, Scores
