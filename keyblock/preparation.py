@@ -15,10 +15,9 @@ from keyblock.segmenters import SEGMENTERS
 from keyblock.selectors import SELECTORS
 from keyblock.text.alphabets import Alphabets
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig, DocumentFrequencies, Spelling, unique_in_order
-from keyblock.text.readable import respelled
 from keyblock.text.reader import Pause, Reader
 from keyblock.text.reading import CutText, Reading, Terms, terms_between
-from keyblock.text.tokenizer import Tokenizer
+from keyblock.text.tokenizer import Tokenizer, respelled
 
 TITLE_TOKEN_CHARS = 64  # characters of a title that are tokenized for each token it may keep: limits the work for a huge title
 QUERY_VECTOR_TOKENS = 1024  # the most tokens of a query that its vector is made of; the model may read fewer
