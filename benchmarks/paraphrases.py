@@ -21,11 +21,10 @@ from numpy.typing import NDArray
 
 from keyblock.bundle import Bundle, load_bundle
 from keyblock.packing import Packed
-from keyblock.pipeline import Pipeline
+from keyblock.pipeline import Pipeline, Selection
 from keyblock.prepared import PreparedDocument
 from keyblock.runtime.model import GraphModel
 from keyblock.scoring import score_documents, select_documents
-from keyblock.selection import Selection
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig
 from training.data.collection import Collection
 from training.evaluate.significance import p_text, paired_t_test

@@ -9,7 +9,7 @@ from bulk.options import Asking
 from bulk.schemas import rankings_schema
 from bulk.sources import Source, TextSource
 from keyblock.bundle import Bundle
-from keyblock.first_stage import FirstStage
+from keyblock.fusion import FirstStage
 from keyblock.prepared import PreparedDocument
 from keyblock.ranking.answer import Answered
 from keyblock.ranking.flow import ranking

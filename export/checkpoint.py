@@ -23,7 +23,7 @@ from transformers.utils import cached_file
 from export import ExportError
 from export.onnx_source import GivenGraph, find_graph
 from export.options import ImportOptions
-from keyblock.evidence import Activation
+from keyblock.fusion import Activation
 from keyblock.text.prompt import Prompt
 from training.model.classifier import Classifier, Judge
 

@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _encoder(options: argparse.Namespace) -> None:
     from export.sentences import write_encoder_bundle
     from keyblock.bundle import load_bundle
-    from keyblock.evidence import Fusion
+    from keyblock.fusion import Fusion
 
     quiet_transformers()
     bundle = write_encoder_bundle(load_bundle(options.bundle), options.model, options.out, options.selector, options.scale)

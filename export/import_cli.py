@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from export.options import CHOICES, ImportOptions, add_bundle_arguments
 from keyblock.bundle import Bundle
-from keyblock.evidence import Activation
+from keyblock.fusion import Activation
 from training.commands.command import count, make_parser, quiet_transformers, run
 
 

@@ -11,8 +11,7 @@ from keyblock.description import PipelineConfig
 from keyblock.pipeline import Pipeline
 from keyblock.preparation import INSTRUCTION_TOKENS
 from keyblock.runtime.batching import LENGTHS
-from keyblock.text.analyzer import Analyzer, AnalyzerConfig
-from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.analyzer import Analyzer, AnalyzerConfig, DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 from training.data.collection import Collection
 

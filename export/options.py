@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from keyblock.evidence import Activation
+from keyblock.fusion import Activation
 from keyblock.runtime.providers import Provider
 from keyblock.text.languages import LANGUAGES
 from training.data.collection import Collection

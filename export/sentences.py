@@ -20,7 +20,7 @@ from keyblock.aggregation import AGGREGATORS
 from keyblock.bundle import TOKENIZER_FILE, Bundle, check_target, write_bundle
 from keyblock.description import PipelineConfig
 from keyblock.encoders import Texts
-from keyblock.evidence import Activation, Fusion
+from keyblock.fusion import Activation, Fusion
 from keyblock.sentence_vectors import FILE, SentenceGraph
 from training.declarations import read_family
 from training.evaluate.ranking import changed

@@ -12,12 +12,11 @@ from tqdm import tqdm
 from export import ExportError
 from keyblock.aggregation import aggregate
 from keyblock.packing import Packed, weights_of
-from keyblock.pipeline import Pipeline
+from keyblock.pipeline import Pipeline, Selection
 from keyblock.ranking.answer import Answered
 from keyblock.ranking.request import ORDER_ALONE, AnswerOptions
 from keyblock.runtime.model import GraphModel
 from keyblock.scoring import Marking, Model, select_documents
-from keyblock.selection import Selection
 from training.data.collection import Collection
 from training.data.examples import Preparation
 from training.data.first_stage import first_stage_run

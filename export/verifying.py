@@ -14,7 +14,7 @@ from export.checkpoint import Checkpoint, read_checkpoint
 from export.importing import sample_pairs
 from export.options import ImportOptions
 from keyblock.bundle import Bundle, load_bundle
-from keyblock.evidence import Fusion
+from keyblock.fusion import Fusion
 
 TEXTS = 8  # the most texts of a request, so that a large model answers in time
 Ask = Callable[[str, Sequence[str], int], Sequence[float]]

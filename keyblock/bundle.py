@@ -31,7 +31,7 @@ from keyblock.aggregation import AGGREGATORS
 from keyblock.description import PipelineConfig
 from keyblock.encoders import Encoder, open_encoder
 from keyblock.pipeline import Pipeline
-from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.analyzer import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 
 FORMAT_VERSION = 11  # the only one that this version reads

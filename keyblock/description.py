@@ -9,53 +9,15 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 import keyblock.sentence_vectors  # noqa: F401, registers its component
 from keyblock.aggregation import AGGREGATORS
 from keyblock.encoders import ENCODERS
-from keyblock.evidence import Activation, Fusion
-from keyblock.first_stage import FIRST_STAGE_FUSIONS
+from keyblock.fusion import FIRST_STAGE_FUSIONS, Activation, Fusion, SpanScores
+from keyblock.packing import PackingConfig
 from keyblock.pre_ranking import PreRanking
-from keyblock.queries import LongQuery
 from keyblock.second_look import SecondLook
 from keyblock.segmenters import SEGMENTERS
 from keyblock.selectors import SELECTORS, Need
-from keyblock.span_scores import SpanScores
 from keyblock.text.alphabets import TrainedOn
 from keyblock.text.analyzer import AnalyzerConfig
 from keyblock.text.prompt import Prompt
-
-
-class PackingConfig(BaseModel):
-    """How many tokens of the query, the title and the blocks a sequence holds."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    query_tokens: int = Field(48, ge=1, le=256, description="the most tokens of the query that are kept")
-    long_query: LongQuery | None = Field(
-        None, description="how to choose the key sentences of a query with more tokens; none: its first tokens are kept"
-    )
-    title_tokens: int = Field(16, ge=0, le=128, description="the most tokens of the title before the blocks; 0 leaves it out")
-    budget: int = Field(128, ge=16, description="the most tokens of a sequence by default, specials included")
-    budget_range: tuple[int, int] = Field((64, 256), description="budgets the model was measured at: no sequence is outside it")
-    grow: bool = Field(
-        False,
-        description="if each chosen block is a separate sequence: it takes in whole neighbours as far as the budget allows",
-    )
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        low, high = self.budget_range
-        if not low <= self.budget <= high:
-            raise ValueError(f"budget {self.budget} lies outside budget_range {low} to {high}")
-        if low < self.longest_query + 8:
-            raise ValueError(f"budget_range starts at {low}: no room for a block beside {self.longest_query} query tokens")
-        return self
-
-    @property
-    def longest_query(self) -> int:
-        """The most tokens that are kept of any query."""
-        return max(self.query_tokens, self.long_query.tokens if self.long_query else 0)
-
-    def kept_inside(self, requested: float | None) -> int:
-        """The tokens a sequence may have: the requested number, clipped to `budget_range`; `budget` if none is requested."""
-        low, high = self.budget_range
-        return self.budget if requested is None else int(min(max(requested, low), high))
 
 
 class PipelineConfig(BaseModel):

@@ -6,13 +6,51 @@ the last one TAKEN is truncated, wherever it stands in the document (the paper's
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from keyblock.prepared import PreparedDocument, PreparedQuery
+from keyblock.queries import LongQuery
 from keyblock.text.tokenizer import PairTemplate
+
+
+class PackingConfig(BaseModel):
+    """How many tokens of the query, the title and the blocks a sequence holds."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    query_tokens: int = Field(48, ge=1, le=256, description="the most tokens of the query that are kept")
+    long_query: LongQuery | None = Field(
+        None, description="how to choose the key sentences of a query with more tokens; none: its first tokens are kept"
+    )
+    title_tokens: int = Field(16, ge=0, le=128, description="the most tokens of the title before the blocks; 0 leaves it out")
+    budget: int = Field(128, ge=16, description="the most tokens of a sequence by default, specials included")
+    budget_range: tuple[int, int] = Field((64, 256), description="budgets the model was measured at: no sequence is outside it")
+    grow: bool = Field(
+        False,
+        description="if each chosen block is a separate sequence: it takes in whole neighbours as far as the budget allows",
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        low, high = self.budget_range
+        if not low <= self.budget <= high:
+            raise ValueError(f"budget {self.budget} lies outside budget_range {low} to {high}")
+        if low < self.longest_query + 8:
+            raise ValueError(f"budget_range starts at {low}: no room for a block beside {self.longest_query} query tokens")
+        return self
+
+    @property
+    def longest_query(self) -> int:
+        """The most tokens that are kept of any query."""
+        return max(self.query_tokens, self.long_query.tokens if self.long_query else 0)
+
+    def kept_inside(self, requested: float | None) -> int:
+        """The tokens a sequence may have: the requested number, clipped to `budget_range`; `budget` if none is requested."""
+        low, high = self.budget_range
+        return self.budget if requested is None else int(min(max(requested, low), high))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

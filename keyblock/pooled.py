@@ -11,11 +11,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from keyblock.evidence import FEATURES, evidence_of
-from keyblock.prepared import PreparedDocument
-from keyblock.query_document import QueryDocument, weighted_sum
+from keyblock.fusion import FEATURES, evidence_of
+from keyblock.prepared import PreparedDocument, QueryDocument, weighted_sum
 from keyblock.selectors import Bm25
-from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.analyzer import DocumentFrequencies
 
 PLACES = 2  # added to a place before taking its reciprocal (60 in Cormack et al. 2009): on dev no language loses by it
 KEPT = 32  # the most blocks of a document that are kept, those that share most: a book costs no more than an article

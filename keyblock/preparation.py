@@ -9,18 +9,15 @@ from numpy.typing import NDArray
 
 from keyblock.description import PipelineConfig
 from keyblock.encoders import Encoder, vector_of, with_vectors
-from keyblock.prepared import Mended, PreparedDocument, PreparedQuery
+from keyblock.prepared import Mended, PreparedDocument, PreparedQuery, idf_of
 from keyblock.queries import QUERY_TERMS, long_query
-from keyblock.query_document import idf_of
 from keyblock.segmenters import SEGMENTERS
 from keyblock.selectors import SELECTORS
 from keyblock.text.alphabets import Alphabets
-from keyblock.text.analyzer import Analyzer, AnalyzerConfig, unique_in_order
-from keyblock.text.frequencies import DocumentFrequencies, Spelling
-from keyblock.text.readable import respelled
+from keyblock.text.analyzer import Analyzer, AnalyzerConfig, DocumentFrequencies, Spelling, unique_in_order
 from keyblock.text.reader import Pause, Reader
 from keyblock.text.reading import CutText, Reading, Terms, terms_between
-from keyblock.text.tokenizer import Tokenizer
+from keyblock.text.tokenizer import Tokenizer, respelled
 
 TITLE_TOKEN_CHARS = 64  # characters of a title that are tokenized for each token it may keep: limits the work for a huge title
 QUERY_VECTOR_TOKENS = 1024  # the most tokens of a query that its vector is made of; the model may read fewer

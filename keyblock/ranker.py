@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Literal, NamedTuple, Protocol, Self, TypedDict, Unpack, cast
 
 from keyblock.bundle import Bundle, load_bundle
-from keyblock.first_stage import FirstStage
+from keyblock.fusion import FirstStage
 from keyblock.ranking.answer import AUTO, Answered
 from keyblock.ranking.flow import Flow, Score, ranking
 from keyblock.ranking.request import AnswerOptions, RankRequest, Texts

@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
-from keyblock.prepared import PreparedDocument, PreparedQuery
-from keyblock.query_document import QueryDocument, WeighedQuery, weighted_sum
+from keyblock.prepared import PreparedDocument, PreparedQuery, QueryDocument, WeighedQuery, weighted_sum
 from keyblock.registry import Component, Registry
-from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.analyzer import DocumentFrequencies
 
 NEAR_COSINE, NEAR_TOKENS = 0.25, 0.38  # what a new description takes for `near`: on dev they best tell documents with the answer
 

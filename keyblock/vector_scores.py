@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keyblock.packing import Packed
-from keyblock.prepared import PreparedDocument, PreparedQuery
-from keyblock.query_document import similarities
+from keyblock.prepared import PreparedDocument, PreparedQuery, similarities
 
 NO_TOKENS = np.zeros(0, np.int32)
 

@@ -143,10 +143,9 @@ class Options(BaseModel):
         None, description="false: the model does not read on in the best documents, so that the answer comes sooner"
     )
 
-    @classmethod
-    def not_honoured(cls) -> list[str]:
-        """The names of the options that change nothing."""
-        return [name for name, field in cls.model_fields.items() if any(isinstance(m, NotHonoured) for m in field.metadata)]
+
+NOT_HONOURED = [name for name, field in Options.model_fields.items() if any(isinstance(m, NotHonoured) for m in field.metadata)]
+"""The names of the options that change nothing."""
 
 
 class Document(BaseModel):

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from keyblock.query_document import QueryDocument
+from keyblock.prepared import QueryDocument
 from keyblock.selectors import SELECTORS, Need, Selector, differ, drawn
 
 

@@ -16,7 +16,7 @@ from hypothesis import settings
 from keyblock.bundle import FREQUENCIES_FILE, GRAPH_FILE, TOKENIZER_FILE, GraphEntry, Manifest, write_bundle
 from keyblock.description import PipelineConfig
 from keyblock.pipeline import Pipeline
-from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.analyzer import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 from tests.service.kinds import FUSION
 from tests.support.once import once

@@ -16,7 +16,7 @@ from benchmarks.simulation.machine import SimulatedMachine
 from keyblock.aggregation import AGGREGATORS
 from keyblock.bundle import BundleError
 from keyblock.description import PipelineConfig
-from keyblock.evidence import FEATURES
+from keyblock.fusion import FEATURES
 from keyblock.packing import Packed
 from keyblock.prepared import PreparedDocument
 
@@ -73,7 +73,7 @@ class Query(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """A document seen through a query: see `keyblock.selection.Selection`."""
+    """A document seen through a query: see `keyblock.pipeline.Selection`."""
 
     sequences: list[Packed]
     reach: NDArray[np.intp] = REACH

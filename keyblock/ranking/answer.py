@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keyblock.description import PipelineConfig
-from keyblock.evidence import sigmoid
+from keyblock.fusion import sigmoid
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedQuery
 from keyblock.ranking.order import Candidate, Ranking, ScoredBy, rank, with_first_stage

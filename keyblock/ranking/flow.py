@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keyblock.packing import Packed
-from keyblock.pipeline import Pipeline
+from keyblock.pipeline import Pipeline, Selection, Shortlist
 from keyblock.prepared import PreparedDocument, PreparedQuery
 from keyblock.ranking.answer import Answered, Outcome, Scores, answer
 from keyblock.ranking.order import GROUPS, UNREAD, Candidate, ScoredBy, candidate, first_to_read, judge, without_skipped
@@ -21,7 +21,6 @@ from keyblock.ranking.request import RankRequest
 from keyblock.ranking.steps import Late, Steps
 from keyblock.ranking.warnings import NOTHING_MISSING, Missing
 from keyblock.second_look import NOTHING_LOOKED, Looked, SecondLook
-from keyblock.selection import Selection, Shortlist
 
 T = TypeVar("T")
 Keep = Callable[[PreparedDocument, Selection], T]

@@ -10,14 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keyblock.description import PipelineConfig
-from keyblock.evidence import FEATURES, LEXICAL, Activation, Fusion, has_evidence
-from keyblock.first_stage import FirstStage
+from keyblock.fusion import FEATURES, LEXICAL, Activation, FirstStage, Fusion, has_evidence
 from keyblock.packing import Packed, title_in
+from keyblock.pipeline import Selection
 from keyblock.pooled import Shared, fused_with_order, pooled_evidence, rare_here
 from keyblock.pre_ranking import PRIOR_FEATURES, RESULTS, in_turns
 from keyblock.prepared import PreparedDocument
 from keyblock.second_look import NOTHING_LOOKED, Further, Looked
-from keyblock.selection import Selection
 from keyblock.selectors import SelectedBy, rank_blocks
 
 UNSCORED_LOGIT = -5.0  # documents that the model has not scored stay below it: nothing is known of their relevance
@@ -41,7 +40,7 @@ class Candidate(NamedTuple):
     Attributes:
         sequences: the model's inputs; none for a document without a block. If there are several, each holds one block, in document
             order.
-        evidence: shape (5,), see `keyblock.evidence.evidence_of`.
+        evidence: shape (5,), see `keyblock.fusion.evidence_of`.
         blocks: the blocks in `sequences`, best first.
         selection_tokens: tokens that a learned selector read to choose them.
         read: False if there was no time to prepare the document.
@@ -232,7 +231,7 @@ def skipped_documents(
     the model has not learned, since their evidence says too little.
 
     Args:
-        evidence: shape (n_documents, 5), see `keyblock.evidence.evidence_of`.
+        evidence: shape (n_documents, 5), see `keyblock.fusion.evidence_of`.
         shared: the query's terms in each document's blocks, if known.
         config: the pipeline's description.
         results: how many results the request is about.
@@ -256,7 +255,7 @@ def prior_features(evidence: NDArray[np.float64], shared: Sequence[Shared | None
     """The features of a request's documents that PRIOR_FEATURES names, shape (n_documents, 5).
 
     Args:
-        evidence: shape (n_documents, 5), see `keyblock.evidence.evidence_of`.
+        evidence: shape (n_documents, 5), see `keyblock.fusion.evidence_of`.
         shared: the query's terms in each document's blocks, if they were kept.
     """
     return np.column_stack([evidence[:, : len(PRIOR_FEATURES) - 1], rare_here(shared)])

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from keyblock.description import PipelineConfig
-from keyblock.first_stage import NOT_SENT, FirstStage
+from keyblock.fusion import NOT_SENT, FirstStage
 from keyblock.pre_ranking import RESULTS
 from keyblock.prepared import PreparedQuery
 from keyblock.ranking.spans import THRESHOLD

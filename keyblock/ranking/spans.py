@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from keyblock.evidence import sigmoid
+from keyblock.fusion import sigmoid
 from keyblock.packing import Packed, pieces
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedQuery

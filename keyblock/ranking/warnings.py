@@ -4,8 +4,9 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from keyblock.description import PackingConfig, PipelineConfig
-from keyblock.first_stage import FirstStage
+from keyblock.description import PipelineConfig
+from keyblock.fusion import FirstStage
+from keyblock.packing import PackingConfig
 from keyblock.preparation import INSTRUCTION_TOKENS
 from keyblock.prepared import PreparedQuery
 from keyblock.queries import QUERY_TERMS

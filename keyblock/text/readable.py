@@ -1,8 +1,8 @@
 """Texts as a person reads them, each as long as it was, so that places in it stay the same.
 
 Stretches that are no language become ends of paragraphs and spaces: data URIs, base64, long URLs and words, bare numbers, hex dumps
-and minified code. A hash or a usual URL stays, since people search for them. Zero-width spaces become spaces, except beside scripts
-that write none, where they part words as meant. Letters and digits of full width become ASCII's.
+and minified code. A hash or a usual URL stays, since people search for them. Characters get their plain spelling: see
+`keyblock.text.tokenizer.respelled`.
 """
 
 import re
@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-from keyblock.text.scripts import UNSPACED
 
 ROW = 64  # characters that are looked at together
 FEWEST_SPACES, MOST_LOW = 2, 31  # of a row of prose; the low code points are spaces, digits and most marks
@@ -34,8 +32,6 @@ _STRETCH = re.compile(
     r")"
 )
 _ALONE = re.compile(r"\s*(?=\S*\d)[A-Za-z0-9+/=_-]{32,}\s*")
-_APART = re.compile(rf"(?<![{UNSPACED}])[\u200b\u2060\ufeff](?![{UNSPACED}])")
-_WIDE = re.compile(r"[\uff10-\uff19\uff21-\uff3a\uff41-\uff5a]|(?<=[\uff21-\uff3a\uff41-\uff5a])[\uff01-\uff20](?=\s|\Z)")
 _SPELLED = re.compile(r"[\uff10-\uff19\uff21-\uff3a\uff41-\uff5a\u200b\u2060\ufeff]")
 
 
@@ -63,11 +59,6 @@ def oddities(texts: Sequence[str]) -> Iterator[Oddity]:
         spelled = not text.isascii() and _SPELLED.search(text) is not None
         if len(odd) or spelled:
             yield Oddity(number, odd, spelled)
-
-
-def respelled(text: str) -> str:
-    """The text with plain spaces, and ASCII's letters and digits."""
-    return _WIDE.sub(lambda found: chr(ord(found[0]) - 0xFEE0), _APART.sub(" ", text))
 
 
 def without_data(text: str, rows: NDArray[np.int32]) -> Iterator[str]:

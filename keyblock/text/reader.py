@@ -9,12 +9,11 @@ import numpy as np
 from keyblock import native
 from keyblock.text.analyzer import Analyzer
 from keyblock.text.characters import character_kinds, ends_word, is_dropped, reads_words, remembered
-from keyblock.text.compiled import CompiledReader, compiled_reader
-from keyblock.text.compiled_reading import joined
+from keyblock.text.compiled import CompiledReader, compiled_reader, joined
 from keyblock.text.parts import LastCut, behind_words, nowhere, parts
-from keyblock.text.readable import Oddity, oddities, respelled, without_data
+from keyblock.text.readable import Oddity, oddities, without_data
 from keyblock.text.reading import CutText, Reading, Rule, encoded
-from keyblock.text.tokenizer import Tokenizer, without_surrogates
+from keyblock.text.tokenizer import Tokenizer, respelled, without_surrogates
 from keyblock.text.unbroken import long_word
 from keyblock.text.units import borders_of
 

@@ -1,6 +1,7 @@
 """The model's own tokenizer: token ids with character offsets, and the special tokens around a query and a document."""
 
 import functools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,10 @@ from tokenizers import Encoding
 from tokenizers import Tokenizer as _Tokenizer
 
 from keyblock.text.prompt import Prompt
+from keyblock.text.scripts import UNSPACED
 
+_APART = re.compile(rf"(?<![{UNSPACED}])[\u200b\u2060\ufeff](?![{UNSPACED}])")
+_WIDE = re.compile(r"[\uff10-\uff19\uff21-\uff3a\uff41-\uff5a]|(?<=[\uff21-\uff3a\uff41-\uff5a])[\uff01-\uff20](?=\s|\Z)")
 _WORD_START_MARKS = ("", "Ġ", "▁")  # WordPiece, byte-level BPE, SentencePiece
 
 
@@ -108,3 +112,12 @@ def without_surrogates(text: str) -> str:
     except UnicodeEncodeError:
         return "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in text)
     return text
+
+
+def respelled(text: str) -> str:
+    """The text with plain spaces, and ASCII's letters and digits; as long as it was.
+
+    Zero-width spaces become spaces, except beside scripts that write none, where they part words as meant. Letters and digits of
+    full width become ASCII's.
+    """
+    return _WIDE.sub(lambda found: chr(ord(found[0]) - 0xFEE0), _APART.sub(" ", text))

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from keyblock.pipeline import Pipeline
-from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.analyzer import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 from lab.families import LongEncoderFamily
 from lab.plan import dry_run

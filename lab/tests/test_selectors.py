@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from keyblock.description import PipelineConfig
 from keyblock.pipeline import Pipeline
 from keyblock.selectors import SELECTORS, SelectedBy, rank_blocks
-from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.analyzer import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 from tests.keyblock.test_selectors import BLOCKS, QUERY, document_of, query_of
 

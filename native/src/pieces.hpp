@@ -8,7 +8,7 @@
 
 namespace keyblock {
 
-constexpr size_t LONGEST = 64;  // the most characters of a stored word: keyblock.text.compiled_reading.LONGEST
+constexpr size_t LONGEST = 64;  // the most characters of a stored word: keyblock.text.compiled.LONGEST
 
 struct Piece {
     int32_t id;

@@ -172,7 +172,7 @@ void QueryDocument::meet(const Document& document, Chosen& found) {
     if (rules_.shared) shared_terms(document, found);
 }
 
-// keyblock.query_document.term_counts.
+// keyblock.prepared.term_counts.
 void QueryDocument::count(const Document& document) {
     counts_.assign(query_.terms.size * blocks_, 0.0);
     having_.assign(query_.terms.size, 0);
@@ -202,7 +202,7 @@ void QueryDocument::lexical(const Bm25& bm25, const Document& document, std::vec
     weighted_sum(query_.idf, [this](size_t cell) { return saturated_[cell]; }, found);
 }
 
-// keyblock.query_document.weighted_sum.
+// keyblock.prepared.weighted_sum.
 template <class Value>
 void QueryDocument::weighted_sum(const double* weights, Value&& value, std::vector<double>& found) {
     const size_t n = query_.terms.size;
@@ -214,7 +214,7 @@ void QueryDocument::weighted_sum(const double* weights, Value&& value, std::vect
     column_sums(cells_.data(), n, blocks_, found.data());
 }
 
-// keyblock.query_document.similarities.
+// keyblock.prepared.similarities.
 void QueryDocument::cosines(const Document& document) {
     const size_t blocks = blocks_, dimensions = query_.vector.size;
     cosines_.resize(blocks);
@@ -226,7 +226,7 @@ void QueryDocument::cosines(const Document& document) {
     });
 }
 
-// keyblock.query_document.nearest_tokens.
+// keyblock.prepared.nearest_tokens.
 void QueryDocument::nearest(const Document& document) {
     const size_t tokens = query_.similar->size();
     near_.assign(blocks_, 0.0);
@@ -293,7 +293,7 @@ bool QueryDocument::evident() const {
     return differ(nearness) && highest_of(nearness) >= rules_.hybrid->near;
 }
 
-// keyblock.evidence.evidence_of.
+// keyblock.fusion.evidence_of.
 void QueryDocument::evidence_of(Chosen& found) const {
     if (blocks_ == 0) {
         found.evidence.resize(found.evidence.size() + FEATURES);

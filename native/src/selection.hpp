@@ -1,6 +1,6 @@
 // The blocks of a document that are chosen for a query, and their sequences: keyblock.pipeline, for one query and many documents.
 //
-// Each number is computed as NumPy does in keyblock.query_document and keyblock.selectors: by the same operations in the same order. So scores
+// Each number is computed as NumPy does in keyblock.prepared and keyblock.selectors: by the same operations in the same order. So scores
 // are equal bit for bit, and blocks that tie there tie here.
 #pragma once
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace keyblock {
 
-constexpr size_t FEATURES = 5;  // keyblock.evidence.FEATURES, the logit left out
+constexpr size_t FEATURES = 5;  // keyblock.fusion.FEATURES, the logit left out
 
 template <class T>
 struct Span {
@@ -68,7 +68,7 @@ struct Rules {
     std::optional<SharedRules> shared;
 };
 
-// keyblock.query_document.WeighedQuery. Arrays without a size have one number for each term, or for each dimension.
+// keyblock.prepared.WeighedQuery. Arrays without a size have one number for each term, or for each dimension.
 struct Query {
     Span<int64_t> terms;
     const double *idf, *rare;

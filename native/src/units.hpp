@@ -1,4 +1,4 @@
-// Reading a text unit by unit: keyblock.text.units explains units, keyblock.text.compiled_units the properties of each character.
+// Reading a text unit by unit: keyblock.text.units explains units, keyblock.text.compiled_tables the properties of each character.
 #pragma once
 #include "reader.hpp"
 #include "subwords.hpp"

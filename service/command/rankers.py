@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from keyblock.client import AccessError, Client, InvalidRequestError, Ranking
-from keyblock.evidence import Activation
+from keyblock.fusion import Activation
 from keyblock.ranking.order import GROUPS, Block, ScoredBy
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig
 from service.command.inputs import Input

@@ -24,9 +24,8 @@ from service.http.endpoint import GONE, unless_gone
 from service.ranking.admission import Place
 from service.ranking.ranker import Ranker
 from service.store.base import Item
-from service.store.codec import StoredDocument, encode, pack_text
+from service.store.codec import Found, StoredDocument, encode, pack_text
 from service.store.library import OFF, Library
-from service.store.values import Found
 from service.telemetry.account import account_of
 from service.telemetry.tracing import tracing_of
 

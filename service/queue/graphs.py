@@ -19,10 +19,8 @@ from keyblock.runtime import batching
 from keyblock.runtime.providers import Choice
 from service.call import Call
 from service.pace import Pace, SecondsAhead, ahead_in_turns
-from service.queue import aggregation
-from service.queue.aggregation import Aggregation
 from service.queue.batch import Encoder
-from service.queue.job import Job, Scored
+from service.queue.job import Aggregation, Job, Scored, shapes
 from service.queue.worker import Worker
 from service.settings import Settings
 
@@ -163,7 +161,7 @@ class QueuedGraphs:
             one = np.ones((1, batching.LENGTHS[0]), np.int64)
             hidden = self.ranker.graph.score(one, one, one).shape[1] - 1
             yield False
-            for shape in aggregation.shapes(aggregator.passages, caps.tokens):
+            for shape in shapes(aggregator.passages, caps.tokens):
                 self._combine(np.zeros((*shape, hidden), np.float32), np.ones(shape, np.bool_))
                 yield False
         for encoder in encoders:

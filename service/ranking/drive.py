@@ -21,9 +21,8 @@ from service.ranking.plan import Plan
 from service.ranking.preparation import Preparer
 from service.ranking.scorers import Scorer
 from service.store.base import AWAY
-from service.store.codec import StoredDocument
+from service.store.codec import Check, Found, StoredDocument
 from service.store.library import AWAY_PROBLEM, AWAY_SECONDS, Library
-from service.store.values import Check, Found
 from service.telemetry.account import Stages
 from service.telemetry.metrics import Metrics
 

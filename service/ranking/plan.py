@@ -7,7 +7,7 @@ the model has not scored are ordered by their blocks, and documents that were no
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from keyblock.description import PackingConfig
+from keyblock.packing import PackingConfig
 from keyblock.runtime.batching import LENGTHS
 
 MOST_ANSWERING_SHARE = 0.3  # of the remaining time, which spans and contexts keep if they need so much

@@ -24,9 +24,9 @@ from service.ranking.scorers import UpstreamScorer, VectorScorer
 from service.ranking.slicing import SLICES_IN_HAND, Threads
 from service.settings import Limits, Settings
 from service.store.base import DocumentStore
+from service.store.codec import Seal
 from service.store.library import Library
 from service.store.opening import open_store
-from service.store.values import Seal
 from service.telemetry.gpus import Gpus
 from service.telemetry.metrics import Metrics
 

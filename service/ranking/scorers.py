@@ -16,9 +16,8 @@ from keyblock.scoring import score_sequences
 from keyblock.vector_scores import VectorModel
 from service.call import Call
 from service.pace import Pace, SecondsAhead
-from service.queue.aggregation import Aggregation
 from service.queue.graphs import USUAL, Priority
-from service.queue.job import Scored
+from service.queue.job import Aggregation, Scored
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
 

@@ -18,8 +18,7 @@ from keyblock.prepared import PreparedDocument
 from service.errors import RequestError
 from service.pace import slices
 from service.store.base import AWAY, Away, DocumentStore, Item, Renewal, Size, StoreError, StoreFullError, StoreUnavailableError
-from service.store.codec import StoredDocument, encode
-from service.store.values import Check, Found, Seal, Values
+from service.store.codec import Check, Found, Seal, StoredDocument, Values, encode
 from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from export.options import ImportOptions
 from keyblock.description import PipelineConfig
 from keyblock.pipeline import Pipeline
 from keyblock.runtime.providers import Provider
-from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.analyzer import DocumentFrequencies
 from tests.support.checkpoints import save_checkpoint
 from tests.support.once import once
 from training.data.files import write_json

@@ -10,7 +10,7 @@ from keyblock.description import PipelineConfig
 from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
 from keyblock.runtime.session import ScoreError
-from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.analyzer import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 
 QUERIES, TEXTS = ["a river", "why do bridges fall"], ["The river flooded the bridge. " * 30, "Stones, and a city by the sea."]

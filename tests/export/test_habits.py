@@ -9,8 +9,8 @@ from export.checkpoint import read_checkpoint
 from export.exporter import SAMPLE
 from export.import_defaults import import_frequencies, import_pipeline, import_tokenizer
 from export.options import ImportOptions
-from keyblock.description import PackingConfig
-from keyblock.evidence import Activation
+from keyblock.fusion import Activation
+from keyblock.packing import PackingConfig
 from tests.support.checkpoints import FAMILIES, POSITIONS, save_checkpoint, save_tokenizer, wordpiece
 
 

@@ -14,7 +14,7 @@ from export.certificate import ALLOWED
 from export.importing import import_model
 from export.options import ImportOptions, VariantKind, WeightPrecision
 from keyblock.bundle import FORMAT_VERSION, BundleError, load_bundle
-from keyblock.evidence import Activation, Fusion
+from keyblock.fusion import Activation, Fusion
 from keyblock.ranker import Ranker
 from keyblock.runtime.providers import Precision, Provider
 from service.app import create_app

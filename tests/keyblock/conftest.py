@@ -6,7 +6,7 @@ import pytest
 
 from keyblock.description import PipelineConfig
 from keyblock.pipeline import Pipeline
-from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.analyzer import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 from tests.keyblock.pipelines import make
 from tests.support.vectors import concept_table

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from keyblock.description import PipelineConfig
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument
-from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.analyzer import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 
 LONE = chr(0xD800)  # half of a surrogate pair, as JSON escapes can carry it

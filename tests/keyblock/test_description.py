@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from keyblock.description import PackingConfig, PipelineConfig
+from keyblock.description import PipelineConfig
 from keyblock.encoders import Static
+from keyblock.packing import PackingConfig
 
 
 def test_a_description_survives_json() -> None:

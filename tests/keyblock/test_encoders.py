@@ -26,7 +26,7 @@ from keyblock.encoders import (
 )
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import QUANTUM
-from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.analyzer import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 from tests.support.compiled import need_compiled
 from tests.support.vectors import concept_table

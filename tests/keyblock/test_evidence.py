@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from pydantic import ValidationError
 
-from keyblock.evidence import FEATURES, Activation, Fusion, evidence_of, has_evidence, sigmoid
+from keyblock.fusion import FEATURES, Activation, Fusion, evidence_of, has_evidence, sigmoid
 
 ALL_FOUND, NO_IDF = np.ones(2, dtype=np.bool_), np.zeros(0)
 

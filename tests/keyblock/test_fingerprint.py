@@ -12,7 +12,7 @@ from keyblock.encoders import ENCODERS, with_vectors
 from keyblock.fingerprint import code_files, preparation_fingerprint
 from keyblock.pipeline import Pipeline
 from keyblock.preparation import TextPreparer
-from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.analyzer import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 from tests.support.vectors import concept_table
 

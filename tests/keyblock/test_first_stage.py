@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyblock.first_stage import (
+from keyblock.fusion import (
     FIRST_STAGE_FUSIONS,
     NOT_SENT,
     FirstStage,

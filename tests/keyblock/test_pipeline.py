@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 
 from keyblock.description import PipelineConfig
 from keyblock.packing import pack
-from keyblock.pipeline import Pipeline
+from keyblock.pipeline import Pipeline, Selection, Shortlist
 from keyblock.prepared import PreparedDocument, PreparedQuery
-from keyblock.selection import Selection, Shortlist
 from keyblock.selectors import SELECTORS, SelectedBy, rank_blocks
-from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.analyzer import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 from tests.keyblock.pipelines import TEXT, make, slices_of
 from tests.support.vectors import concept_table

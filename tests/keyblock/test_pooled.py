@@ -6,8 +6,7 @@ import pytest
 from keyblock.bundle import load_bundle
 from keyblock.pipeline import Pipeline
 from keyblock.pooled import FEWEST, KEPT, Shared, fused_with_order, knows_language, pooled_evidence, rare_here, shared_terms
-from keyblock.prepared import PreparedQuery
-from keyblock.query_document import QueryDocument, WeighedQuery
+from keyblock.prepared import PreparedQuery, QueryDocument, WeighedQuery
 from tests.conftest import ROOT
 
 QUERY = "which river flooded the old bridge"

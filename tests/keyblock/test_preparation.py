@@ -12,8 +12,7 @@ from keyblock.description import PipelineConfig
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument
 from keyblock.queries import QUERY_TERMS
-from keyblock.text.analyzer import term_key
-from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.analyzer import DocumentFrequencies, term_key
 from keyblock.text.tokenizer import Tokenizer
 from tests.keyblock.pipelines import LONE, PLAIN_PROSE, PROSE, TEXT, make, slices_of
 from tests.support.vectors import concept_table

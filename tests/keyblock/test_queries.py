@@ -16,8 +16,7 @@ from keyblock.queries import CLAUSE, QUERY_TERMS, LongQuery, Sentence, key_sente
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
 from keyblock.scoring import score_documents
-from keyblock.text.analyzer import term_key
-from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.analyzer import DocumentFrequencies, term_key
 from keyblock.text.tokenizer import Tokenizer
 
 ROOT = Path(__file__).resolve().parent.parent.parent

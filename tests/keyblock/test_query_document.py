@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from keyblock.prepared import PreparedDocument
-from keyblock.query_document import BLOCKS_AT_ONCE, QueryDocument, WeighedQuery, idf_of, nearest_tokens, term_counts
-from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.prepared import BLOCKS_AT_ONCE, PreparedDocument, QueryDocument, WeighedQuery, idf_of, nearest_tokens, term_counts
+from keyblock.text.analyzer import DocumentFrequencies
 from tests.keyblock.test_selectors import BLOCKS, QUERY, document_of, query_of, with_given_vectors
 from tests.support.vectors import GivenSimilar
 

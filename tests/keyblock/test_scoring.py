@@ -13,11 +13,10 @@ from keyblock.aggregation import AGGREGATORS
 from keyblock.description import PipelineConfig
 from keyblock.packing import Packed, pack
 from keyblock.pipeline import Pipeline
-from keyblock.prepared import PreparedDocument, PreparedQuery
-from keyblock.query_document import term_counts
+from keyblock.prepared import PreparedDocument, PreparedQuery, term_counts
 from keyblock.scoring import score_documents, score_selections, select_documents
 from keyblock.selectors import rank_blocks
-from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.analyzer import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 from training.declarations import STATE_AGGREGATORS
 from training.evaluate.scoring import TorchModel

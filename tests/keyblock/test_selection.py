@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from keyblock.packing import Packed
-from keyblock.pipeline import Pipeline
+from keyblock.pipeline import BlockScores, Chosen, Pipeline, Selection, Shortlist, single_reach
 from keyblock.prepared import PreparedDocument
-from keyblock.selection import BlockScores, Chosen, Selection, Shortlist, single_reach
 
 INF = float("inf")
 

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rank_bm25 import BM25Okapi
 
-from keyblock.prepared import PreparedDocument, PreparedQuery
-from keyblock.query_document import QueryDocument, WeighedQuery, idf_of
+from keyblock.prepared import PreparedDocument, PreparedQuery, QueryDocument, WeighedQuery, idf_of
 from keyblock.selectors import (
     SELECTORS,
     Bm25,
@@ -25,8 +24,7 @@ from keyblock.selectors import (
     drawn,
     rank_blocks,
 )
-from keyblock.text.analyzer import term_key
-from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.analyzer import DocumentFrequencies, term_key
 from tests.support.vectors import GivenSimilar
 
 WORDS = ["river", "bridg", "citi", "stone", "flood", "year", "unseen"]

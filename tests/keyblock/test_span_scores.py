@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from keyblock.span_scores import SpanScores
+from keyblock.fusion import SpanScores
 
 
 def test_a_sentence_that_is_marked_more_answers_more_likely_and_so_does_one_of_a_better_document() -> None:

@@ -15,7 +15,7 @@ from keyblock.ranker import Ranker
 from keyblock.ranking.order import ScoredBy
 from keyblock.runtime.model import open_model
 from keyblock.scoring import score_documents
-from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.analyzer import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 from keyblock.vector_scores import VectorModel, scored_blocks
 from tests.support.vectors import concept_table

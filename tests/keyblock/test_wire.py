@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from keyblock.wire import Document, DocumentLine, Options, RerankAnswer, RerankRequest, Result
+from keyblock.wire import NOT_HONOURED, Document, DocumentLine, Options, RerankAnswer, RerankRequest, Result
 
 
 def test_a_document_has_a_text_or_an_id() -> None:
@@ -36,9 +36,9 @@ def test_null_is_not_given_and_unknown_options_are_kept_to_be_named() -> None:
 
 
 def test_what_is_not_honoured_is_marked_in_its_declaration() -> None:
-    for name in Options.not_honoured():
+    for name in NOT_HONOURED:
         assert "not honoured" in str(Options.model_fields[name].description)
-    assert "deadline_ms" not in Options.not_honoured()
+    assert "deadline_ms" not in NOT_HONOURED
 
 
 @pytest.mark.parametrize("seconds", [0, -1, 1e12])

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 from keyblock.bundle import FREQUENCIES_FILE, GRAPH_FILE, Manifest, load_bundle, write_bundle
 from keyblock.runtime.providers import Precision, Provider
 from keyblock.runtime.session import Session
-from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.analyzer import DocumentFrequencies
 from service.app import create_app
 from service.queue.graphs import Graphs
 from service.ranking.ranker import Ranker

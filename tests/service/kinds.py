@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from keyblock.evidence import Fusion
+from keyblock.fusion import Fusion
 
 TRANSFORMER = {"name": "transformer", "layers": 1, "heads": 2}
 FUSION = Fusion(bias=-1.0, logit=1.0, best_block=0.3, coverage=0.5)

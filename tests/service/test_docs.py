@@ -8,10 +8,10 @@ import pytest
 from starlette.testclient import TestClient
 
 from keyblock.wire import (
+    NOT_HONOURED,
     Deletion,
     DocumentLine,
     Meta,
-    Options,
     ReloadAnswer,
     RerankAnswer,
     RerankRequest,
@@ -57,7 +57,7 @@ def test_everything_declared_is_named(name: str) -> None:
 
 def test_the_docs_name_the_options_that_are_ignored() -> None:
     (row,) = (line for line in PAGE.splitlines() if "accepted and ignored" in line)
-    assert row.split("|")[1].strip().replace("`", "").split(", ") == Options.not_honoured()
+    assert row.split("|")[1].strip().replace("`", "").split(", ") == NOT_HONOURED
 
 
 def test_the_example_is_served_as_shown(embedded: TestClient) -> None:

@@ -22,10 +22,9 @@ import yaml
 
 from keyblock.bundle import Bundle, GraphEntry, Manifest, write_bundle
 from keyblock.description import PipelineConfig
-from keyblock.evidence import Fusion
+from keyblock.fusion import Fusion
 from keyblock.pipeline import Pipeline
-from keyblock.text.analyzer import Analyzer
-from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.analyzer import Analyzer, DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 from tests.support.once import once
 from training.data.collection import Collection

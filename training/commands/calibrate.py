@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from keyblock.first_stage import FIRST_STAGE_FUSIONS
+from keyblock.fusion import FIRST_STAGE_FUSIONS
 from training.commands.command import count, make_parser, quiet_transformers, run
 
 

@@ -13,14 +13,14 @@ from pydantic import ValidationError
 from keyblock.bundle import Bundle
 from keyblock.description import PipelineConfig
 from keyblock.encoders import open_encoder
-from keyblock.evidence import Fusion
+from keyblock.fusion import Fusion
 from keyblock.pipeline import Pipeline
 from keyblock.ranking.answer import Answered
 from keyblock.ranking.flow import ranking
 from keyblock.ranking.request import ORDER_ALONE, AnswerOptions, RankRequest, Texts
 from keyblock.scoring import Model, Scored, drive, score_selections, select_documents
 from keyblock.selectors import SELECTORS
-from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.analyzer import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 from keyblock.vector_scores import VectorModel
 from training.data.collection import Collection

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from keyblock.packing import Packed
+from keyblock.pipeline import Selection
 from keyblock.runtime.batching import Marks
-from keyblock.selection import Selection
 from keyblock.text.tokenizer import Tokenizer
 from training.model.cross_encoder import CrossEncoder
 from training.model.ranker_module import RankerModule

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from keyblock.pipeline import Selection
 from keyblock.scoring import score_selections, select_documents
-from keyblock.selection import Selection
 from training.data.examples import Preparation
 from training.data.files import ranked
 from training.data.first_stage import first_stage_run

@@ -21,8 +21,7 @@ from keyblock import lock
 from keyblock.description import PipelineConfig
 from keyblock.encoders import ENCODERS
 from keyblock.pipeline import Pipeline
-from keyblock.text.analyzer import Analyzer
-from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.analyzer import Analyzer, DocumentFrequencies
 from training.data.collection import Collection
 from training.data.files import read_json, write_json
 from training.data.first_stage import candidate_pool

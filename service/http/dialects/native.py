@@ -5,13 +5,14 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from keyblock.first_stage import FirstStage, FirstStageError
+from keyblock.fusion import FirstStage, FirstStageError
 from keyblock.ranking.answer import Answered
 from keyblock.ranking.order import ScoredBy
 from keyblock.ranking.request import AnswerOptions
 from keyblock.ranking.spans import THRESHOLD
 from keyblock.ranking.warnings import first_few
 from keyblock.wire import (
+    NOT_HONOURED,
     BlockAnswer,
     ContextAnswer,
     ContextMeta,
@@ -43,7 +44,7 @@ def read(payload: Payload, limits: Limits, model: type[Options] = Options) -> Ca
     query = read_query(payload.get("query"), limits, warnings)
     options = read_options(model, payload, {"query", "documents"})
     documents = read_documents(payload, "documents", limits, warnings, options.rank_fields, by_id=True)
-    if idle := [name for name in Options.not_honoured() if getattr(options, name) is not None]:
+    if idle := [name for name in NOT_HONOURED if getattr(options, name) is not None]:
         warnings += [f"{name} is not honoured by this version" for name in idle]
     if unknown := unknown_fields(options):
         warnings.append(f"unknown fields, not used: {first_few(unknown)}")

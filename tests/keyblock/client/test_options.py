@@ -9,12 +9,12 @@ from keyblock.client import (
     RerankOptions,
 )
 from keyblock.client.options import OWN, Configuration
-from keyblock.wire import Options
+from keyblock.wire import NOT_HONOURED, Options
 from tests.keyblock.client.conftest import Connect
 
 
 def test_options_are_those_of_the_wire() -> None:
-    elsewhere = {*Options.not_honoured(), "rank_fields"}  # of Cohere's clients, where documents are rows of a table
+    elsewhere = {*NOT_HONOURED, "rank_fields"}  # of Cohere's clients, where documents are rows of a table
     assert set(RerankOptions.__annotations__) - OWN == set(Options.model_fields) - elsewhere
 
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from keyblock.description import PipelineConfig
-from keyblock.evidence import Activation
-from keyblock.first_stage import NOT_SENT, FirstStage
+from keyblock.fusion import NOT_SENT, Activation, FirstStage
 from keyblock.pipeline import Pipeline
 from keyblock.ranking.answer import Documents, answered
 from keyblock.ranking.order import UNREAD, Candidate, Ranking, candidate, rank

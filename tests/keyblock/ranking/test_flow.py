@@ -23,7 +23,7 @@ from keyblock.ranking.steps import finished, never
 from keyblock.ranking.warnings import Missing
 from keyblock.scoring import drive, drive_all
 from keyblock.second_look import SecondLook
-from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.analyzer import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer, without_surrogates
 
 LOOK = SecondLook(documents=2, blocks=3)

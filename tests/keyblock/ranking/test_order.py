@@ -6,10 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keyblock.description import PipelineConfig
-from keyblock.evidence import Activation, Fusion
-from keyblock.first_stage import FirstStage
+from keyblock.fusion import Activation, FirstStage, Fusion
 from keyblock.packing import Packed
-from keyblock.pipeline import Pipeline
+from keyblock.pipeline import Pipeline, Selection, single_reach
 from keyblock.pooled import Shared
 from keyblock.ranking.order import (
     LOWEST,
@@ -26,7 +25,6 @@ from keyblock.ranking.order import (
     with_first_stage,
     without_skipped,
 )
-from keyblock.selection import Selection, single_reach
 
 FUSION = Fusion(bias=-1.0, logit=2.0, best_block=0.5)
 PACKED = Packed(np.arange(10, dtype=np.int32), 3, np.zeros(1, np.intp))

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from keyblock.bundle import Bundle, load_bundle
 from keyblock.description import PipelineConfig
-from keyblock.evidence import Fusion
+from keyblock.fusion import Fusion
 from keyblock.pipeline import Pipeline
 from keyblock.ranker import Ranker
 from keyblock.ranking.answer import Answered, Scores
@@ -20,7 +20,7 @@ from keyblock.ranking.flow import Answer, Prepare, Read, Score, ranking
 from keyblock.ranking.request import RankRequest, Texts
 from keyblock.ranking.steps import finished, never
 from keyblock.second_look import SecondLook
-from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.analyzer import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 from tests.conftest import ROOT
 from tests.keyblock.ranking.test_flow import Model

@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from keyblock.description import PackingConfig, PipelineConfig
-from keyblock.first_stage import NOT_SENT, FirstStage
+from keyblock.description import PipelineConfig
+from keyblock.fusion import NOT_SENT, FirstStage
+from keyblock.packing import PackingConfig
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedQuery
 from keyblock.ranking.warnings import (

@@ -12,7 +12,7 @@ from keyblock.runtime.aggregator import AggregatorSession
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.session import Session, SessionError
 from keyblock.scoring import score_documents
-from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.analyzer import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 
 MakeGraph = Callable[..., Path]

@@ -16,10 +16,8 @@ from keyblock.description import PipelineConfig
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument
 from keyblock.segmenters import SEGMENTERS
-from keyblock.text.analyzer import Analyzer, AnalyzerConfig
-from keyblock.text.compiled import CompiledReader, compiled_reader
-from keyblock.text.compiled_reading import LONGEST
-from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.analyzer import Analyzer, AnalyzerConfig, DocumentFrequencies
+from keyblock.text.compiled import LONGEST, CompiledReader, compiled_reader
 from keyblock.text.reader import PART, SAMPLE, Reader
 from keyblock.text.sentences import sentence_ends
 from keyblock.text.tokenizer import Tokenizer

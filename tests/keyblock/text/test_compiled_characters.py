@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from keyblock.text.characters import CODES
-from keyblock.text.compiled_characters import letters
+from keyblock.text.compiled_tables import letters
 from keyblock.text.scripts import ASSIGNED
 from keyblock.text.structure import COMMAS, ITEM_MARKS, OTHER_STOPS, PAUSES, PHRASED
 from tests.support.compiled import need_compiled

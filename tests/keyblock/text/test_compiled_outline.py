@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from keyblock import native
 from keyblock.text import sentences
 from keyblock.text.characters import CODES, Kind
-from keyblock.text.compiled_characters import letters
+from keyblock.text.compiled_tables import letters
 from tests.support.compiled import need_compiled
 
 ASCII = [chr(code) for code in range(128)]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig
-from keyblock.text.compiled_reading import LONGEST, CompiledReading, Runs, joined
+from keyblock.text.compiled import LONGEST, CompiledReading, Runs, joined
 from keyblock.text.reading import Reading
 
 ANALYZER = Analyzer(AnalyzerConfig())

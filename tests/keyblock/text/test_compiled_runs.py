@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from keyblock.text import compiled
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig
 from keyblock.text.compiled import CompiledReader, compiled_reader
-from keyblock.text.compiled_runs import PAIRED, SYLLABLES, paired_characters
+from keyblock.text.compiled_tables import PAIRED, SYLLABLES, paired_characters
 from keyblock.text.normalization import caseless, folded
 from keyblock.text.tokenizer import Tokenizer
 from keyblock.text.universal import STRETCH

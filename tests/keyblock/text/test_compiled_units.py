@@ -14,9 +14,7 @@ from tokenizers import Regex, models, normalizers, pre_tokenizers, processors
 from keyblock.description import PipelineConfig
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig
 from keyblock.text.compiled import CompiledReader, compiled_reader
-from keyblock.text.compiled_characters import plain_characters
-from keyblock.text.compiled_runs import run_reader
-from keyblock.text.compiled_units import unit_reader
+from keyblock.text.compiled_tables import plain_characters, run_reader, unit_reader
 from keyblock.text.fallback import FILLER
 from keyblock.text.reader import SAMPLE
 from keyblock.text.tokenizer import Tokenizer

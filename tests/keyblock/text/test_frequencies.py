@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyblock.text.analyzer import Analyzer, AnalyzerConfig, term_key
-from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.analyzer import Analyzer, AnalyzerConfig, DocumentFrequencies, term_key
 
 ANALYZER = Analyzer(AnalyzerConfig())
 TEXTS = ["The river floods. The river!", "Rivers and bridges", "A bridge of stone", "stone, flooding, river"]

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from keyblock.text.readable import Oddity, oddities, respelled, without_data
+from keyblock.text.readable import Oddity, oddities, without_data
+from keyblock.text.tokenizer import respelled
 from tests.support.compiled import need_compiled
 
 A = "The notice period for the flat is three months."

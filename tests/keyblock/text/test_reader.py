@@ -10,7 +10,7 @@ from tokenizers import normalizers
 from keyblock.text import compiled as compiled_module
 from keyblock.text import reader as reader_module
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig
-from keyblock.text.compiled_reading import CompiledReading
+from keyblock.text.compiled import CompiledReading
 from keyblock.text.reader import PART, Reader
 from keyblock.text.reading import Reading
 from keyblock.text.tokenizer import Tokenizer

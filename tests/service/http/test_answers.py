@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 from starlette.types import Message
 
-from keyblock.evidence import Fusion
+from keyblock.fusion import Fusion
 from keyblock.packing import Packed
 from keyblock.ranking.order import Candidate, rank
 from service.call import Call, Documents

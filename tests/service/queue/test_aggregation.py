@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from keyblock.aggregation import AGGREGATORS, Combine, aggregate
-from service.queue.aggregation import Aggregation, in_fixed_shapes, padded_size, parts, shapes
+from service.queue.job import Aggregation, in_fixed_shapes, padded_size, parts, shapes
 
 COUNTS = st.lists(st.integers(0, 40), min_size=1, max_size=30).map(lambda counts: np.asarray(counts, dtype=np.intp))
 CAP = st.sampled_from([1, 7, 64, 512])

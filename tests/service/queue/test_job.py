@@ -8,9 +8,8 @@ from keyblock.aggregation import AGGREGATORS
 from keyblock.packing import Packed
 from keyblock.text.tokenizer import Tokenizer
 from service.pace import Pace
-from service.queue.aggregation import Aggregation
 from service.queue.batch import Encoder
-from service.queue.job import Job
+from service.queue.job import Aggregation, Job
 from tests.service.faults import Faulty
 
 LENGTHS = [10, 30, 20]

@@ -22,10 +22,9 @@ from keyblock.runtime import batching
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
 from keyblock.runtime.session import OutOfMemoryError, Session
-from service.queue.aggregation import Aggregation, shapes
 from service.queue.batch import Caps
 from service.queue.graphs import Graphs, Priority, QueuedGraphs
-from service.queue.job import Job, ModelDeadError, ModelError, Scored
+from service.queue.job import Aggregation, Job, ModelDeadError, ModelError, Scored, shapes
 from service.queue.schedule import ROUND_BATCHES
 from service.queue.worker import Worker
 from service.telemetry.metrics import TABLE, Metrics

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyblock.description import PackingConfig
+from keyblock.packing import PackingConfig
 from service.ranking.plan import MOST_ANSWERING_SHARE, MOST_CHOOSING_SHARE, RESPOND_SECONDS, SLACK, Plan, Work, make_plan
 
 PACKING = PackingConfig(budget=128, budget_range=(64, 256))

@@ -11,7 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from keyblock.bundle import BundleError, load_bundle
-from keyblock.evidence import sigmoid
+from keyblock.fusion import sigmoid
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument
 from keyblock.runtime.batching import score_all

@@ -14,10 +14,9 @@ from keyblock.pipeline import Pipeline
 from service.call import DEFAULT_NAMESPACE
 from service.errors import RequestError
 from service.store.base import AWAY, Away, Item, Renewal, StoreFullError, StoreUnavailableError
-from service.store.codec import StoredDocument, decode, encode, pack_text
+from service.store.codec import Found, Seal, StoredDocument, decode, encode, pack_text
 from service.store.library import BATCH_DOCUMENTS, Library
 from service.store.lmdb_store import LmdbStore
-from service.store.values import Found, Seal
 from service.telemetry.metrics import TABLE, Metrics
 from tests.service.faults import PATIENCE, wait_for
 

@@ -2,8 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.store.codec import DamagedError
-from service.store.values import SEAL_BYTES, Seal
+from service.store.codec import SEAL_BYTES, DamagedError, Seal
 
 SEAL = Seal("k" * 32)
 ANY = st.text(st.characters(codec=None), max_size=20)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyblock.evidence import sigmoid
+from keyblock.fusion import sigmoid
 from service.settings import UpstreamKind, UpstreamScores
 from service.upstream.wire import SHAPES, NonsenseError, logits, read, written
 

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from keyblock.bundle import Bundle
 from keyblock.description import PipelineConfig
-from keyblock.evidence import Fusion
+from keyblock.fusion import Fusion
 from tests.training.commands.running import strings
 from training.commands.calibrate import main as calibrate_main
 from training.commands.evaluate import main as evaluate_main

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from keyblock.bundle import TOKENIZER_FILE, Bundle, BundleError, load_bundle, write_bundle
-from keyblock.evidence import FEATURES, Fusion
+from keyblock.fusion import FEATURES, Fusion
 from keyblock.pipeline import Pipeline
 from keyblock.runtime.model import GraphModel
 from training.data.collection import Collection

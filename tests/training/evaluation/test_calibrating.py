@@ -6,7 +6,7 @@ import pytest
 
 from keyblock.bundle import Bundle, load_bundle, write_bundle
 from keyblock.description import PipelineConfig
-from keyblock.evidence import Activation
+from keyblock.fusion import Activation
 from keyblock.text.prompt import Prompt
 from tests.training.commands.running import strings
 from training.commands.calibrate import main as calibrate_main

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from keyblock.evidence import FEATURES, Fusion, sigmoid
+from keyblock.fusion import FEATURES, Fusion, sigmoid
 from training.data.collection import Collection
 from training.data.types import FileError
 from training.evaluate.calibration.fit import (

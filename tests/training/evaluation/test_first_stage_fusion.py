@@ -2,7 +2,7 @@
 
 import pytest
 
-from keyblock.first_stage import FIRST_STAGE_FUSIONS, Linear, MapFuse, ReciprocalRank
+from keyblock.fusion import FIRST_STAGE_FUSIONS, Linear, MapFuse, ReciprocalRank
 from training.evaluate.calibration.first_stage import LEARNERS, HeldOut, fuse_runs, learn
 
 NONE = float("-inf")

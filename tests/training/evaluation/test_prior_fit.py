@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keyblock.evidence import Fusion
+from keyblock.fusion import Fusion
 from keyblock.pipeline import Pipeline
 from keyblock.pre_ranking import PreRanking, Prior
 from training.data.collection import Collection

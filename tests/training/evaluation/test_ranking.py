@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 
 from keyblock.bundle import Bundle, load_bundle, write_bundle
 from keyblock.description import PipelineConfig
-from keyblock.evidence import Fusion
+from keyblock.fusion import Fusion
 from keyblock.pipeline import Pipeline
 from keyblock.pre_ranking import PreRanking, Prior
 from keyblock.ranker import Ranker

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from keyblock.evidence import FEATURES, Fusion, sigmoid
+from keyblock.fusion import FEATURES, Fusion, sigmoid
 from keyblock.ranking.spans import Sentence
 from training.data.types import Span
 from training.evaluate.calibration.fit import calibration_gap

@@ -168,7 +168,7 @@ from training.data.collection import Collection
 from training.data.prepared_cache import PreparedCache
 from keyblock.description import PipelineConfig
 from keyblock.pipeline import Pipeline
-from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.analyzer import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 run, collection, cache = map(Path, sys.argv[1:])
 config = PipelineConfig.model_validate_json((run / "pipeline.json").read_text(encoding="utf-8"))

@@ -12,8 +12,7 @@ import pytest
 import torch
 import yaml
 
-from keyblock.text.analyzer import Analyzer, AnalyzerConfig
-from keyblock.text.frequencies import DocumentFrequencies
+from keyblock.text.analyzer import Analyzer, AnalyzerConfig, DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 from tests.support.vectors import concept_table
 from training.commands.train import main as train_main

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from pydantic import ValidationError
 
-from keyblock.description import PackingConfig, PipelineConfig
-from keyblock.evidence import Activation, Fusion
+from keyblock.description import PipelineConfig
+from keyblock.fusion import Activation, Fusion, SpanScores
+from keyblock.packing import PackingConfig
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import content_digest
 from keyblock.second_look import SecondLook
-from keyblock.span_scores import SpanScores
 from training.data.collection import Collection, distinct_names
 from training.data.first_stage import first_stage_run
 from training.data.types import Run

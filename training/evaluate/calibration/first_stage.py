@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from ir_measures import AP, Measure, nDCG
 
-from keyblock.first_stage import FIRST_STAGE_FUSIONS, FirstStage, FirstStageFusion, Linear
+from keyblock.fusion import FIRST_STAGE_FUSIONS, FirstStage, FirstStageFusion, Linear
 from training.data.files import ranked
 from training.data.types import Run
 from training.evaluate.measures import Grades, means, per_query

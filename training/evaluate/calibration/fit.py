@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from keyblock.evidence import FEATURES, Fusion, sigmoid
+from keyblock.fusion import FEATURES, Fusion, sigmoid
 from training.data.collection import Collection
 from training.data.files import ranked
 from training.data.types import FileError, Run

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from keyblock.evidence import Fusion
+from keyblock.fusion import Fusion
 from keyblock.pre_ranking import PRIOR_FEATURES, PreRanking, Prior
 from keyblock.ranking.order import prior_features
 from training.data.examples import Preparation

@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from torch.nn import functional as F
 from tqdm import tqdm
 
-from keyblock.evidence import Fusion
+from keyblock.fusion import Fusion, SpanScores
 from keyblock.ranking.order import Candidate, candidate
 from keyblock.ranking.spans import Read, Sentence, marked_sentences
-from keyblock.span_scores import SpanScores
 from training.data.types import Span
 from training.evaluate.ranking import LocalRanker
 

@@ -19,8 +19,8 @@ from keyblock.bundle import (
     write_bundle,
 )
 from keyblock.description import PipelineConfig
-from keyblock.evidence import FEATURES, Fusion
 from keyblock.fingerprint import preparation_fingerprint
+from keyblock.fusion import FEATURES, Fusion
 from keyblock.pipeline import Pipeline
 from keyblock.runtime.model import open_model
 from keyblock.scoring import Model

@@ -7,7 +7,7 @@ import orjson
 import pytest
 from pydantic import ValidationError
 
-from keyblock.first_stage import MOST_PARAMETERS
+from keyblock.fusion import MOST_PARAMETERS
 from keyblock.wire import Options
 from service.errors import RequestError
 from service.http.bodies import parsing

@@ -2,7 +2,7 @@ import pytest
 from pydantic import TypeAdapter
 from starlette.testclient import TestClient
 
-from keyblock.wire import ErrorBody, Options, RerankAnswer
+from keyblock.wire import NOT_HONOURED, ErrorBody, RerankAnswer
 from service.call import Call, Documents
 from service.errors import RequestError
 from service.http.dialects import native
@@ -93,7 +93,7 @@ def test_blocks_are_named_when_requested(client: TestClient) -> None:
 
 
 def test_what_is_not_honoured_or_unknown_is_named(client: TestClient) -> None:
-    names = Options.not_honoured()
+    names = NOT_HONOURED
     assert {"max_chunks_per_doc", "truncate"} <= set(names)
     warnings = ask(client, **dict.fromkeys(names, 5), overlap=3, model="rerank-v3.5")["meta"]["warnings"]
     assert warnings == [*(f"{name} is not honoured by this version" for name in names), "unknown fields, not used: overlap"]
