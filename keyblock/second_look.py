@@ -40,7 +40,7 @@ class SecondLook(BaseModel):
             fused: shape (n_documents,), their fused logits.
         """
         best = order[: self.documents]
-        return best[fused[best] >= fused[best].max(initial=-np.inf) - self.margin]
+        return np.asarray(best[fused[best] >= fused[best].max(initial=-np.inf) - self.margin])
 
     def fuse(self, fused: NDArray[np.float64], logits: NDArray[np.float64]) -> NDArray[np.float64]:
         """The fused logits after it; all arrays have shape (n_documents,)."""
