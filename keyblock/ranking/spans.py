@@ -5,6 +5,7 @@ tokens. Sentences end at their own ends, wherever blocks end. To find them, the 
 prepared document has the offsets of blocks, not of tokens, and few documents need spans.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -24,6 +25,7 @@ from keyblock.text.sentences import sentences
 
 THRESHOLD = 0.1  # Cohere's default: no span has a smaller probability
 NEARLY = 0.6  # share of the best sentence's odds that a neighbouring sentence needs to join its span
+_HEADING = re.compile(r"#{2,6}[ \t]")  # of Markdown; one # may begin a comment
 LONGEST_GAP = 200  # the most characters between sentences of one span: no span holds a page of spaces
 
 
@@ -160,7 +162,7 @@ def scored_sentences(
     marks: Sequence[NDArray[np.float32]] | None = None,
     further: Marked | None = None,
 ) -> list[Span]:
-    """The sentences of a document's key blocks with the probability that they answer, in document order, without questions.
+    """The sentences of a document's key blocks with the probability that they answer, in document order, without questions and headings.
 
     The sentences are those of the text as a person reads it, without data.
 
@@ -208,7 +210,7 @@ def scored_sentences(
 
 
 def _may_answer(sentence: str) -> bool:
-    return not is_question(sentence) and not is_data(sentence)
+    return not is_question(sentence) and not is_data(sentence) and not _HEADING.match(sentence)
 
 
 def spans(text: str, scored: Sequence[Span], threshold: float = THRESHOLD) -> list[Span]:

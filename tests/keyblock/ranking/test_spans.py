@@ -114,8 +114,8 @@ def test_a_span_is_more_likely_in_a_document_that_answers(pipeline: Pipeline) ->
     assert best[0] > best[1]
 
 
-def test_a_question_is_no_span_however_well_it_is_marked(pipeline: Pipeline) -> None:
-    text = "When did the river burst its banks? In the spring of 1953. (Did the dam hold?)"
+def test_a_question_or_a_heading_is_no_span_however_well_it_is_marked(pipeline: Pipeline) -> None:
+    text = "## The river banks\n\nWhen did the river burst its banks? In the spring of 1953. (Did the dam hold?)"
     _, one = read(pipeline, "river banks", text)
     marks = [np.full(len(packed.ids), 9, np.float32) for packed in one.sequences]
     ranking = rank([one], np.asarray([4.0], np.float32), pipeline.config.fusion, 96)
