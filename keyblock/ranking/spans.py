@@ -162,9 +162,9 @@ def scored_sentences(
     marks: Sequence[NDArray[np.float32]] | None = None,
     further: Marked | None = None,
 ) -> list[Span]:
-    """The sentences of a document's key blocks with the probability that they answer, in document order, without questions and headings.
+    """The sentences of a document's key blocks that may answer, with the probability that they do, in document order.
 
-    The sentences are those of the text as a person reads it, without data.
+    They are those of the text as a person reads it, without questions, headings and data.
 
     The probability comes from the marks of a sentence's tokens, if the model gives marks and the pipeline has fitted span scores.
     Otherwise it comes from the sentence's block by its share of query terms (see `by_terms`), and the block's from its own score if
