@@ -66,7 +66,7 @@ def test_the_request_of_the_readme_is_answered_as_the_service_answers_it(http: h
     answer = http.post("/rerank", json=REQUEST).raise_for_status().json()
     assert scores(answer) == expected_of(service)
     assert list(scores(answer)) == ["lease", "advice-column", "gym"]
-    assert scores(answer)["lease"] == pytest.approx(0.313, abs=1e-2)  # as the README has it
+    assert scores(answer)["lease"] == pytest.approx(0.428, abs=1e-2)  # as the README has it
     assert answer["meta"]["timings_ms"]["model"] > 0
 
 
