@@ -39,7 +39,7 @@ def test_the_best_span_is_the_sentence_that_answers(client: TestClient) -> None:
     assert RIGHT in found
     assert found.startswith("After the first twelve months"), "cut where a sentence begins"
     assert found.endswith("the third working day of a month."), "and where it ends"
-    assert span["score"] > 0.5
+    assert span["score"] > 0.4  # as the bundle's calibration on twelve collections has it
 
 
 def test_the_same_again_has_the_same_spans_without_the_model(client: TestClient) -> None:
@@ -141,4 +141,8 @@ def test_info_says_what_the_scores_are_worth(client: TestClient) -> None:
     answers = client.get("/info").json()["answers"]
     assert answers["marks_spans"]
     assert answers["min_score"] == answers["threshold"]["score"]
-    assert {"squad-far", "squad-articles", "qmsum", "evidence"} == answers["reliability"].keys() == answers["spans"].keys()
+    seen, domains = (
+        {"squad-far", "squad-articles", "qmsum", "evidence"},
+        "business cloud mail-office medicine policies pubmed work yesno",
+    )
+    assert seen | set(domains.split()) == answers["reliability"].keys() == answers["spans"].keys()
