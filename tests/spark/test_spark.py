@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from bulk.options import Asking
-from bulk.schemas import LISTS
+from bulk.tables import LISTS
 from bulk.scorer import BundleScorer
 from bulk.spark import lists_of, rank
 from keyblock.bundle import load_bundle
