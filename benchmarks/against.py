@@ -22,12 +22,12 @@ from typing import Any, NamedTuple
 
 import httpx
 
+from benchmarks.harness import BUNDLE, ROOT, in_turns, store
 from tests.support.serving import REQUEST_SECONDS, Service
 from tests.support.texts import Request, Source, collected, invented
 from training.evaluate.tables import markdown
 
 START = "from service.cli import main; main()"
-ROOT = Path(__file__).resolve().parent.parent
 MEMORY_DOCUMENTS, MEMORY_WORDS, MEMORY_AT_FIRST = 10, 500, 200
 
 
@@ -60,8 +60,7 @@ KINDS = {
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, and print the tables."""
     options = parser().parse_args(arguments)
-    tokenizer = ROOT / "models" / "default" / "tokenizer.json"
-    source = collected(options.data) if options.data else invented(tokenizer)
+    source = collected(options.data) if options.data else invented(BUNDLE / "tokenizer.json")
     with ExitStack() as running, tempfile.TemporaryDirectory() as work:
         trees = [running.enter_context(worktree(options.commit)), ROOT]
         both = [running.enter_context(served(tree, options.threads, Path(work) / f"{n}")) for n, tree in enumerate(trees)]
@@ -103,25 +102,27 @@ def measured(
 
     The services take turns to begin; the first round is left out.
     """
-    rounds: list[dict[int, tuple[float, Mapping[str, float]]]] = []
-    for turn in range(options.rounds + 1):
-        request = source.request(kind.documents, options.words)
-        rounds.append({number: ask(kind, request, clients[number], turn) for number in (turn % 2, 1 - turn % 2)})
-    before, now = ([one[number][0] for one in rounds[1:]] for number in (0, 1))
-    ratio = statistics.median(old / new for old, new in zip(before, now, strict=True))
-    names = dict.fromkeys(stage for one in rounds for number in (0, 1) for stage in one[number][1])
-    both = {name: [statistics.median(one[number][1].get(name, 0.0) for one in rounds[1:]) for number in (0, 1)] for name in names}
-    split = {name: [f"{milliseconds:.1f}" for milliseconds in medians] for name, medians in both.items()}
-    return [str(options.rounds), f"{statistics.median(before):.4f}", f"{statistics.median(now):.4f}", f"{ratio:.3f}"], split
+    requests = [source.request(kind.documents, options.words) for _ in range(options.rounds + 1)]
+    ways = {
+        name: lambda turn, client=client: ask(kind, requests[turn], client, turn)
+        for name, client in zip("an", clients, strict=True)
+    }
+    before, now = (found[1:] for found in in_turns(ways, options.rounds + 1).values())
+    old, new = ([seconds for seconds, _ in found] for found in (before, now))
+    ratio = statistics.median(one / other for one, other in zip(old, new, strict=True))
+    names = dict.fromkeys(stage for found in (before, now) for _, stages in found for stage in stages)
+    split = {
+        name: [f"{statistics.median(stages.get(name, 0.0) for _, stages in found):.1f}" for found in (before, now)]
+        for name in names
+    }
+    return [str(options.rounds), f"{statistics.median(old):.4f}", f"{statistics.median(new):.4f}", f"{ratio:.3f}"], split
 
 
 def ask(kind: Kind, request: Request, client: httpx.Client, turn: int) -> tuple[float, Mapping[str, float]]:
     """Seconds until a service has answered, and its own stages in milliseconds. Raises HTTPStatusError for an error status."""
     documents: list[Any] = request.documents
     if kind.by_id:
-        lines = [json.dumps({"id": f"{turn}-{number}", "text": text}) for number, text in enumerate(documents)]
-        client.put("/documents", content="\n".join(lines)).raise_for_status()
-        documents = [{"id": f"{turn}-{number}"} for number in range(len(lines))]
+        documents = store(str(client.base_url), {f"{turn}-{number}": text for number, text in enumerate(documents)})
     body = {"query": request.query, "documents": documents} | ({"top_n": kind.top_n} if kind.top_n else {})
     content = json.dumps(body).encode()
     for _ in range(1 + kind.again):

@@ -3,6 +3,7 @@
 python -m benchmarks.figures            # writes them
 python -m benchmarks.figures --check    # exit code 1, and a line for each that is stale
 python -m benchmarks.figures --list     # each figure with its source; exit code 1 if one has none
+python -m benchmarks.figures --measure DATA    # the quality table anew, into docs/results/beginning.json
 
 A figure stands between `<!--NAME-->` and `<!--/-->`, in a sentence or on lines of its own. `figures` has the names.
 
@@ -15,15 +16,17 @@ import argparse
 import json
 import math
 import re
+import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+from benchmarks.harness import BUNDLE, ROOT
+from benchmarks.performance.report import own, peers, seconds_of
 from keyblock import Ranker
 from keyblock.results import Ranking
 
-ROOT = Path(__file__).resolve().parents[1]
-BUNDLE = ROOT / "models" / "default"
 RECORDS = ROOT / "docs" / "results"
 MARKED = re.compile(r"(<!--([a-z0-9.-]+)-->)(.*?)(<!--/-->)", re.DOTALL)
 NUMBER = re.compile(r"\d+\.\d+")
@@ -40,11 +43,12 @@ SOURCE = re.compile(
 )
 CLOSE = 0.01  # how far a score of an example may be from the one shown: another machine's arithmetic rounds otherwise
 COLLECTIONS = {
-    "squad-far": "no answer in the first 512 tokens",
-    "squad-articles": "Wikipedia articles",
-    "qmsum": "transcripts of meetings",
-    "evidence": "medical articles",
+    "squad-far": ("no answer in the first 512 tokens", "test", 715),
+    "squad-articles": ("Wikipedia articles", "test.small", 4343),
+    "qmsum": ("transcripts of meetings", "test", 8958),
+    "evidence": ("medical articles", "test", 3780),
 }
+"""What each collection has; its split in the quality table, and the median words of its documents."""
 
 
 class Figure(NamedTuple):
@@ -57,7 +61,7 @@ class Figure(NamedTuple):
 def figures() -> Mapping[str, Figure]:
     """All figures by name."""
     sources = {
-        "docs/results/performance.json: parts.throughput.rows, parts.length.seconds": speed,
+        "docs/results/performance.json: parts.throughput, parts.length": speed,
         "docs/results/beginning.json: each collection": quality,
         "models/default/bundle.json: pipeline, quality.calibration": bundle,
         "models/default, which answers in fp32: examples/*.json and the texts in benchmarks/figures.py": examples,
@@ -68,23 +72,22 @@ def figures() -> Mapping[str, Figure]:
 def speed() -> Iterator[tuple[str, str]]:
     """From the record of `make bench`."""
     parts = json.loads((RECORDS / "performance.json").read_text(encoding="utf-8"))["parts"]
-    rows, lengths = parts["throughput"]["rows"], parts["length"]["seconds"]
-    ours = {row["tokens"]: row["seconds"]["median"] for row in rows if row["ours"]}
-    peer = min(row["seconds"]["median"] for row in rows if row["default"] and not row["ours"])
-    best = min(row["seconds"]["median"] for row in rows if not row["ours"])
+    rows, (short, long) = parts["throughput"]["rows"], map(seconds_of, parts["length"]["rows"])
+    ours = {tokens: own(rows, tokens) for tokens in (None, 128, 256, 512)}
+    peer, best = min(peers(rows, default=True)), min(peers(rows, default=False))
     yield "seconds.default", f"{ours[None]:.2f}"
     yield "seconds.512", f"{ours[512]:.2f}"
     yield "seconds.peer", f"{peer:.1f}"
     yield "seconds.best-peer", f"{best:.2f}"
     yield "times.default", f"{peer / ours[None]:.0f}"
     yield "times.512", f"{peer / ours[512]:.1f}"
-    rates = {row["tokens"]: row["documents"] / row["seconds"]["median"] for row in rows if row["ours"] and row["tokens"]}
+    rates = {row["tokens"]: row["documents/s"] for row in rows if row.get("tokens") and row["system"].startswith("KeyBlock")}
     head = "| tokens a document | documents a second of one replica | replicas for 100 documents a second | for 10,000 |"
     lines = [
         f"| {tokens} | {rate:.0f} | {_replicas(100, rate)} | {_replicas(10_000, rate)} |" for tokens, rate in sorted(rates.items())
     ]
     yield "replicas", "\n".join(["", head, "|---|---|---|---|", *lines, ""])
-    yield "times.length", f"{lengths['20000']['median'] / lengths['2000']['median']:.1f}"
+    yield "times.length", f"{long / short:.1f}"
     yield "times.best-peer", f"{best / ours[512]:.2f}"
 
 
@@ -93,12 +96,29 @@ def _replicas(wanted: float, rate: float) -> int:
     return max(2, math.ceil(wanted / (rate * 0.7)))
 
 
+def measure(data: Path) -> None:
+    """Measure the embedded model on the blocks that it chooses, and on the first 512 tokens of each document."""
+    record: dict[str, Any] = {"queries": 100, "depth": 20}
+    size = ["--queries", "100", "--depth", "20"]
+    cut = ["--pipeline", "{selector: {name: first}}", "--budget", "512", "--unfused"]
+    for name, (_, split, words) in COLLECTIONS.items():
+        given = ["--bundle", str(BUNDLE), "--name", "embedded", "--collection", str(data / name), "--split", split, *size, "--json"]
+        found = []
+        for options in ([], cut):
+            with TemporaryDirectory() as out:
+                command = ["keyblock-evaluate", *given, "--out", out, *options]
+                found.append(json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout)["systems"])
+        served, first = (one["embedded"]["RR@10"] for one in found)
+        record[name] = {"median_words": words, "bm25": found[0]["first stage"]["RR@10"], "cut": first, "served": served}
+    (RECORDS / "beginning.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
 def quality() -> Iterator[tuple[str, str]]:
     """From docs/results/beginning.json: MRR@10 of BM25, of the model on each document's first 512 tokens, and as served."""
     record = json.loads((RECORDS / "beginning.json").read_text(encoding="utf-8"))
     rows = [
         f"| {words} | {median:,} words | {bm25:.2f} | {cut:.2f} | **{served:.2f}** |"
-        for name, words in COLLECTIONS.items()
+        for name, (words, *_) in COLLECTIONS.items()
         for median, bm25, cut, served in [(record[name][key] for key in ("median_words", "bm25", "cut", "served"))]
     ]
     head = "| MRR@10 | median length | BM25 | same model, first 512 tokens | KeyBlock |\n|---|---|---|---|---|"
@@ -114,7 +134,7 @@ def bundle() -> Iterator[tuple[str, str]]:
     yield "threshold", f"{manifest['pipeline']['min_score']:.3f}"
     for name in ("precision", "recall", "refused"):
         yield f"threshold.{name}", f"{calibration['threshold'][name]:.2f}"
-    for name, words in COLLECTIONS.items():
+    for name, (words, *_) in COLLECTIONS.items():
         yield f"auroc.{name}", f"{calibration['answers'][name]['auroc']:.2f} ({words})"
 
 
@@ -203,7 +223,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing")
     parser.add_argument("--list", action="store_true", help="print each figure with its source, and write nothing")
+    parser.add_argument("--measure", type=Path, metavar="DATA", help="measure the quality table on the collections in DATA first")
     options = parser.parse_args()
+    if options.measure:
+        measure(options.measure)
     check, known, stale = options.check, figures(), []
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     if options.list:

@@ -1,42 +1,34 @@
-"""Mutation testing: changes one place of the code at a time and runs the tests of that module.
+"""Mutation testing: changes one place of the committed code at a time, in a worktree, and runs its tests.
 
-    python -m benchmarks.mutants [--each 50] [--seed 0] [--record build/mutants.jsonl] [keyblock export ...]
+    python -m benchmarks.mutants [--each 15] [--seed 0] [keyblock/ranking ...]
 
 A mutant is a copy of a module with one change: another comparison, operator, number or truth value, or one statement removed. It is
-killed if a test of tests/PACKAGE/test_MODULE.py fails or times out, and survives if all of them pass. Tests of other modules are
-not run. Prints the survivors, then a table of killed mutants by package.
+killed if a test of its module fails or times out (test_MODULE.py, or all tests of its folder where there is none), and
+survives if all pass. Prints the survivors, then a table.
 """
 
 import argparse
 import ast
 import copy
-import json
 import os
 import random
-import shutil
-import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from importlib import import_module
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-ROOT = Path(__file__).resolve().parent.parent
-GROUPS = ("keyblock", "export", "service/queue", "training/learning/loop.py")
-PRELOADED = (
-    "numpy",
-    "pytest",
-    "hypothesis",
-    "pydantic",
-    "tokenizers",
-    "onnxruntime",
-    "torch",
-    "transformers",
-)  # imported once for all forks
+from benchmarks.against import worktree
+from benchmarks.harness import ROOT
+from benchmarks.house import tracked
+from training.evaluate.tables import markdown
+
+GROUPS = ("keyblock/ranking", "service/queue", "keyblock/text", "training/learn/loop.py")
+TESTS = {"training/learn": "training/learning"}  # where tests stand elsewhere than the code
+MOST_SECONDS = 1200  # of the tests without a change
 REPLACEMENTS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Is: ast.IsNot,
     ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.And: ast.Or, ast.Or: ast.And, ast.Add: ast.Sub, ast.Sub: ast.Add,
@@ -59,11 +51,6 @@ class Mutant(NamedTuple):
     line: int
     change: str
     source: str
-
-    @property
-    def name(self) -> str:
-        """The mutant's name in the record."""
-        return f"{self.module}:{self.line}: {self.change}"
 
 
 def mutants(module: str, source: str) -> Iterator[Mutant]:
@@ -119,126 +106,71 @@ def _changes(node: ast.AST) -> Iterator[ast.AST]:
         yield ast.Pass()
 
 
-def mirror(module: str) -> str:
-    """The path of a module's tests.
-
-    >>> mirror("keyblock/text/words.py")
-    'tests/keyblock/text/test_words.py'
-    """
-    path = Path(module)
-    return str(Path("tests", path.parent, f"test_{path.name}"))
-
-
-def modules_of(group: str) -> list[str]:
-    """The modules of a folder or file that have their own tests."""
-    found = [ROOT / group] if group.endswith(".py") else sorted((ROOT / group).rglob("*.py"))
-    names = [str(path.relative_to(ROOT)) for path in found]
-    return [name for name in names if (ROOT / mirror(name)).exists()]
-
-
-def sample(group: str, count: int, seed: int) -> list[Mutant]:
+def sample(tree: Path, group: str, count: int, seed: int) -> list[Mutant]:
     """A sample of `count` mutants of a group, sorted by module; the same for the same seed."""
-    all_mutants = [
-        mutant for module in modules_of(group) for mutant in mutants(module, (ROOT / module).read_text(encoding="utf-8"))
-    ]
-    return sorted(random.Random(seed).sample(all_mutants, min(count, len(all_mutants))))
+    code = [name for name in tracked(tree) if name.startswith(group) and name.endswith(".py")]
+    found = [mutant for module in code for mutant in mutants(module, (tree / module).read_text(encoding="utf-8"))]
+    return sorted(random.Random(seed).sample(found, min(count, len(found))))
 
 
-class Copy:
-    """A copy of the repository to run tests in. The time limit of a run follows from a run without a change."""
+def tests_of(module: str) -> str:
+    """The tests of a module: its own, or all of its folder."""
+    folder = str(Path(module).parent)
+    tests = f"tests/{TESTS.get(folder, folder)}"
+    own = f"{tests}/test_{Path(module).name}"
+    return own if (ROOT / own).exists() else tests
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.seconds: dict[str, float] = {}
-        listed = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-z"], capture_output=True, check=True, text=True).stdout
-        for name in filter(None, listed.split("\0")):
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, folder / name)
 
-    def survives(self, mutant: Mutant) -> bool:
-        """Whether all tests of the mutant's module pass. Raises SystemExit if they fail without the change."""
-        tests, file = mirror(mutant.module), self.folder / mutant.module
-        if tests not in self.seconds:
-            began = time.perf_counter()
-            if not self._passes(tests, 1200):
-                sys.exit(f"{tests} does not pass as it is: nothing can be learned from it")
-            self.seconds[tests] = time.perf_counter() - began
-        before = file.read_text(encoding="utf-8")
-        file.write_text(mutant.source, encoding="utf-8")
-        try:
-            return self._passes(tests, 30 + 4 * self.seconds[tests])
-        finally:
-            file.write_text(before, encoding="utf-8")
-
-    def _passes(self, tests: str, limit: float) -> bool:
-        child = os.fork()
-        if not child:
-            self._run(tests)
-        ends = time.monotonic() + limit
-        while time.monotonic() < ends:
-            ended, status = os.waitpid(child, os.WNOHANG)
-            if ended:
-                return os.waitstatus_to_exitcode(status) == 0
-            time.sleep(0.05)
-        os.killpg(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+def passes(tree: Path, tests: str, seconds: float) -> bool:
+    """Whether the tests pass in a tree in this time."""
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", tests]
+    environment = os.environ | {"PYTHONPATH": str(tree), "CI": "1"}  # hypothesis draws the same examples each time
+    try:
+        return not subprocess.run(command, cwd=tree, env=environment, capture_output=True, timeout=seconds, check=False).returncode
+    except subprocess.TimeoutExpired:
         return False
 
-    def _run(self, tests: str) -> None:
-        """Run pytest without output. Called in the child process."""
-        os.setsid()
-        os.chdir(self.folder)
-        nowhere = os.open(os.devnull, os.O_RDWR)
-        for stream in (0, 1, 2):
-            os.dup2(nowhere, stream)
-        sys.path.insert(0, str(self.folder))
-        os._exit(
-            import_module("pytest").main(
-                ["-x", "-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning", tests]
-            )
-        )
+
+@cache
+def seconds_of(tree: Path, tests: str) -> float:
+    """Seconds of the tests without a change. Raises SystemExit if they fail."""
+    began = time.perf_counter()
+    if not passes(tree, tests, MOST_SECONDS):
+        sys.exit(f"{tests} does not pass as it is: nothing can be learned from it")
+    return time.perf_counter() - began
+
+
+def survives(tree: Path, mutant: Mutant, tests: str) -> bool:
+    """Whether all tests of the mutant's module pass."""
+    file, most = tree / mutant.module, 30 + 4 * seconds_of(tree, tests)
+    before = file.read_text(encoding="utf-8")
+    file.write_text(mutant.source, encoding="utf-8")
+    try:
+        return passes(tree, tests, most)
+    finally:
+        file.write_text(before, encoding="utf-8")
 
 
 def main() -> None:
     """Run the sample and print the survivors."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "groups", nargs="*", default=GROUPS, metavar="GROUP", help=f"folders or modules; default: {' '.join(GROUPS)}"
+        "groups", nargs="*", default=GROUPS, metavar="GROUP", help=f"folders or modules; by default {' '.join(GROUPS)}"
     )
-    parser.add_argument("--each", type=int, default=50, help="mutants per group (default: %(default)s)")
+    parser.add_argument("--each", type=int, default=15, help="mutants per group (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the sample (default: %(default)s)")
-    parser.add_argument(
-        "--record", type=Path, default=ROOT / "build/mutants.jsonl", help="file of results; a mutant in it is not run again"
-    )
     options = parser.parse_args()
-    options.record.parent.mkdir(parents=True, exist_ok=True)
-    options.record.touch()
-    known = {row["name"]: row["survived"] for row in map(json.loads, options.record.read_text(encoding="utf-8").splitlines())}
-    counts: dict[str, Counter[bool]] = {}
-    for group in options.groups:
-        chosen = sample(group, options.each, options.seed)
-        known |= measure([mutant for mutant in chosen if mutant.name not in known], options.record)
-        counts[group] = Counter(known[mutant.name] for mutant in chosen)
-        print(*(mutant.name for mutant in chosen if known[mutant.name]), sep="\n")
-    print("| package | mutants | killed | survived |\n|---|---|---|---|")
-    for group, count in counts.items():
-        print(f"| {group} | {count.total()} | {count[False]} | {count[True]} |")
-
-
-def measure(chosen: list[Mutant], record: Path) -> dict[str, bool]:
-    """Whether each mutant survives. Each result is written to the record at once."""
-    found = {}
-    os.environ["CI"] = "1"  # hypothesis draws the same examples each time
-    for name in PRELOADED:
-        import_module(name)
-    with tempfile.TemporaryDirectory(prefix="keyblock-mutants-") as folder:
-        os.environ["PYTHONPATH"] = folder
-        tree = Copy(Path(folder))
-        for mutant in chosen:
-            found[mutant.name] = tree.survives(mutant)
-            with record.open("a", encoding="utf-8") as out:
-                out.write(json.dumps({"name": mutant.name, "survived": found[mutant.name]}) + "\n")
-    return found
+    rows = [["code", "mutants", "killed", "survived"]]
+    with worktree("HEAD") as tree:
+        for group in options.groups:
+            survived = Counter[bool]()
+            for mutant in sample(tree, group, options.each, options.seed):
+                alive = survives(tree, mutant, tests_of(mutant.module))
+                survived[alive] += 1
+                if alive:
+                    print(f"{mutant.module}:{mutant.line}: {mutant.change}", flush=True)
+            rows.append([group, *map(str, (survived.total(), survived[False], survived[True]))])
+    print(markdown(rows))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
 """Does the service hold up under overload? Sends a mixed load at 150% of its capacity, and checks each answer.
 
-    python -m benchmarks.soak [--minutes 10] [--load 1.5] [--bundle models/default]
+    python -m benchmarks.soak [--minutes 10] [--load 1.5]
 
 Requests come at random times, whether earlier ones are answered or not: small, middling and huge, with and without deadlines,
 compressed, malformed, with stored documents by id, and from clients that hang up. Documents are stored again throughout. The
 service computes in fp32, so that the scores of an accepted request must equal those of an idle service to 1e-4. A refusal must say
 when to come back, and the answer to a malformed request what is wrong. No answer may be a 5xx. A deadline may be missed by the
-larger of 50 ms and a batch. Memory must stay within 5% of its size after the first third. Before the soak, the program measures how
-long a small request takes beside a huge one, as a multiple of its time alone. Exits with 1 if a check failed.
+larger of 50 ms and a batch. Memory must stay within 5% of its size after the first third.
+Exits with 1 if a check failed.
 """
 
 import argparse
@@ -28,12 +28,12 @@ from typing import Any
 import httpx
 import numpy as np
 
+from benchmarks.harness import BUNDLE, TOLERANCE, largest_difference, store
 from keyblock.runtime.cpus import default_threads
 from tests.support.serving import Service
 from tests.support.texts import Source, invented
 
-ROOT = Path(__file__).resolve().parent.parent
-KINDS = {"small": (10, 200), "middling": (40, 400), "huge": (400, 500)}  # documents, words
+KINDS = {"small": (24, 10, 200), "middling": (8, 40, 400), "huge": (2, 400, 500)}  # different requests, documents, words
 SHARES = {
     "small": 0.47,
     "by id": 0.12,
@@ -44,13 +44,11 @@ SHARES = {
     "malformed": 0.04,
     "gone": 0.04,
 }
-POOL = {"small": 24, "middling": 8, "huge": 2}  # different requests of each kind
 DEADLINES = (50, 150, 400, 1000)  # milliseconds
 MALFORMED = (b"{", b"[]", b'{"query": "q"}', b'{"query": 1, "documents": ["a"]}', b'{"query": "q", "documents": []}', b"\xff\xfe")
-TOLERANCE, GROWTH, FAIR = 1e-4, 1.05, 3.0
+GROWTH = 1.05
 REFUSED_MS, LATE_MS = 20.0, 50.0
 GONE_AFTER = 0.05  # seconds
-IDLE_RUNS, FAIR_SECONDS = 20, 20
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ class Known:
     """A request, and an idle service's answer."""
 
     body: bytes
-    scores: dict[int, float]
+    scores: list[float]
     tokens: int
     lines: bytes
     by_id: bytes
@@ -80,22 +78,18 @@ class Tally:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Run both parts and print the results. Returns the exit code."""
-    threads = default_threads()
+    """Run it and print the results. Returns the exit code."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "service.log"
-        settings = {"bundle": options.bundle, "precision": "fp32", "cache_bytes": 4 << 20, "max_wait_ms": options.max_wait_ms}
+        settings = {"bundle": BUNDLE, "precision": "fp32", "cache_bytes": 4 << 20, "max_wait_ms": 3000}
         settings["store"] = Path(folder) / "store"
-        with Service(threads, log, **settings) as service:
-            source = invented(options.bundle / "tokenizer.json")
-            pool = {kind: [learn(service, source, kind, n) for n in range(number)] for kind, number in POOL.items()}
+        with Service(default_threads(), log, **settings) as service:
+            source = invented(BUNDLE / "tokenizer.json")
+            pool = {kind: [learn(service, source, kind, n) for n in range(number)] for kind, (number, *_) in KINDS.items()}
             tally = Tally()
-            print(f"provider: {service.info['provider']['why']}; {threads} threads")
-            fairness(service, pool, tally)
+            print(f"provider: {service.info['provider']['why']}")
             capacity = measure_capacity(service, pool)
-            print(
-                f"capacity: {capacity:,.0f} tokens/s; load: {options.load * capacity:,.0f} tokens/s for {options.minutes} minutes"
-            )
+            print(f"capacity: {capacity:,.0f} tokens/s; {options.minutes:g} minutes at {options.load:g} times that")
             asyncio.run(soak(service, pool, options.load * capacity, options.minutes * 60, tally))
             tally.check(service.alive, "the service has ended")
     return report(tally)
@@ -103,14 +97,15 @@ def main(options: argparse.Namespace) -> int:
 
 def learn(service: Service, source: Source, kind: str, number: int) -> Known:
     """A request, and an idle service's answer; its documents are also stored."""
-    request = source.request(*KINDS[kind])
+    request = source.request(*KINDS[kind][1:])
     answer = service.rank(request)
-    names = [f"{kind}-{number}-{n}" for n in range(len(request.documents))]
-    lines = b"".join(json.dumps({"id": i, "text": text}).encode() + b"\n" for i, text in zip(names, request.documents, strict=True))
-    httpx.put(f"{service.url}/documents", content=lines, timeout=600).raise_for_status()
-    body = json.dumps({"query": request.query, "documents": request.documents}).encode()
-    by_id = json.dumps({"query": request.query, "documents": [{"id": name} for name in names], "strict": True}).encode()
-    return Known(body, dict(enumerate(answer.scores)), answer.tokens, lines, by_id)
+    texts = {f"{kind}-{number}-{n}": text for n, text in enumerate(request.documents)}
+    body, by_id = (
+        json.dumps({"query": request.query, "documents": documents, "strict": True}).encode()
+        for documents in (request.documents, store(service.url, texts))
+    )
+    lines = "\n".join(json.dumps({"id": name, "text": text}) for name, text in texts.items()).encode()
+    return Known(body, answer.scores, answer.tokens, lines, by_id)
 
 
 def measure_capacity(service: Service, pool: dict[str, list[Known]]) -> float:
@@ -121,39 +116,6 @@ def measure_capacity(service: Service, pool: dict[str, list[Known]]) -> float:
         for one in known:
             client.post("/rerank", content=one.body).raise_for_status()
     return sum(one.tokens for one in known) / (time.perf_counter() - started)
-
-
-def fairness(service: Service, pool: dict[str, list[Known]], tally: Tally) -> None:
-    """Measure how long a small request takes beside huge ones, as a multiple of its time alone."""
-    idle, beside = asyncio.run(_fairness(service, pool))
-    alone, p99 = 1e3 * np.median(idle), 1e3 * np.quantile(beside, 0.99)
-    print(f"small request: {alone:.0f} ms alone, p99 {p99:.0f} ms beside huge ones: {p99 / alone:.1f}x")
-    tally.check(
-        p99 / alone <= FAIR, f"a small request takes {p99 / alone:.1f} times as long beside a huge one; {FAIR:g} is the bound"
-    )
-
-
-async def _fairness(service: Service, pool: dict[str, list[Known]]) -> tuple[list[float], list[float]]:
-    small, huge = pool["small"], pool["huge"]
-    async with httpx.AsyncClient(base_url=service.url, timeout=600) as client:
-
-        async def timed(known: Known) -> float:
-            started = time.perf_counter()
-            (await client.post("/rerank", content=known.body)).raise_for_status()
-            return time.perf_counter() - started
-
-        async def load() -> None:
-            while True:
-                await timed(random.choice(huge))
-
-        idle = [await timed(small[n % len(small)]) for n in range(IDLE_RUNS)]
-        loading, beside = asyncio.create_task(load()), []
-        until = time.perf_counter() + FAIR_SECONDS
-        while time.perf_counter() < until:
-            await asyncio.sleep(random.random() / 10)
-            beside.append(await timed(random.choice(small)))
-        loading.cancel()
-    return idle, beside
 
 
 async def soak(service: Service, pool: dict[str, list[Known]], tokens_a_second: float, seconds: float, tally: Tally) -> None:
@@ -177,93 +139,56 @@ async def soak(service: Service, pool: dict[str, list[Known]], tokens_a_second: 
 
 
 async def send(client: httpx.AsyncClient, kind: str, pool: dict[str, list[Known]], tally: Tally) -> None:
-    """Send one request of a kind and check its answer."""
-    known = random.choice(pool.get(kind, pool["small"]))
+    """Send one request of a kind, and check its answer: a refusal says when to come back, and other answers are whole and right."""
+    known, content, method, path = random.choice(pool.get(kind, pool["small"])), b"", "POST", "/rerank"
+    headers, deadline, timeout = {}, random.choice(DEADLINES), 600.0
+    if kind == "gone":
+        content, timeout = random.choice([*pool["small"], *pool["huge"]]).body, GONE_AFTER
+    elif kind == "malformed":
+        content = random.choice(MALFORMED)
+    elif kind == "hurried":
+        content = json.dumps(json.loads(known.body) | {"deadline_ms": deadline}).encode()
+    elif kind == "stored":
+        content, method, path = known.lines, "PUT", "/documents"
+    elif kind == "by id":
+        content = known.by_id
+    elif random.random() < 0.2:
+        content, headers = gzip.compress(known.body, 1), {"content-encoding": "gzip"}
+    else:
+        content = known.body
     try:
-        if kind == "gone":
-            await hang_up(client, random.choice([*pool["small"], *pool["huge"]]), tally)
-        elif kind == "malformed":
-            check_malformed(await client.post("/rerank", content=random.choice(MALFORMED)), tally)
-        elif kind == "hurried":
-            deadline = random.choice(DEADLINES)
-            body = json.dumps(json.loads(known.body) | {"deadline_ms": deadline}).encode()
-            check_hurried(await client.post("/rerank", content=body), known, deadline, tally)
-        elif kind == "by id":
-            check_scores(await client.post("/rerank", content=known.by_id), kind, known, tally)
-        elif kind == "stored":
-            check_stored(await client.put("/documents", content=known.lines), known, tally)
-        else:
-            packed = random.random() < 0.2
-            content = gzip.compress(known.body, 1) if packed else known.body
-            response = await client.post("/rerank", content=content, headers={"content-encoding": "gzip"} if packed else {})
-            check_scores(response, kind, known, tally)
+        response = await client.request(method, path, content=content, headers=headers, timeout=timeout)
     except httpx.TransportError as error:
-        tally.wrong.append(f"{kind}: {type(error).__name__} {error}")
-
-
-async def hang_up(client: httpx.AsyncClient, known: Known, tally: Tally) -> None:
-    """Send a request and hang up before the answer."""
-    try:
-        await client.post("/rerank", content=known.body, timeout=GONE_AFTER)
-    except httpx.TimeoutException:
-        pass
-    tally.outcomes["gone"] += 1
-
-
-def refused(response: httpx.Response, kind: str, tally: Tally) -> bool:
-    """Whether the request was refused with 429; also checks the Retry-After header."""
-    if response.status_code != 429:
-        return False
-    tally.outcomes[f"{kind} refused"] += 1
-    tally.milliseconds["refused"].append(1e3 * response.elapsed.total_seconds())
-    tally.check(int(response.headers.get("retry-after", 0)) >= 1, f"{kind}: 429 without Retry-After")
-    return True
-
-
-def check_malformed(response: httpx.Response, tally: Tally) -> None:
-    """Check that a malformed request gets 400 or 422, unless it was refused unread."""
-    if not refused(response, "malformed", tally):
-        tally.outcomes["malformed, refused"] += 1
-        tally.check(response.status_code in (400, 422), f"malformed: {response.status_code} {response.text[:200]}")
-
-
-def check_stored(response: httpx.Response, known: Known, tally: Tally) -> None:
-    """Check that all documents were stored."""
-    if not refused(response, "stored", tally):
-        tally.outcomes["stored again"] += 1
-        whole = response.status_code == 200 and response.json()["stored"] == len(known.scores)
-        tally.check(whole, f"stored: {response.status_code} {response.text[:200]}")
-
-
-def check_scores(response: httpx.Response, kind: str, known: Known, tally: Tally) -> None:
-    """Check that an accepted request has the scores of an idle service."""
-    if refused(response, kind, tally):
+        tally.outcomes[f"{kind} without an answer"] += 1
+        tally.check(kind == "gone", f"{kind}: {type(error).__name__} {error}")
+        return
+    if response.status_code == 429:
+        tally.outcomes[f"{kind} refused"] += 1
+        tally.milliseconds["refused"].append(1e3 * response.elapsed.total_seconds())
+        tally.check(int(response.headers.get("retry-after", 0)) >= 1, f"{kind}: 429 without Retry-After")
         return
     tally.outcomes[f"{kind} answered"] += 1
-    if response.status_code != 200:
-        tally.wrong.append(f"{kind}: {response.status_code} {response.text[:200]}")
-        return
-    answer = response.json()
-    tally.milliseconds[kind].append(answer["meta"]["timings_ms"]["total"])
-    off = max(abs(result["relevance_score"] - known.scores[result["index"]]) for result in answer["results"])
-    whole = len(answer["results"]) == len(known.scores) and not answer["meta"]["degraded"]
-    tally.check(whole and off <= TOLERANCE, f"{kind}: {len(answer['results'])} results, scores off by {off:.2g}")
+    allowed = (400, 422) if kind == "malformed" else (200,)
+    tally.check(response.status_code in allowed, f"{kind}: {response.status_code} {response.text[:200]}")
+    if response.status_code == 200:
+        check(kind, known, response.json(), deadline, tally)
 
 
-def check_hurried(response: httpx.Response, known: Known, deadline: float, tally: Tally) -> None:
-    """Check that the answer has all documents, those scored by the model first, and record its delay after the deadline."""
-    if refused(response, "hurried", tally):
-        return
-    if response.status_code != 200:
-        tally.wrong.append(f"hurried: {response.status_code} {response.text[:200]}")
-        return
-    answer: dict[str, Any] = response.json()
-    results = answer["results"]
-    tally.outcomes["hurried degraded" if answer["meta"]["degraded"] else "hurried in full"] += 1
-    tally.milliseconds["hurried: after the deadline"].append(answer["meta"]["timings_ms"]["total"] - deadline)
-    ranks = [("model", "selector", "order").index(result.get("scored_by", "model")) for result in results]
-    falling = all(a["relevance_score"] >= b["relevance_score"] for a, b in pairwise(results))
-    tally.check(len(results) == len(known.scores) and ranks == sorted(ranks) and falling, "hurried: not whole, or not in order")
+def check(kind: str, known: Known, answer: dict[str, Any], deadline: float, tally: Tally) -> None:
+    """Check an answer; with a deadline it has all documents, those scored by the model first, and its delay is recorded."""
+    if kind == "stored":
+        tally.check(answer["stored"] == len(known.scores), f"stored: {answer}")
+    elif kind == "hurried":
+        results = answer["results"]
+        tally.outcomes["hurried: degraded"] += answer["meta"]["degraded"]
+        tally.milliseconds["hurried: after the deadline"].append(answer["meta"]["timings_ms"]["total"] - deadline)
+        ranks = [("model", "selector", "order").index(result.get("scored_by", "model")) for result in results]
+        falling = all(a["relevance_score"] >= b["relevance_score"] for a, b in pairwise(results))
+        tally.check(len(results) == len(known.scores) and ranks == sorted(ranks) and falling, "hurried: not whole, or not in order")
+    elif kind != "gone":
+        tally.milliseconds[kind].append(answer["meta"]["timings_ms"]["total"])
+        off = largest_difference(answer, known.scores)
+        tally.check(off <= TOLERANCE and not answer["meta"]["degraded"], f"{kind}: scores off by {off:.2g}")
 
 
 def report(tally: Tally) -> int:
@@ -291,8 +216,6 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--minutes", type=float, default=10)
     made.add_argument("--load", type=float, default=1.5, help="of the capacity, which is measured first")
-    made.add_argument("--max-wait-ms", type=int, default=3000, help="waiting work beyond which requests are refused")
-    made.add_argument("--bundle", type=Path, default=ROOT / "models" / "default")
     return made
 
 

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from bulk.candidates import Given, GivenList, read_lists, read_run
 from bulk.collection import read_documents, read_queries
 from bulk.errors import BulkError
 from bulk.options import Options
-from bulk.schemas import DOCUMENTS, STORED_LISTS
-from bulk.tables import write_table
+from bulk.tables import DOCUMENTS, STORED_LISTS, write_table
 from bulk.work import Intake, Layout
 from keyblock.prepared import content_digest
 
@@ -21,95 +22,85 @@ DOCUMENTS_PER_SHARD = 1000
 CHARS_PER_SHARD = 1 << 24  # 16 million: a shard of very long documents holds fewer of them
 
 
-class DocumentShards:
-    """Writes distinct documents and numbers them in the order of their first appearance.
+class Shards:
+    """Writes rows into one table after the other.
+
+    Args:
+        path: the path of a shard's table.
+        schema: its columns.
 
     Attributes:
-        counts: documents in each written shard.
+        sizes: sizes of the written shards.
+        size: size of the open shard.
+        n_rows: rows so far.
     """
 
+    def __init__(self, path: Callable[[int], Path], schema: pa.Schema) -> None:
+        self.sizes: list[int] = []
+        self.size = self.n_rows = 0
+        self._path, self._schema = path, schema
+        self._open: list[dict[str, Any]] = []
+
+    def add(self, row: dict[str, Any], size: int = 1) -> None:
+        """Add a row to the open shard."""
+        self._open.append(row)
+        self.size += size
+        self.n_rows += 1
+
+    def flush(self) -> None:
+        """Write the open shard, unless it is empty."""
+        if self._open:
+            columns = {name: [row[name] for row in self._open] for name in self._schema.names}
+            write_table(self._path(len(self.sizes)), columns, self._schema)
+            self.sizes.append(self.size)
+            self._open, self.size = [], 0
+
+
+class Documents:
+    """Numbers distinct documents in the order of their first appearance, and writes each to a shard."""
+
     def __init__(self, layout: Layout) -> None:
-        self.counts: list[int] = []
-        self._layout = layout
+        self.shards = Shards(layout.documents, DOCUMENTS)
         self._numbers: dict[bytes, int] = {}
-        self._open: dict[str, list[str]] = {"title": [], "text": []}
         self._chars = 0
 
     def number(self, title: str, text: str) -> int:
         """The document's number. A new document is written, too."""
         key = content_digest(title, text)
-        known = self._numbers.get(key)
-        if known is None:
-            known = self._numbers[key] = len(self._numbers)
-            self._append(title, text)
-        return known
-
-    def flush(self) -> None:
-        """Write the last shard."""
-        if self._open["text"]:
-            write_table(self._layout.documents(len(self.counts)), self._open, DOCUMENTS)
-            self.counts.append(len(self._open["text"]))
-            self._open, self._chars = {"title": [], "text": []}, 0
-
-    def _append(self, title: str, text: str) -> None:
-        self._open["title"].append(title)
-        self._open["text"].append(text)
-        self._chars += len(title) + len(text)
-        if len(self._open["text"]) == DOCUMENTS_PER_SHARD or self._chars >= CHARS_PER_SHARD:
-            self.flush()
-
-
-class ListShards:
-    """Writes lists in the order of the input, up to a number of pairs in each shard. A list is never cut.
-
-    Attributes:
-        pairs: pairs in each written shard.
-        n_lists: written lists.
-    """
-
-    def __init__(self, layout: Layout, pairs: int) -> None:
-        self.pairs: list[int] = []
-        self.n_lists = 0
-        self._layout, self._max_pairs = layout, pairs
-        self._open: list[dict[str, Any]] = []
-        self._count = 0
-
-    def add(self, qid: str, query: str, documents: list[dict[str, Any]]) -> None:
-        """Add a list."""
-        if self._open and self._count + len(documents) > self._max_pairs:
-            self.flush()
-        self._open.append({"qid": qid, "query": query, "documents": documents})
-        self._count += len(documents)
-
-    def flush(self) -> None:
-        """Write the last shard."""
-        if self._open:
-            columns = {name: [row[name] for row in self._open] for name in STORED_LISTS.names}
-            write_table(self._layout.lists(len(self.pairs)), columns, STORED_LISTS)
-            self.pairs.append(self._count)
-            self.n_lists += len(self._open)
-            self._open, self._count = [], 0
+        if key not in self._numbers:
+            self._numbers[key] = len(self._numbers)
+            self.shards.add({"title": title, "text": text})
+            self._chars += len(title) + len(text)
+            if self.shards.size == DOCUMENTS_PER_SHARD or self._chars >= CHARS_PER_SHARD:
+                self.shards.flush()
+                self._chars = 0
+        return self._numbers[key]
 
 
 def take_in(options: Options, layout: Layout, on_pairs: Callable[[int], object] = int) -> Intake:
-    """Read everything and write the shards. Raises BulkError.
+    """Read everything and write the shards. A list is never cut. Raises BulkError.
 
     Args:
         options: what to read.
         layout: where to write.
         on_pairs: called with the number of pairs of each list.
     """
-    documents, lists = DocumentShards(layout), ListShards(layout, options.shard_pairs)
+    documents, lists = Documents(layout), Shards(layout.lists, STORED_LISTS)
     known, queries = ({}, {}) if options.collection is None else _read_collection(options, options.collection, documents)
     for given in _lists(options):
-        query = _query(given, queries)
-        lists.add(given.qid, query, [_row(one, _number(one, given, known, documents)) for one in given.documents])
-        on_pairs(len(given.documents))
+        query, n_pairs = _query(given, queries), len(given.documents)
+        if lists.size + n_pairs > options.shard_pairs:
+            lists.flush()
+        rows = [
+            {"docid": one.docid, "number": _number(one, given, known, documents), "score": one.score} for one in given.documents
+        ]
+        lists.add({"qid": given.qid, "query": query, "documents": rows}, n_pairs)
+        on_pairs(n_pairs)
     lists.flush()
-    documents.flush()
-    if not lists.n_lists:
+    documents.shards.flush()
+    if not lists.n_rows:
         raise BulkError(f"{options.run or options.lists[0]}: names no candidate list: there is nothing to rank")
-    intake = Intake(lists.pairs, documents.counts, lists.n_lists)
+    intake = Intake(lists.sizes, documents.shards.sizes, lists.n_rows)
     intake.write(layout.work)
     return intake
 
@@ -118,7 +109,7 @@ def _lists(options: Options) -> Iterator[GivenList]:
     return read_lists(options.lists) if options.run is None else read_run(options.run)
 
 
-def _read_collection(options: Options, collection: Path, documents: DocumentShards) -> tuple[dict[str, int], dict[str, str]]:
+def _read_collection(options: Options, collection: Path, documents: Documents) -> tuple[dict[str, int], dict[str, str]]:
     """From the collection: the numbers of documents whose text the lists lack, and the queries if a list lacks its query's text."""
     wanted: set[str] = set()
     queries_wanted = False
@@ -138,14 +129,10 @@ def _query(given: GivenList, queries: Mapping[str, str]) -> str:
     return query
 
 
-def _number(one: Given, given: GivenList, known: Mapping[str, int], documents: DocumentShards) -> int:
+def _number(one: Given, given: GivenList, known: Mapping[str, int], documents: Documents) -> int:
     if one.text is not None:
         return documents.number(one.title, one.text)
     if one.docid not in known:
         what = f"there is no text of document {one.docid[:80]!r} of query {given.qid[:80]!r}"
         raise BulkError(f"{given.place}: {what}: give it as 'text', or name a --collection whose corpus has it")
     return known[one.docid]
-
-
-def _row(one: Given, number: int) -> dict[str, Any]:
-    return {"docid": one.docid, "number": number, "score": one.score}

@@ -7,13 +7,12 @@ from typing import NamedTuple, Protocol
 
 from bulk.engines.local import LocalEngine
 from bulk.errors import BulkError
-from bulk.files import sweep
 from bulk.intake import take_in
 from bulk.manifest import agree, complete, describe, fingerprint
 from bulk.options import Options
 from bulk.progress import Bar
 from bulk.stages import Job, Prepare, Score, Stage
-from bulk.work import Intake, Layout
+from bulk.work import Intake, Layout, sweep
 from keyblock.bundle import load_bundle
 from keyblock.lock import locked
 from keyblock.runtime.cpus import default_threads

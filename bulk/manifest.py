@@ -11,8 +11,8 @@ from typing import Any
 
 from bulk.collection import find, look_for
 from bulk.errors import BulkError
-from bulk.files import write_whole
 from bulk.options import Options
+from bulk.work import write_whole
 from keyblock import __version__
 from keyblock.bundle import Bundle, digest_of
 

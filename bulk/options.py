@@ -99,26 +99,17 @@ def _problem(problem: Any) -> str:
 
 
 def _add(group: argparse._ActionsContainer, name: str, field: FieldInfo) -> None:
-    text = f"{field.description}{_default(field.default)}".replace("%", "%%")
-    if field.annotation is bool:
+    kind, default = field.annotation, field.default
+    shown = f" [default {default}]" if isinstance(default, str | int | float) and not isinstance(default, bool) else ""
+    text = f"{field.description}{shown}".replace("%", "%%")
+    if kind is bool:
         group.add_argument(flag(name), action=argparse.BooleanOptionalAction, help=text)
-    elif get_origin(field.annotation) is tuple:
+    elif get_origin(kind) is tuple:
         group.add_argument(flag(name), action="append", metavar="PATH", help=text)
     else:
-        group.add_argument(flag(name), metavar=_kind(field.annotation), help=text, required=field.is_required())
-
-
-def _kind(annotation: Any) -> str:
-    """A flag's value in the help: the choices, or a plain word for the type."""
-    if isinstance(annotation, type) and issubclass(annotation, Enum):
-        return f"{{{','.join(member.value for member in annotation)}}}"
-    if get_origin(annotation) is Literal:
-        return f"{{{','.join(get_args(annotation))}}}"
-    words = {int: "NUMBER", float: "NUMBER", str: "TEXT", Path: "PATH"}
-    kinds = (annotation, *get_args(annotation))
-    return next(word for kind, word in words.items() if kind in kinds)
-
-
-def _default(value: Any) -> str:
-    shown = isinstance(value, str | int | float) and not isinstance(value, bool)
-    return f" [default {value}]" if shown else ""
+        choices = (
+            get_args(kind) if get_origin(kind) is Literal else [one.value for one in kind] if isinstance(kind, type(Enum)) else ()
+        )
+        word = next((word for one, word in ((Path, "PATH"), (str, "TEXT")) if one in (kind, *get_args(kind))), "NUMBER")
+        metavar = f"{{{','.join(choices)}}}" if choices else word
+        group.add_argument(flag(name), metavar=metavar, help=text, required=field.is_required())

@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from bulk.options import Asking
-from bulk.schemas import rankings_schema
-from bulk.sources import Source, TextSource
+from bulk.sources import Source, text_source
+from bulk.tables import rankings_schema
 from keyblock.bundle import Bundle
 from keyblock.fusion import FirstStage
 from keyblock.prepared import PreparedDocument
@@ -35,7 +35,7 @@ class BundleScorer:
     def __init__(self, bundle: Bundle, model: Model, asking: Asking, source: Source | None = None) -> None:
         self.schema = rankings_schema(blocks=asking.blocks, spans=asking.spans)
         self._pipeline, self._model = bundle.pipeline, model
-        self._source = source or TextSource(bundle.pipeline)
+        self._source = source or text_source(bundle.pipeline)
         self._answer_options = AnswerOptions(asking.spans, asking.span_threshold, top_n=asking.top_n)
         self._fusion = asking.fusion
         self._max_tokens = asking.max_tokens_per_doc
@@ -44,10 +44,10 @@ class BundleScorer:
         """Rank the lists of a record batch.
 
         Args:
-            lists: one row per list, with documents in the form that the source reads; see `bulk.schemas.LISTS`.
+            lists: one row per list, with documents in the form that the source reads; see `bulk.tables.LISTS`.
 
         Returns:
-            One row per ranked document, list after list, best first; see `bulk.schemas.rankings_schema`.
+            One row per ranked document, list after list, best first; see `bulk.tables.rankings_schema`.
 
         Raises ValueError if a fusion needs first-stage scores and a list has none, and the exceptions of the model.
         """
@@ -62,8 +62,8 @@ class BundleScorer:
     def _requests(self, queries: Sequence[str], lists: pa.ListArray) -> tuple[list[RankRequest], list[Sequence[PreparedDocument]]]:
         """A request for each list, and its prepared documents."""
         column = lists.flatten()
-        found = self._source.read(column, texts=self._answer_options.reads_texts)
-        parts = (_split_by_list(values, lists) for values in (found.prepared, found.texts, column.field("score").to_pylist()))
+        found, found_texts = self._source(column, self._answer_options.reads_texts)
+        parts = (_split_by_list(values, lists) for values in (found, found_texts, column.field("score").to_pylist()))
         requests, documents = [], []
         for text, prepared, texts, scores in zip(queries, *parts, strict=True):
             first_stage = FirstStage.read(None if None in scores else scores, self._fusion, len(scores))

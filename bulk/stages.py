@@ -13,14 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bulk.errors import BulkError
-from bulk.files import whole_file, write_once
 from bulk.options import Asking
-from bulk.prepared import columns_of
-from bulk.schemas import PREPARED
 from bulk.scorer import BundleScorer
-from bulk.sources import StoredSource
-from bulk.tables import map_table, write_table
-from bulk.work import Intake, Layout
+from bulk.sources import stored_source
+from bulk.tables import PREPARED, columns_of, map_table, write_table
+from bulk.work import Intake, Layout, whole_file, write_once
 from keyblock.bundle import load_bundle
 from keyblock.runtime.model import GraphModel, open_model
 from keyblock.scoring import Model
@@ -46,6 +43,9 @@ class Job:
     asking: Asking
     intake: Intake
     fingerprint: str
+
+    def __hash__(self) -> int:
+        return hash(self.fingerprint)
 
 
 class Stage(ABC):
@@ -115,12 +115,14 @@ class Score(Stage):
         bundle = load_bundle(job.bundle)
         model = open_model(bundle, job.asking.provider, job.asking.threads, job.asking.precision)
         _agree(job.layout.work / ARITHMETIC, model)
-        self._score = BundleScorer(bundle, model, job.asking, StoredSource(job.layout, job.intake.documents))
+        self._score = BundleScorer(bundle, model, job.asking, stored_source(job.layout, job.intake.documents))
 
     def __call__(self, shard: int) -> None:
         """See Stage."""
         ranked = self._score(map_table(self._job.layout.lists(shard)))
-        write_rankings(self._job.layout.rankings(shard), ranked, self._job.fingerprint)
+        schema = ranked.schema.with_metadata({FINGERPRINT: self._job.fingerprint})
+        with whole_file(self._job.layout.rankings(shard)) as partial:
+            pq.write_table(pa.Table.from_batches([ranked.cast(schema)]), partial, compression="zstd")
 
     @staticmethod
     def sizes(job: Job) -> list[int]:
@@ -140,13 +142,6 @@ class Score(Stage):
         if found.decode() != job.fingerprint:
             raise BulkError(f"{path}: is damaged, or of another job: remove it, and the same command writes it again")
         return True
-
-
-def write_rankings(path: Path, ranked: pa.RecordBatch, fingerprint: str) -> None:
-    """Write a shard of rankings, whole or not at all, with its job's fingerprint in the metadata."""
-    schema = ranked.schema.with_metadata({FINGERPRINT: fingerprint})
-    with whole_file(path) as partial:
-        pq.write_table(pa.Table.from_batches([ranked.cast(schema)]), partial, compression="zstd")
 
 
 def _agree(path: Path, model: Model) -> None:

@@ -1,12 +1,60 @@
-"""Arrow files: written whole, read without a copy."""
+"""The Arrow tables of a job: lists, documents, prepared documents, rankings. Files are written whole, and mapped without a copy."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from bulk.files import whole_file
+from bulk.work import whole_file
+from keyblock.prepared import PreparedDocument
+
+TEXT_DOCUMENT = pa.struct(
+    [("docid", pa.string()), ("title", pa.string()), ("text", pa.string()), pa.field("score", pa.float64(), nullable=True)]
+)
+"""A document of a list that holds its text; `score` is from the first stage, or null."""
+STORED_DOCUMENT = pa.struct([("docid", pa.string()), ("number", pa.int64()), pa.field("score", pa.float64(), nullable=True)])
+"""A document of a list; its number finds its text and preparation."""
+
+
+def lists_schema(document: pa.DataType) -> pa.Schema:
+    """A row is a query with its candidates, in first-stage order."""
+    return pa.schema([("qid", pa.string()), ("query", pa.string()), ("documents", pa.list_(document))])
+
+
+LISTS, STORED_LISTS = lists_schema(TEXT_DOCUMENT), lists_schema(STORED_DOCUMENT)
+DOCUMENTS = pa.schema([("title", pa.string()), ("text", pa.string())])
+"""Distinct documents, by their numbers."""
+PREPARED = pa.schema(
+    [
+        ("token_ids", pa.list_(pa.int32())),
+        ("bounds", pa.list_(pa.int32())),
+        ("starts", pa.list_(pa.int32())),
+        ("ends", pa.list_(pa.int32())),
+        ("terms", pa.list_(pa.int64())),
+        ("term_bounds", pa.list_(pa.int32())),
+        ("title_ids", pa.list_(pa.int32())),
+        ("vectors", pa.list_(pa.int8())),
+        ("dimensions", pa.int32()),
+    ]
+)
+"""A row is a `keyblock.prepared.PreparedDocument`. `bounds` and `vectors` are flat; `dimensions` is a vector's length, or -1."""
+_PLACES = pa.list_(pa.struct([("start", pa.int32()), ("end", pa.int32()), ("score", pa.float64())]))
+
+
+def rankings_schema(*, blocks: bool, spans: bool) -> pa.Schema:
+    """A row is a document of a query, best first; `fused_score` is the score of a fusion with the first stage, or null."""
+    fields = [
+        ("qid", pa.string()),
+        ("docid", pa.string()),
+        ("rank", pa.int32()),
+        ("score", pa.float64()),
+        ("scored_by", pa.string()),
+        ("fused_score", pa.float64()),
+    ]
+    return pa.schema([*fields, *([("blocks", _PLACES)] if blocks else []), *([("spans", _PLACES)] if spans else [])])
 
 
 def write_table(path: Path, columns: Mapping[str, Iterable[Any]], schema: pa.Schema) -> None:
@@ -20,3 +68,43 @@ def map_table(path: Path) -> pa.RecordBatch:
     """Map a file that `write_table` wrote. The columns are the file's pages."""
     with pa.memory_map(str(path)) as source:
         return pa.ipc.open_file(source).get_batch(0)
+
+
+_FLAT = ("token_ids", "starts", "ends", "terms", "term_bounds", "title_ids")  # bounds and vectors are tables
+
+
+def columns_of(documents: Sequence[PreparedDocument]) -> dict[str, list[Any]]:
+    """The documents as columns of `PREPARED`."""
+    columns: dict[str, list[Any]] = {name: [getattr(one, name) for one in documents] for name in _FLAT}
+    columns["bounds"] = [one.bounds.ravel() for one in documents]
+    columns["vectors"] = [None if one.vectors is None else one.vectors.ravel() for one in documents]
+    columns["dimensions"] = [-1 if one.vectors is None else one.vectors.shape[1] for one in documents]
+    return columns
+
+
+class _Lists(NamedTuple):
+    """A column of lists: `values[offsets[i]:offsets[i + 1]]` is row i."""
+
+    values: NDArray[Any]
+    offsets: NDArray[np.int32]
+
+    def row(self, number: int) -> NDArray[Any]:
+        return self.values[self.offsets[number] : self.offsets[number + 1]]
+
+
+class PreparedTable:
+    """The documents of a record batch of `PREPARED`."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self._dimensions = batch.column("dimensions").to_numpy()
+        columns = {name: batch.column(name) for name in (*_FLAT, "bounds", "vectors")}
+        self._lists = {name: _Lists(column.values.to_numpy(), column.offsets.to_numpy()) for name, column in columns.items()}
+
+    def __len__(self) -> int:
+        return len(self._dimensions)
+
+    def __getitem__(self, number: int) -> PreparedDocument:
+        row = {name: lists.row(number) for name, lists in self._lists.items()}
+        vectors, dimensions = row.pop("vectors"), int(self._dimensions[number])
+        block_vectors = None if dimensions < 0 else vectors.reshape(-1, dimensions)
+        return PreparedDocument(**row | {"bounds": row["bounds"].reshape(-1, 2)}, vectors=block_vectors)

@@ -145,9 +145,6 @@ class Recipe(BaseModel):
     precision: Literal["auto", "bf16", "fp32"] = Field(
         "auto", description="of matrix products; weights stay fp32. auto: bf16 on GPUs and on CPUs that have it, else fp32"
     )
-    frozen_layers: int = Field(
-        0, ge=0, description="layers that stay as they are, from the first, and then the embeddings too: a step costs less; 0: none"
-    )
     gradient_checkpointing: bool = Field(False, description="compute activations twice rather than keep them: less memory, slower")
     seed: int = Field(0, ge=0, description="decides head, queries, negatives, budgets and dropout")
     checkpoint_every: int = Field(200, ge=1, description="steps between resumable checkpoints")

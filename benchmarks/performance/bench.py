@@ -2,60 +2,28 @@
 
 import json
 import shutil
-import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TypedDict, TypeVar
 
 import numpy as np
-import onnxruntime
 import torch
 from transformers import BertForSequenceClassification
 
-from benchmarks.performance.peers import PEERS, Peer, PeerError, Running, start, versions
+from benchmarks.harness import BUNDLE
+from benchmarks.performance.peers import PEERS, Peer, Running
 from keyblock.bundle import TOKENIZER_FILE, load_bundle, write_bundle
-from tests.support.serving import Answer, Service
-from tests.support.texts import Request, Source, collected, invented
+from tests.support.serving import Service
+from tests.support.texts import Source, collected, invented
 from training.model.cross_encoder import CrossEncoder
 from training.model.starting import read_ranker
 from training.recipe import DEFAULT_BACKBONE, backbone_path
 
-ROOT = Path(__file__).resolve().parents[2]
-BUNDLE = ROOT / "models" / "default"
 LONGEST = 512  # tokens: the model's limit, at which every peer truncates
 EPSILON = 2.0**-10  # a power of two: scaling by it loses no digit
 ONE_LABEL = {"id2label": {0: "LABEL_0"}, "label2id": {"LABEL_0": 0}}
 SPECIAL = {"unk_token": "[UNK]", "sep_token": "[SEP]", "pad_token": "[PAD]", "cls_token": "[CLS]", "mask_token": "[MASK]"}
-Rank = Callable[[Request], Answer]
-T = TypeVar("T")
-
-
-class Spread(TypedDict):
-    """Median and range of several turns."""
-
-    median: float
-    low: float
-    high: float
-    turns: int
-
-
-def spread(values: Sequence[float]) -> Spread:
-    """Median, lowest and highest of at least one value."""
-    return {"median": statistics.median(values), "low": min(values), "high": max(values), "turns": len(values)}
-
-
-def in_turns(ways: Mapping[str, Callable[[int], T]], turns: int) -> dict[str, list[T]]:
-    """Call each way once per turn, each turn beginning with the next, so that other load affects all alike. Results by way."""
-    names = list(ways)
-    found: dict[str, list[T]] = {name: [] for name in names}
-    for turn in range(turns):
-        first = turn % len(names) if names else 0
-        for name in names[first:] + names[:first]:
-            found[name].append(ways[name](turn))
-    return found
 
 
 @dataclass(frozen=True)
@@ -63,18 +31,15 @@ class Sizes:
     """How much is measured.
 
     Attributes:
-        name: name of the set; ratios are comparable only within one set.
         documents, words: documents of a request, and words of a document.
         turns: turns of each system.
         clients: numbers of concurrent clients.
         client_requests: requests of each client.
         client_words: words of a document in a client's request of ten documents.
         long_words: words of the documents that are ten times as long.
-        memory: requests after which memory is read, and a tenth of them.
         starts: number of starts of the service.
     """
 
-    name: str
     documents: int
     words: int
     turns: int
@@ -82,12 +47,11 @@ class Sizes:
     client_requests: int
     client_words: int
     long_words: int
-    memory: int
     starts: int
 
 
-FULL = Sizes("full", 100, 2000, 3, (1, 8, 32), 3, 2000, 20_000, 1000, 5)
-QUICK = Sizes("quick", 16, 2000, 2, (4, 32), 2, 500, 20_000, 100, 2)
+FULL = Sizes(100, 2000, 3, (1, 8, 32), 3, 2000, 20_000, 5)
+QUICK = Sizes(16, 2000, 2, (4, 32), 2, 500, 20_000, 2)
 
 
 @dataclass
@@ -100,8 +64,6 @@ class Bench:
         home: folder for environments, weights and logs.
         data: collection of the texts; None: random texts.
         wanted: keys of the peers to measure.
-        absent: why a peer is not measured, by its name.
-        versions: of the packages that affect speed, by environment.
     """
 
     sizes: Sizes
@@ -109,10 +71,7 @@ class Bench:
     home: Path
     data: Path | None = None
     wanted: tuple[str, ...] = tuple(peer.key for peer in PEERS)
-    absent: dict[str, str] = field(default_factory=dict)
-    versions: dict[str, dict[str, str]] = field(default_factory=dict)
     _services: dict[str, Service] = field(default_factory=dict)
-    _peers: dict[str, Running] = field(default_factory=dict)
     _stack: ExitStack = field(default_factory=ExitStack)
 
     def __enter__(self) -> "Bench":
@@ -148,41 +107,19 @@ class Bench:
             bundle = write_wide_bundle(BUNDLE, self.home / "wide", LONGEST) if wide else BUNDLE
             service = Service(self.threads, self.home / f"{name}.log", bundle=bundle)
             self._services[name] = self._stack.enter_context(service)
-            provider = service.info["provider"]["chosen"]
-            self.versions["KeyBlock"] = {"": service.info["version"], provider: f"on ONNX Runtime {onnxruntime.__version__}"}
         return self._services[name]
 
-    @contextmanager
-    def fresh_service(self, **settings: object) -> Iterator[Service]:
-        """A new service on the embedded bundle; it stops after the block."""
-        with Service(self.threads, self.home / "keyblock-fresh.log", bundle=BUNDLE, **settings) as service:
-            yield service
-
+    @cached_property
     def peers(self) -> dict[Peer, Running]:
-        """The wanted peers that start. `absent` says why another peer did not start."""
-        selected = [peer for peer in PEERS if peer.key in self.wanted]
-        for peer in selected:
-            if peer.key not in self._peers and peer.name not in self.absent:
-                self._start(peer)
-        return {peer: self._peers[peer.key] for peer in selected if peer.key in self._peers}
-
-    def _start(self, peer: Peer) -> None:
-        print(f"starting {peer.name} ...", flush=True)
-        try:
-            running = start(peer, self.model, self.home, self.threads)
-            self._stack.callback(running.stop)
-            running.rank(self.source.request(8, 1000))  # the longest sequences
-        except PeerError as error:
-            self.drop(peer, error)
-            return
-        self._peers[peer.key] = running
-        self.versions.setdefault(peer.environment.name, versions(self.home / peer.environment.name / "bin" / "python"))
-
-    def drop(self, peer: Peer, error: PeerError) -> None:
-        """Report a failed peer, and continue without it."""
-        print(f"without {peer.name}: {error}", flush=True)
-        self.absent[peer.name] = str(error)
-        self._peers.pop(peer.key, None)
+        """The wanted peers. Raises PeerError if one does not start."""
+        found: dict[Peer, Running] = {}
+        for peer in PEERS:
+            if peer.key in self.wanted:
+                print(f"starting {peer.name} ...", flush=True)
+                found[peer] = running = Running(peer, self.model, self.home, self.threads)
+                self._stack.callback(running.stop)
+                running.rank(self.source.request(8, 1000))  # the longest sequences
+        return found
 
 
 def write_hugging_face(directory: Path, ranker: CrossEncoder, tokenizer: Path) -> None:

@@ -18,7 +18,7 @@ from keyblock.runtime.cpus import default_threads
 def main(options: argparse.Namespace) -> int:
     """Run episodes. Returns the exit code: 1 if an invariant does not hold."""
     seed = random.SystemRandom().randrange(10**9) if options.seed is None else options.seed
-    seeds = options.seeds if options.seeds else -(-options.requests // REQUESTS)
+    seeds = -(-options.requests // REQUESTS)
     episode = partial(run, min(options.requests, REQUESTS))
     processes = min(options.processes, seeds)
     total, began = Report(Counter(), Counter(), 0, 0, 0.0), time.perf_counter()
@@ -43,15 +43,9 @@ def parser() -> argparse.ArgumentParser:
         description=benchmarks.simulation.__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument(
-        "--requests",
-        type=int,
-        default=REQUESTS,
-        help=f"in all, or of each episode where --seeds is given; an episode has at most {REQUESTS}",
-    )
+    made.add_argument("--requests", type=int, default=REQUESTS, help=f"in all; an episode has at most {REQUESTS}")
     made.add_argument("--seed", type=int, help="of the first episode; a fresh one where it is left out")
     made.add_argument("--processes", type=int, default=default_threads(), help="episodes at the same time")
-    made.add_argument("--seeds", type=int, help="episodes; as many as the requests need where it is left out")
     return made
 
 

@@ -15,13 +15,10 @@ from benchmarks.simulation.invariants import Checks, ViolationError
 from benchmarks.simulation.loop import MOST_AT_ONCE
 from benchmarks.simulation.machine import SimulatedMachine
 from benchmarks.simulation.ranker import MODELS, salt_of
-from benchmarks.simulation.redis import connection
 from benchmarks.simulation.service import Service
-from benchmarks.simulation.store import Shelf, SimulatedStore
+from benchmarks.simulation.store import SimulatedStore
 from benchmarks.simulation.traffic import Traffic, climate
 from benchmarks.simulation.upstream import SimulatedUpstream
-from service.store.base import DocumentStore
-from service.store.redis_store import RedisStore
 
 REQUESTS = 1000  # per episode
 BURST = 100
@@ -66,8 +63,8 @@ class Episode:
         self.machine = machine = SimulatedMachine(Random(self._random.random()), interleaves=self._climate.interleaves)
         self._traffic = Traffic(Random(self._random.random()), self._climate)
         self.device = Device(machine, Random(self._random.random()), self._climate.token_seconds)
-        self.shelf = Shelf(machine)
-        self.service = Service(machine, self.device, self._climate, self._store)
+        self.store = SimulatedStore(machine)
+        self.service = Service(machine, self.device, self._climate, self.store)
         self.checks = Checks(machine, self.service.settings)
         machine.carrier = self.upstream = SimulatedUpstream(machine, Random(self._random.random()), self.service.settings)
         occasions = {
@@ -78,7 +75,7 @@ class Episode:
             "device hangs": lambda _: setattr(self.device, "hangs", True),
             "terminated": lambda _: self._begin(self._restart()),
         }
-        self.faults = Faults((machine, self.device, self.shelf, self.upstream, self.service.files), occasions)
+        self.faults = Faults((machine, self.device, self.store, self.upstream, self.service.files), occasions)
         self.clients = Clients(machine, self.service, self.checks, self.faults, self.upstream)
         self._sent, self._generation, self._restarting = 0, 1, False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -93,8 +90,8 @@ class Episode:
                 while loop.step():
                     checks.after_event()
                 loop.forget()
-                checks.at_the_end(self._sent, self.shelf, loop.seconds)
-                if wrong := (*self.shelf.wrong, *self.upstream.wrong):
+                checks.at_the_end(self._sent, self.store, loop.seconds)
+                if wrong := (*self.store.wrong, *self.upstream.wrong):
                     raise ViolationError(wrong[0])
         finally:
             self.machine.end()
@@ -121,11 +118,6 @@ class Episode:
         command = f"python -m benchmarks.simulation --seed {self.seed} --requests {self._requests}"
         lines = [f"{self.machine.now():12.6f} s  {what}", f"again: {command}", f"{self._climate}", *self.checks.trace.lines()]
         return "\n".join(lines)
-
-    def _store(self) -> DocumentStore:
-        if self._climate.redis:
-            return RedisStore("redis://simulated", connection(self.shelf))
-        return SimulatedStore(self.shelf)
 
     def _begin(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task: asyncio.Task[None] = self.machine.loop.create_task(coroutine)

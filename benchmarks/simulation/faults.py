@@ -7,7 +7,7 @@ from random import Random
 from benchmarks.simulation.device import Device
 from benchmarks.simulation.machine import SimulatedMachine
 from benchmarks.simulation.service import Files
-from benchmarks.simulation.store import Shelf
+from benchmarks.simulation.store import SimulatedStore
 from benchmarks.simulation.upstream import FAULTS as UPSTREAM
 from benchmarks.simulation.upstream import SimulatedUpstream
 
@@ -20,7 +20,7 @@ ENDS = (
     "terminated",
     "reload fails",
 )  # they end a process, after which requests may fail for a while
-STORE = ("store away", "store slow", "store mute", "store full", "store cut")
+STORE = ("store away", "store slow", "store mute", "store full")
 AT_ONCE = ("clock jumps", "reloads", "burst")
 ALL = DEVICE + ENDS + STORE + AT_ONCE + UPSTREAM
 TOGETHER = (
@@ -62,7 +62,7 @@ class Faults:
     """The faults of an episode. Begins and ends each at its time.
 
     Args:
-        breaks: the parts that break: machine (its clock jumps), device, shelf, upstream and files.
+        breaks: the parts that break: machine (its clock jumps), device, store, upstream and files.
         occasions: functions that carry out a fault of one moment, by its kind; they get its severity.
 
     Attributes:
@@ -72,7 +72,7 @@ class Faults:
 
     def __init__(
         self,
-        breaks: tuple[SimulatedMachine, Device, Shelf, SimulatedUpstream, Files],
+        breaks: tuple[SimulatedMachine, Device, SimulatedStore, SimulatedUpstream, Files],
         occasions: dict[str, Callable[[float], None]],
     ) -> None:
         self.begun: list[Fault] = []

@@ -4,7 +4,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from benchmarks.simulation.machine import SimulatedMachine
-from benchmarks.simulation.store import Key, Shelf
+from benchmarks.simulation.store import Key, SimulatedStore
 from service.queue.job import Job
 from service.queue.schedule import TURNS_TO_OLDEST
 from service.ranking.model import PROMISED_SECONDS
@@ -186,7 +186,7 @@ class Checks:
         if (wait := self._ranker.admission.wait_seconds()) > 0:
             raise ViolationError(f"nothing is in flight, and a newcomer would wait {wait:.3f} s")
 
-    def at_the_end(self, sent: int, store: Shelf, now: float) -> None:
+    def at_the_end(self, sent: int, store: SimulatedStore, now: float) -> None:
         """Check that every request is answered, nothing is held, and every acknowledged document is stored."""
         if len(self.outcomes) != sent:
             missing = sorted(set(range(1, sent + 1)) - set(self.outcomes))

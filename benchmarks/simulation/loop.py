@@ -17,41 +17,15 @@ class StuckError(Exception):
     """Events go on without time passing, or something waits and there is no event."""
 
 
-class Event:
-    """A future event, with the interface of asyncio's Handle and TimerHandle.
+class Event(asyncio.TimerHandle):
+    """A future event.
 
     Attributes:
         of_thread: whether it also happens while the loop's own thread is blocked.
     """
 
-    __slots__ = ("_arguments", "_call", "_context", "_when", "of_thread")
-
-    def __init__(
-        self, when: float, call: Callable[..., object], arguments: tuple[Any, ...], context: Context | None, of_thread: bool
-    ) -> None:
-        self._when, self._arguments, self._context, self.of_thread = when, arguments, context, of_thread
-        self._call: Callable[..., object] | None = call
-
-    def cancel(self) -> None:
-        """Cancel the event."""
-        self._call, self._arguments = None, ()
-
-    def cancelled(self) -> bool:
-        """Whether the event is cancelled."""
-        return self._call is None
-
-    def when(self) -> float:
-        """The time of the event in seconds of the loop's clock."""
-        return self._when
-
-    def happen(self) -> None:
-        """Run the event's call. Raises what the call raises."""
-        if self._call is None:
-            return
-        if self._context is None:
-            self._call(*self._arguments)
-        else:
-            self._context.run(self._call, *self._arguments)
+    __slots__ = ("of_thread",)
+    of_thread: bool
 
 
 class Numbered(asyncio.Task[Any]):
@@ -102,8 +76,6 @@ class Loop(asyncio.AbstractEventLoop):
         if not self._queue:
             return False
         self._happens(*heapq.heappop(self._queue))
-        if self.problem is not None:
-            raise self.problem
         return True
 
     def forget(self) -> None:
@@ -135,7 +107,10 @@ class Loop(asyncio.AbstractEventLoop):
             raise StuckError(f"{MOST_AT_ONCE} events follow each other, and time does not pass")
         self.seconds = max(when, self.seconds)
         self.n_events += 1
-        event.happen()
+        if not event.cancelled():
+            event._run()
+        if self.problem is not None:
+            raise self.problem
 
     def at(self, when: float, call: Callable[..., object], *arguments: Any, of_thread: bool = False) -> Event:
         """Schedule a call at a time in seconds, or now if that time is past."""
@@ -145,7 +120,8 @@ class Loop(asyncio.AbstractEventLoop):
         self, when: float, call: Callable[..., object], arguments: tuple[Any, ...], context: Context | None, of_thread: bool
     ) -> Event:
         self._made += 1
-        event = Event(when, call, arguments, context, of_thread)
+        event = Event(when, call, arguments, self, context)
+        event.of_thread = of_thread
         heapq.heappush(self._queue, (max(when, self.seconds), self._made, event))
         return event
 
@@ -193,6 +169,9 @@ class Loop(asyncio.AbstractEventLoop):
     def remove_signal_handler(self, _number: int) -> bool:
         """See AbstractEventLoop: there are no signals."""
         return False
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """See BaseEventLoop: a cancelled event stays in the queue, and does nothing."""
 
     def get_debug(self) -> bool:
         """See AbstractEventLoop."""

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from functools import partial
 from random import Random
 from types import ModuleType
-from typing import Any, ClassVar, Self, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 import httpx
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 DEFAULT_THREADS = 6  # asyncio's default threads
 HELD_SECONDS = 60.0  # of the real clock: a thread that is stuck longer waits for a lock of a sleeping thread
 
-
+REAL = ThreadPoolExecutor(1000, "simulated")  # simulated threads borrow its threads: to start one takes longer than most work
 Promise = Any
 """A future of asyncio or of threads."""
 
@@ -146,28 +146,6 @@ class SimulatedMachine:
         return self.current
 
 
-class _Worker:
-    """A real thread, which simulated threads borrow one after the other, since starting one takes longer than most work."""
-
-    free: ClassVar[list["_Worker"]] = []
-
-    def __init__(self) -> None:
-        self._begins = threading.Lock()
-        self._begins.acquire()
-        self._work: Callable[[_Worker], None] = lambda _: None
-        threading.Thread(target=self._run, name="simulated", daemon=True).start()
-
-    def begin(self, work: Callable[["_Worker"], None]) -> None:
-        """Do this work. At its end the work returns the worker to the free ones."""
-        self._work = work
-        self._begins.release()
-
-    def _run(self) -> None:
-        while True:
-            self._begins.acquire()
-            self._work(self)
-
-
 class SimulatedThread:
     """See `threading.Thread`. The loop's step raises the exceptions of its work.
 
@@ -179,9 +157,7 @@ class SimulatedThread:
     def __init__(self, machine: SimulatedMachine, work: Callable[[], None]) -> None:
         self.ident: int | None = None
         self._machine, self._work = machine, work
-        self._goes_on, self._rests = threading.Lock(), threading.Lock()
-        self._goes_on.acquire()
-        self._rests.acquire()
+        self._goes_on, self._rests = threading.Semaphore(0), threading.Semaphore(0)
         self._begun = self._over = self._ends = False
         self._raised: BaseException | None = None
 
@@ -213,7 +189,7 @@ class SimulatedThread:
             self._goes_on.release()
         else:
             self._begun = True
-            (_Worker.free.pop() if _Worker.free else _Worker()).begin(self._run)
+            REAL.submit(self._run)
         if not self._rests.acquire(timeout=HELD_SECONDS):
             raise StuckError("a thread waits for a lock that is held by another, which sleeps")
         machine.current = None
@@ -235,7 +211,7 @@ class SimulatedThread:
         while not self._over:
             self.go_on()
 
-    def _run(self, worker: _Worker) -> None:
+    def _run(self) -> None:
         try:
             self._work()
         except EndedError:
@@ -243,7 +219,6 @@ class SimulatedThread:
         except BaseException as error:
             self._raised = error
         self._over = True
-        _Worker.free.append(worker)
         self._rests.release()
 
 

@@ -1,7 +1,6 @@
 """Builds the service on a simulated machine. HTTP, texts, device, files and other servers are not real."""
 
 import importlib
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, Self
 
@@ -85,7 +84,7 @@ class Service:
         machine: machine that the service runs on.
         device: device that runs the graphs.
         climate: sizes and limits of the service.
-        store: opens the store of documents.
+        store: of documents.
 
     Attributes:
         files: files of the bundles.
@@ -93,7 +92,7 @@ class Service:
         listens: whether requests are admitted.
     """
 
-    def __init__(self, machine: SimulatedMachine, device: Device, climate: Climate, store: Callable[[], DocumentStore]) -> None:
+    def __init__(self, machine: SimulatedMachine, device: Device, climate: Climate, store: DocumentStore) -> None:
         upstream = (
             {"upstream": "http://upstream/rerank", "upstream_kind": UpstreamKind(climate.upstream)} if climate.upstream else {}
         )
@@ -107,7 +106,7 @@ class Service:
         settings, metrics = self.settings, Silent()
         opened = [self.files.opened(one, settings) for one in self.files.read(settings)]
         upstream = self.files.bundle(UPSTREAM, UPSTREAM_SALT) if settings.upstream else None
-        self.ranker = Ranker(settings, opened, self._store(), upstream, metrics)  # type: ignore[arg-type]
+        self.ranker = Ranker(settings, opened, self._store, upstream, metrics)  # type: ignore[arg-type]
         self.ranker.start()
         state: Any = SimpleNamespace(keyring=None)
         self.reloader = Reloader(self.ranker, state, self.files.read, self.files.opened)

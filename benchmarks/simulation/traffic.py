@@ -28,7 +28,6 @@ class Climate:
         writes: writes of stored documents per request.
         models: models that requests ask for; empty: all.
         threads: preparation threads.
-        redis: whether stored documents are on a Redis server, not in the service's process.
         interleaves: whether the steps of two pieces of work interleave.
         upstream: the API of an upstream reranker, as in `upstream_kind`; empty for none.
         limits: limits on requests in flight, and on the wait of a new one.
@@ -47,7 +46,6 @@ class Climate:
     writes: float
     models: tuple[str, ...]
     threads: int
-    redis: bool
     interleaves: bool
     upstream: str
     limits: dict[str, int]
@@ -115,7 +113,6 @@ def climate(random: Random) -> Climate:
         writes=random.choice((0.1, 0.1, 0.8)),
         models=random.choice(((), (), ("joint",), (UPSTREAM,) if upstream else ())),
         threads=random.choice((2, 4)),
-        redis=random.random() < 0.5,
         interleaves=random.random() < 0.3,
         upstream=upstream,
         limits=limits,

@@ -1,24 +1,22 @@
-"""Runs shards with Ray Data: a row is the number of a shard, and a stage is a pool of actors.
+"""Runs shards with Ray: each is a task, and a process of Ray's loads a stage once.
 
 Files go through the shared directory, not through Ray. So Ray's object store holds only numbers, whatever the job's size, and a
-shard has the same bytes as with any other engine. Ray restarts actors that die; their shards are tried again in another pass.
+shard has the same bytes as with any other engine. Shards whose process or node dies are tried again in another pass.
 """
 
 import logging
 import os
-import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from types import TracebackType
 from typing import Any, Self
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray reports usage to its makers unless this is set before the start
 os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # errors of its C++ part are raised, too
 
-import pyarrow as pa
 import ray
-import ray.data
-from ray.exceptions import RayError
-from ray.util.annotations import RayDeprecationWarning
+from ray.exceptions import LocalRayletDiedError, NodeDiedError, OutOfMemoryError, RayError, WorkerCrashedError
 
 from bulk.engines.worker import Worker
 from bulk.errors import BulkError, one_line
@@ -31,11 +29,11 @@ class RayEngine:
     """Runs stages on a Ray cluster. Use it in a `with` block.
 
     Args:
-        workers: actors of a stage; None: as many as the cluster's CPUs allow.
+        workers: shards at once; None: as many as the cluster's CPUs allow.
         attempts: times that a shard is tried.
         address: the cluster's address; None: a cluster is started on this machine.
-        threads: CPUs of each worker.
-        gpus: GPUs of each scoring worker.
+        threads: CPUs of each.
+        gpus: GPUs of each that is scored.
     """
 
     def __init__(self, workers: int | None, attempts: int, address: str | None = None, threads: int = 1, gpus: float = 0.0) -> None:
@@ -43,12 +41,6 @@ class RayEngine:
 
     def __enter__(self) -> Self:
         self._connect()
-        logging.getLogger("ray.data").setLevel(logging.CRITICAL)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # Ray warns about options that it sets itself
-            context = ray.data.DataContext.get_current()
-        context.enable_progress_bars = False
-        context.max_errored_blocks = -1  # a shard whose worker died is a block with an error: the other shards go on
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -93,53 +85,39 @@ class RayEngine:
 
     def _pass(self, stage: type[Stage], job: Job, shards: Sequence[int]) -> Iterator[int]:
         """Try every shard once; yields the shards that are done."""
-        workers = min(self._workers or _cpus() // self._threads or 1, len(shards))
-        pool = ray.data.ActorPoolStrategy(size=workers, max_tasks_in_flight_per_actor=1)  # a dying worker loses one shard
-        numbers = ray.data.from_items([{"shard": shard} for shard in shards], override_num_blocks=len(shards))
-        with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", RayDeprecationWarning
-            )  # about max_...: until 2.64 there is no other way to limit attempts
-            done = numbers.map_batches(
-                _Actor,
-                fn_constructor_args=(stage, job, self._attempts),
-                batch_size=1,
-                batch_format="pyarrow",
-                compute=pool,
-                num_cpus=self._threads,
-                num_gpus=self._gpus if stage.runs_model else 0,
-                max_restarts=-1,
-                max_task_retries=0,
-            )
-        try:
-            for batch in done.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
-                yield from _done(batch)
-        except RayError as error:
-            raise BulkError(f"Ray gave up: {one_line(error)}") from None
+        workers = self._workers or _cpus() // self._threads or 1
+        gpus = self._gpus if stage.runs_model else 0
+        task = ray.remote(num_cpus=self._threads, num_gpus=gpus, max_retries=0, max_calls=0)(_do)
+        about, waiting, running = ray.put((stage, job, self._attempts)), deque(shards), dict[Any, int]()
+        while waiting or running:
+            while waiting and len(running) < workers:
+                shard = waiting.popleft()
+                running[task.remote(about, shard)] = shard
+            (done,), _ = ray.wait(list(running))
+            shard = running.pop(done)
+            try:
+                problem = ray.get(done)
+            except (WorkerCrashedError, NodeDiedError, LocalRayletDiedError, OutOfMemoryError):
+                continue
+            except RayError as error:
+                raise BulkError(f"Ray gave up: {one_line(error)}") from None
+            if problem:
+                raise BulkError(problem)
+            yield shard
+
+
+@lru_cache(maxsize=1)
+def _worker(stage: type[Stage], job: Job, attempts: int) -> Worker:
+    """The worker of this process, which does many shards."""
+    return Worker(stage, job, attempts)
+
+
+def _do(about: tuple[type[Stage], Job, int], shard: int) -> str:
+    """Do a shard in a process of Ray's. Returns "" if it is done, else the problem."""
+    return _worker(*about).do(shard)
 
 
 def _cpus() -> int:
     """CPUs of the cluster."""
     resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
     return int(resources["CPU"])
-
-
-def _done(answers: pa.Table) -> Iterator[int]:
-    """The shards that actors did. Raises BulkError for a shard that failed."""
-    for row in answers.to_pylist():
-        if row["problem"]:
-            raise BulkError(row["problem"])
-        yield row["shard"]
-
-
-class _Actor:
-    """A worker for Ray Data. It loads at the first shard: Ray would restart an actor that dies in its constructor for ever."""
-
-    def __init__(self, stage: type[Stage], job: Job, attempts: int) -> None:
-        self._worker_arguments = stage, job, attempts
-        self._worker: Worker | None = None
-
-    def __call__(self, shards: pa.Table) -> pa.Table:
-        self._worker = self._worker or Worker(*self._worker_arguments)
-        numbers = shards["shard"].to_pylist()
-        return pa.table({"shard": numbers, "problem": [self._worker.do(number) for number in numbers]})

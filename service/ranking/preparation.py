@@ -1,7 +1,7 @@
 """Prepares documents and chooses blocks of them, in threads beside the event loop, a slice of documents at a time.
 
 What a text costs is estimated before it is prepared. A million characters of English prose take 0.12 s and 6 MB, of one-letter
-words and marks up to 1.4 s and 80 MB, of Chinese 4.3 s and 60 MB (`python -m benchmarks.faults.preparing`). So time is counted by
+words and marks up to 1.4 s and 80 MB, of Chinese 4.3 s and 60 MB (lab/notes/faults.md). So time is counted by
 characters and, outside ASCII, by their bytes of UTF-8, and memory by the worst kind: an estimate that is too high costs a little
 waiting, one that is too low takes from others.
 """

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bulk.files import sweep, whole_file, write_once, write_whole
+from bulk.work import sweep, whole_file, write_once, write_whole
 
 
 def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:

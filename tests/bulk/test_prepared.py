@@ -7,9 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bulk.prepared import PreparedTable, columns_of
-from bulk.schemas import PREPARED
-from bulk.tables import map_table, write_table
+from bulk.tables import PREPARED, PreparedTable, columns_of, map_table, write_table
 from keyblock.bundle import Bundle, load_bundle
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bulk.schemas import LISTS, STORED_LISTS, rankings_schema
+from bulk.tables import LISTS, STORED_LISTS, rankings_schema
 
 
 @pytest.mark.parametrize(("blocks", "spans"), [(False, False), (True, False), (False, True), (True, True)])

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from bulk.options import Asking
-from bulk.schemas import LISTS
 from bulk.scorer import BundleScorer
+from bulk.tables import LISTS
 from keyblock import Ranker
 from keyblock.bundle import load_bundle
 from keyblock.runtime.model import open_model

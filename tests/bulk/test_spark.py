@@ -5,9 +5,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from bulk.options import Asking
-from bulk.schemas import LISTS, rankings_schema
 from bulk.scorer import BundleScorer
 from bulk.spark import _rank, _scorer
+from bulk.tables import LISTS, rankings_schema
 from keyblock.bundle import load_bundle
 from keyblock.runtime.model import open_model
 from tests.bulk.jobs import river_lists

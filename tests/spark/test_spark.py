@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from bulk.options import Asking
-from bulk.schemas import LISTS
 from bulk.scorer import BundleScorer
 from bulk.spark import lists_of, rank
+from bulk.tables import LISTS
 from keyblock.bundle import load_bundle
 from keyblock.runtime.model import open_model
 from tests.bulk.jobs import river_lists

@@ -21,7 +21,6 @@ from training.model.cross_encoder import CrossEncoder
 from training.model.families import load_ranker, new_ranker
 from training.model.ranker_module import RankerModule
 from training.model.starting import TOKENIZER_FILE, check_tokenizer, start_at_cls, start_from
-from training.model.transformer_ranker import TransformerRanker, freeze_layers
 from training.recipe import Recipe, RecipeError, backbone_path
 
 
@@ -112,10 +111,6 @@ def make_model(recipe: Recipe, device: torch.device, resumed: bool = False) -> t
         check_tokenizer("init", Path(recipe.init), backbone)
         start_from(model, Path(recipe.init))
     model.to(device)
-    if recipe.frozen_layers:
-        if not isinstance(model, TransformerRanker):
-            raise RecipeError(f"frozen_layers: a {recipe.model['name']} has no layers to freeze; leave it out")
-        freeze_layers(model.transformer, recipe.frozen_layers)
     if recipe.gradient_checkpointing:
         model.checkpoint_activations()
     if recipe.longest > model.max_length:

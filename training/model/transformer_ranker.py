@@ -60,7 +60,7 @@ def layer_stack(encoder: PreTrainedModel) -> tuple[str, nn.ModuleList]:
     for name, module in encoder.named_modules():
         if isinstance(module, nn.ModuleList) and len(module) == count:
             return name, module
-    raise ValueError(f"a {config.model_type} keeps no list of its {count} layers: leave reshape.layers and frozen_layers out")
+    raise ValueError(f"a {config.model_type} keeps no list of its {count} layers: leave reshape.layers out")
 
 
 def keep_layers(encoder: PreTrainedModel, kept: Sequence[int]) -> None:
@@ -78,18 +78,6 @@ def keep_layers(encoder: PreTrainedModel, kept: Sequence[int]) -> None:
         if isinstance(value, list) and len(value) == count and name in vars(config):
             setattr(config, name, [value[number] for number in kept])
     config.num_hidden_layers = len(kept)
-
-
-def freeze_layers(encoder: PreTrainedModel, count: int) -> None:
-    """Keep the embeddings and the first `count` layers as they are. Raises ValueError if the encoder lacks them, or shares one."""
-    stack, layers = layer_stack(encoder)
-    if count > len(layers):
-        raise ValueError(f"frozen_layers: {count} are more than the {len(layers)} that the model has")
-    first = f"{stack}.{count}."
-    for name, parameter in encoder.named_parameters():  # in the order of the computation
-        if name.startswith(first):
-            return
-        parameter.requires_grad_(False)
 
 
 def fitted(weights: Mapping[str, Tensor], encoder: PreTrainedModel, shape: EncoderShape) -> dict[str, Tensor]:

@@ -63,65 +63,6 @@ def test_what_others_do_in_the_time_of_a_work_comes_between_its_steps() -> None:
     assert seen == [("quick", 2.0), ("slow", 3.0), ("quick", 4.0), ("slow", 6.0)]
 
 
-def test_what_a_work_raises_is_raised_where_it_is_awaited(machine: SimulatedMachine) -> None:
-    async def fails() -> float:
-        with pytest.raises(ZeroDivisionError):
-            await machine.loop.run_in_executor(machine.pool(1, "name"), lambda: machine.spend(1.0) or 1 / 0)  # type: ignore[func-returns-value]
-        return machine.now()
-
-    assert run(machine, fails()) == 1.0
-
-
-def test_work_that_nobody_waits_for_does_not_begin(machine: SimulatedMachine) -> None:
-    done: list[str] = []
-
-    async def leaves() -> None:
-        pool = machine.pool(1, "name")
-        pool.submit(machine.spend, 10.0)
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(1.0):
-                await machine.loop.run_in_executor(pool, done.append, "in vain")
-
-    run(machine, leaves())
-    assert not done
-
-
-def test_a_pool_that_is_shut_down_ends_what_is_begun_and_takes_no_more(machine: SimulatedMachine) -> None:
-    async def ends() -> tuple[float, bool]:
-        pool = machine.pool(1, "name")
-        begun, waiting = pool.submit(machine.spend, 3.0), pool.submit(machine.spend, 3.0)
-        pool.shutdown(wait=True, cancel_futures=True)
-        with pytest.raises(RuntimeError, match="after shutdown"):
-            pool.submit(print)
-        assert begun.done()
-        return machine.now(), waiting.cancelled()
-
-    assert run(machine, ends()) == (3.0, True)
-
-
-def test_a_thread_waits_with_a_condition_and_is_joined(machine: SimulatedMachine) -> None:
-    told, changed = [], SimulatedCondition(machine)
-
-    def work() -> None:
-        with changed:
-            while not told:
-                changed.wait()
-        machine.spend(2.0)
-
-    async def tells() -> list[tuple[bool, float]]:
-        thread = machine.thread(work)
-        thread.start()
-        thread.join(1.0)
-        seen = [(thread.is_alive(), machine.now())]
-        with changed:
-            told.append(True)
-            changed.notify()
-        thread.join()
-        return [*seen, (thread.is_alive(), machine.now())]
-
-    assert run(machine, tells()) == [(True, 1.0), (False, 3.0)]
-
-
 def test_a_lock_that_a_sleeping_thread_holds_is_noticed() -> None:
     machine = SimulatedMachine(Random(1))
     changed = SimulatedCondition(machine)
@@ -153,12 +94,6 @@ def test_it_stands_in_for_pythons_clock_and_threads_in_the_modules_of_the_servic
         assert not isinstance(slicing.ThreadPoolExecutor(1, "name"), ThreadPoolExecutor)  # type: ignore[attr-defined]
         assert time.perf_counter() != 5.0
     assert worker.time is time  # type: ignore[attr-defined]
-
-
-def test_the_wall_clock_jumps_and_the_other_does_not(machine: SimulatedMachine) -> None:
-    before = machine.wall()
-    machine.wall_is += 100.0
-    assert (machine.wall() - before, machine.now()) == (100.0, 0.0)
 
 
 def test_the_end_ends_each_thread(machine: SimulatedMachine) -> None:

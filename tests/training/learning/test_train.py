@@ -158,16 +158,6 @@ def test_a_run_that_starts_from_another(toy: Collection, toy_run: Path, tmp_path
     assert measured == {2: 1.0}
 
 
-def test_frozen_layers_stay_as_they_were(toy: Collection, toy_run: Path, tmp_path: Path, make_recipe: Make) -> None:
-    train(make_recipe(init=str(toy_run), frozen_layers=1, **SMALL), [toy], tmp_path / "run")
-    before, after = weights(toy_run), weights(tmp_path / "run")
-    same = {name for name in before if torch.equal(before[name], after[name])}
-    assert {name for name in before if name.startswith(("embeddings.", "encoder.layer.0."))} <= same
-    assert {name for name in before if name.startswith(("encoder.layer.1.", "weight"))}.isdisjoint(same)
-    with pytest.raises(ValueError, match=r"frozen_layers: 9 are more than the \d that the model has"):
-        train(make_recipe(init=str(toy_run), frozen_layers=9, **SMALL), [toy], tmp_path / "other")
-
-
 def test_it_starts_from_the_other_runs_best(toy: Collection, run_copy: Path, tmp_path: Path, make_recipe: Make) -> None:
     shutil.copytree(run_copy / "checkpoint", run_copy / "best")
     (run_copy / "checkpoint" / "model.safetensors").unlink()
