@@ -13,8 +13,7 @@ from training.data.folds import Round
 from training.data.types import CollectionError, FileError, Parts
 from training.learn.train import check_gold, check_mixture
 from training.model.devices import fastest_device, in_words
-from training.model.starting import find_start
-from training.recipe import Recipe, RecipeError, backbone_path
+from training.recipe import Recipe, RecipeError, backbone_path, find_start
 
 TESTED = "test"
 EXPORTED = ("bert",)  # architectures whose graphs keyblock-export can fuse

@@ -118,11 +118,17 @@ def run_file(split: str) -> str:
 
 
 def read_qrels(path: Path) -> Grades:
-    """Read TREC judgements (``query 0 document grade``), gzipped or not. Raises FileError naming a bad line."""
+    """Read judgements of TREC (``query 0 document grade``), or of BEIR with its header. Raises FileError naming a bad line."""
     grades: Grades = {}
+    beir = False
     for number, line in numbered_lines(path):
+        if number == 1 and line.split() == ["query-id", "corpus-id", "score"]:
+            beir = True
+            continue
         try:
-            query, _, document, grade = line.split()
+            query, *unused, document, grade = line.split()
+            if len(unused) != (not beir):
+                raise ValueError
             grades.setdefault(query, {})[document] = int(grade)
         except ValueError:
             raise FileError(f"{path}: line {number} must be 'query 0 document grade', not {line.strip()[:80]!r}") from None

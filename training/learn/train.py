@@ -1,11 +1,16 @@
 """Trains a run by a recipe on collections; training.learn.run_directory describes the run's files."""
 
-from collections.abc import Sequence
+import json
+import math
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from accelerate import Accelerator
 
+from keyblock.description import PipelineConfig
 from training.data.collection import Collection, distinct_names
 from training.data.files import write_json
 from training.evaluate.ranking import TEACHER, load_chooser, load_run_pipeline
@@ -22,7 +27,7 @@ from training.model.families import load_ranker, new_ranker
 from training.model.ranker_module import RankerModule
 from training.model.starting import TOKENIZER_FILE, check_tokenizer, start_at_cls, start_from
 from training.model.transformer_ranker import TransformerRanker, freeze_layers
-from training.recipe import Recipe, RecipeError, backbone_path
+from training.recipe import Recipe, RecipeError, backbone_path, begun_from, find_start
 
 
 def train(
@@ -43,12 +48,14 @@ def train(
     torch.manual_seed(recipe.seed)
     check_mixture(recipe, collections)
     check_gold(recipe, collections)
+    recipe = fitted(recipe, collections)
     accelerator = make_accelerator()
     resumed = has_checkpoint(run)
     model, backbone = make_model(recipe, accelerator.device, resumed)
     with locked(run, wanted=accelerator.is_main_process):
         if accelerator.is_main_process:
             begin(recipe, collections, backbone, run)
+            print(*dropped(recipe), sep="\n", end="", file=sys.stderr)
         accelerator.wait_for_everyone()
         if (chooser := load_chooser(run)) is not None:
             chooser.to(accelerator.device)
@@ -56,7 +63,8 @@ def train(
         objective = make_objective(recipe, data, run, accelerator.device, chooser, model.hidden_size)
         if not resumed:
             probe(model, objective, data.draw, recipe)  # the same in every process
-        Trainer(recipe, model, objective, data.draw, data.dev, run, tensorboard, accelerator).train()
+        queries = sum(len(source.queries) for source in data.sources.values())
+        Trainer(recipe, model, objective, data.draw, data.dev, run, tensorboard, accelerator, queries).train()
         data.close()
 
 
@@ -121,6 +129,34 @@ def make_model(recipe: Recipe, device: torch.device, resumed: bool = False) -> t
     if recipe.longest > model.max_length:
         raise RecipeError(f"budgets or budget_range reach {recipe.longest} tokens, {backbone} reads {model.max_length} at most")
     return model, backbone
+
+
+def fitted(recipe: Recipe, collections: Sequence[Collection]) -> Recipe:
+    """The recipe with the steps that `passes` allow, and without marks where no collection has gold passages to learn them from."""
+    if recipe.marks and not any(collection.parts.has_spans for collection in collections):
+        recipe = recipe.model_copy(update={"marks": 0.0})
+    if recipe.passes is None:
+        return recipe
+    queries = sum(len(collection.split(recipe.split)) for collection in collections)
+    steps = min(recipe.steps, max(1, math.ceil(recipe.passes * queries / recipe.queries_of_a_step)))
+    return recipe.model_copy(update={"steps": steps, "evaluate_every": min(recipe.evaluate_every, max(1, steps // 4))})
+
+
+def dropped(recipe: Recipe) -> Iterator[str]:
+    """A line for the parts of the pipeline of `init` that the recipe changes; none if it has no `init` or changes nothing."""
+    before = begun_from(find_start(Path(recipe.init))).get("pipeline") if recipe.init else None
+    if before is None:
+        return
+    before, after = (PipelineConfig.model_validate(one).model_dump() for one in (before, recipe.pipeline.model_dump()))
+    changed = [key for key in after if key != "encoder" and after[key] != before[key]]
+    changed += ["encoder"] if (after["encoder"] is None) != (before["encoder"] is None) else []
+    if changed:
+        parts = "; ".join(f"{key} {_short(before[key])} becomes {_short(after[key])}" for key in changed)
+        yield f"{recipe.name}: does not keep of {recipe.init}: {parts}\n"
+
+
+def _short(part: Any) -> str:
+    return str(part["name"]) if isinstance(part, dict) and "name" in part else json.dumps(part)
 
 
 def check_mixture(recipe: Recipe, collections: Sequence[Collection]) -> None:
