@@ -184,13 +184,13 @@ class Trainer:
         if 0 not in measured:
             return "the model that it began from was not measured"
         best = self.recipe.patience is not None
-        after = max(measured, key=lambda step: (measured[step], -step)) if best else max(measured)
+        trained = [step for step in measured if step]
+        after = max(trained, key=lambda step: (measured[step], -step)) if best else max(trained)
         line = f"{MEASURE} on dev: {measured[0]:.4f} before training, {measured[after]:.4f} after step {after:,}"
-        return (
-            line
-            if measured[after] > measured[0]
-            else f"{line}: no better than {self.recipe.init}" + (", whose weights it keeps" if best else "")
-        )
+        if measured[after] > measured[0]:
+            return line
+        kept = ", whose weights it keeps" if best and measured[after] < measured[0] else ""
+        return f"{line}: no better than {self.recipe.init}{kept}"
 
     def _passes(self) -> str:
         """How often the steps go through the training queries."""
@@ -264,7 +264,9 @@ class Trainer:
         """Measure in the main process and send the result to every process, so that all stop together."""
         (dev,) = broadcast_object_list([self.dev.measure(self.model) if self._main else None])
         quality = dev_quality(dev)
-        better = self.stopping.improves(quality)
+        better = not self.step or self.stopping.improves(quality)
+        if not self.step:
+            self.stopping.begin(quality)
         if not self._main:
             return
         each = f" ({', '.join(f'{name} {values[MEASURE]:.4f}' for name, values in dev.items())})" if len(dev) > 1 else ""
