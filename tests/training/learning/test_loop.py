@@ -359,11 +359,11 @@ def test_a_resumed_run_remembers_its_best(trainer: Make) -> None:
     [
         (
             [0.6, 0.4, 0.5],
-            "0.5500 before training, 0.4500 after step 2: no better than models/default, whose weights it keeps",
+            "0.5500 before training, 0.5000 after step 2: no better than models/default, whose weights it keeps",
             False,
         ),
         ([0.6, 0.5, 0.6], "0.5500 before training, 0.5500 after step 2: no better than models/default", True),
-        ([0.6, 0.4, 0.7], "0.5500 before training, 0.6500 after step 2", True),
+        ([0.6, 0.4, 0.7], "0.5500 before training, 0.6000 after step 2", True),
     ],
 )
 def test_what_training_began_from_stays_where_it_is_better(
