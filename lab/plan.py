@@ -11,7 +11,7 @@ from training.data.descriptions import JUDGED, SCORED, Description, Part
 from training.data.directory import Directory, run_file
 from training.data.folds import Round
 from training.data.types import CollectionError, FileError, Parts
-from training.learn.train import check_gold, check_mixture
+from training.learn.train import check_gold, check_mixture, fitted
 from training.model.devices import fastest_device, in_words
 from training.recipe import Recipe, RecipeError, backbone_path, find_start
 
@@ -56,6 +56,7 @@ def dry_run(recipe: Recipe, collections: Sequence[Collection]) -> list[str]:
     backbone = changed(local_backbone(recipe.backbone), recipe)
     check_sizes(recipe, backbone)
     check_gold(recipe, collections)
+    recipe = fitted(recipe, collections)
     plans = [(collection.name, plan_collection(collection, recipe.split)) for collection in collections]
     exported = backbone is None or backbone.kind in EXPORTED
     missing = [*_runs(recipe), *(path for _, plan in plans for path in plan.missing)]

@@ -140,7 +140,7 @@ class Recipe(BaseModel):
     passes: float | None = Field(
         None,
         gt=0,
-        description="passes over the training queries, if they need fewer than `steps`; none: `steps`, whatever the data",
+        description="passes over the training queries: decide `steps` and `evaluate_every` where these are not given",
     )
     tokens_per_step: int = Field(8192, ge=64, description="tokens of a step's sequences: decides how many queries it holds")
     queries_per_step: int | None = Field(None, ge=1, description="queries of a step, whatever its sequences' tokens")
@@ -371,11 +371,11 @@ def _read(path: Path, readers: tuple[Path, ...] = ()) -> dict[str, Any]:
 
 
 def begun_from(path: Path) -> dict[str, Any]:
-    """The pipeline, recipe and provenance of a run or bundle, as its files hold them; empty if it has none."""
+    """Pipeline, recipe and provenance of a run or bundle, a bundle's other graphs, as its files hold them; else empty."""
     try:
         if (path / "bundle.json").exists():
             manifest = json.loads((path / "bundle.json").read_text(encoding="utf-8"))
-            return {"pipeline": manifest["pipeline"], **manifest["provenance"]}
+            return {key: manifest.get(key) for key in ("pipeline", "aggregator", "selector_graph")} | manifest["provenance"]
         pipeline = json.loads((path / "pipeline.json").read_text(encoding="utf-8"))
         return {"pipeline": pipeline, "recipe": yaml.safe_load((path / "recipe.yaml").read_text(encoding="utf-8"))}
     except (OSError, ValueError, KeyError, yaml.YAMLError):
@@ -391,12 +391,12 @@ def _kept(init: Path) -> dict[str, Any]:
     if pipeline.get("encoder"):
         pipeline["encoder"] |= {"file": str(path / pipeline["encoder"]["file"])}
     packing = pipeline["packing"]
-    budgets = {packing["budget_range"][0]: 0.2} | {packing["budget"]: 0.8}
+    budgets = dict.fromkeys(packing["budget_range"], 0.2) | {packing["budget"]: 0.8}
     kept = {"pipeline": pipeline, "budgets": budgets, "frequencies": str(path / "frequencies.tsv")}
     if "import" in origin:
         return kept | {"model": {"name": "classifier"}, "backbone": origin["import"]["model"]}
     recipe = origin.get("recipe") or {}
-    kept |= {key: recipe[key] for key in ("model", "backbone", "reshape", "states") if key in recipe}
+    kept |= {key: recipe[key] for key in ("model", "backbone", "reshape", "states", "selector_run") if key in recipe}
     return kept | ({"marks": 1.0} if kept.get("model", {}).get("marks") else {})
 
 

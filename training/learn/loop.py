@@ -178,19 +178,28 @@ class Trainer:
             if self.finished:
                 return
 
+    def _before_and_after(self) -> tuple[float | None, int, float]:
+        """The quality on dev of the model that training began from, if it was measured; step and quality of the trained one."""
+        measured = {record["step"]: dev_quality(record["dev"]) for record in read_log(self.run) if "dev" in record}
+        before = measured.pop(0, None)
+        best = max(measured, key=lambda step: (measured[step], -step))
+        after = max(measured) if self.recipe.patience is None else best
+        return before, after, measured[after]
+
+    @property
+    def kept_beginning(self) -> bool:
+        """Whether the run's model is the one that training began from: early stopping found no other as good."""
+        before, _, after = self._before_and_after()
+        return self.recipe.patience is not None and before is not None and after < before
+
     def _compared(self) -> str:
         """The model that counts beside the one that training began from, on dev."""
-        measured = {record["step"]: dev_quality(record["dev"]) for record in read_log(self.run) if "dev" in record}
-        if 0 not in measured:
+        before, step, after = self._before_and_after()
+        if before is None:
             return "the model that it began from was not measured"
-        best = self.recipe.patience is not None
-        trained = [step for step in measured if step]
-        after = max(trained, key=lambda step: (measured[step], -step)) if best else max(trained)
-        line = f"{MEASURE} on dev: {measured[0]:.4f} before training, {measured[after]:.4f} after step {after:,}"
-        if measured[after] > measured[0]:
-            return line
-        kept = ", whose weights it keeps" if best and measured[after] < measured[0] else ""
-        return f"{line}: no better than {self.recipe.init}{kept}"
+        line = f"{MEASURE} on dev: {before:.4f} before training, {after:.4f} after step {step:,}"
+        kept = ", whose weights it keeps" if self.kept_beginning else ""
+        return line if after > before else f"{line}: no better than {self.recipe.init}{kept}"
 
     def _passes(self) -> str:
         """How often the steps go through the training queries."""

@@ -3,7 +3,7 @@
 import json
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,11 @@ import torch
 from accelerate import Accelerator
 
 from keyblock.description import PipelineConfig
+from keyblock.evidence import Fusion
 from training.data.collection import Collection, distinct_names
 from training.data.files import write_json
+from training.evaluate.calibration.calibrate import Plan, calibrate
+from training.evaluate.calibration.systems import CalibratedRun
 from training.evaluate.ranking import TEACHER, load_chooser, load_run_pipeline
 from training.learn.data import Data
 from training.learn.distillation import DistillationObjective
@@ -28,6 +31,8 @@ from training.model.ranker_module import RankerModule
 from training.model.starting import TOKENIZER_FILE, check_tokenizer, start_at_cls, start_from
 from training.model.transformer_ranker import TransformerRanker, freeze_layers
 from training.recipe import Recipe, RecipeError, backbone_path, begun_from, find_start
+
+MEASURED = 8  # measurements on dev of a training whose steps follow from its passes
 
 
 def train(
@@ -48,14 +53,13 @@ def train(
     torch.manual_seed(recipe.seed)
     check_mixture(recipe, collections)
     check_gold(recipe, collections)
-    recipe = fitted(recipe, collections)
     accelerator = make_accelerator()
     resumed = has_checkpoint(run)
     model, backbone = make_model(recipe, accelerator.device, resumed)
     with locked(run, wanted=accelerator.is_main_process):
         if accelerator.is_main_process:
             begin(recipe, collections, backbone, run)
-            print(*dropped(recipe), sep="\n", end="", file=sys.stderr)
+            _say(recipe, dropped(recipe))
         accelerator.wait_for_everyone()
         if (chooser := load_chooser(run)) is not None:
             chooser.to(accelerator.device)
@@ -64,8 +68,16 @@ def train(
         if not resumed:
             probe(model, objective, data.draw, recipe)  # the same in every process
         queries = sum(len(source.queries) for source in data.sources.values())
-        Trainer(recipe, model, objective, data.draw, data.dev, run, tensorboard, accelerator, queries).train()
+        trainer = Trainer(recipe, model, objective, data.draw, data.dev, run, tensorboard, accelerator, queries)
+        trainer.train()
         data.close()
+        if accelerator.is_main_process and recipe.init and recipe.steps and not trainer.kept_beginning:
+            _say(recipe, fit_again(recipe, collections, run))
+
+
+def _say(recipe: Recipe, lines: Iterable[str]) -> None:
+    for line in lines:
+        print(f"{recipe.name}: {line}", file=sys.stderr)
 
 
 def prepared_data(
@@ -132,31 +144,54 @@ def make_model(recipe: Recipe, device: torch.device, resumed: bool = False) -> t
 
 
 def fitted(recipe: Recipe, collections: Sequence[Collection]) -> Recipe:
-    """The recipe with the steps that `passes` allow, and without marks where no collection has gold passages to learn them from."""
+    """The recipe with the steps of its `passes`, and without marks where no collection has gold passages to learn them from."""
     if recipe.marks and not any(collection.parts.has_spans for collection in collections):
         recipe = recipe.model_copy(update={"marks": 0.0})
     if recipe.passes is None:
         return recipe
     queries = sum(len(collection.split(recipe.split)) for collection in collections)
-    steps = min(recipe.steps, max(1, math.ceil(recipe.passes * queries / recipe.queries_of_a_step)))
-    return recipe.model_copy(update={"steps": steps, "evaluate_every": min(recipe.evaluate_every, max(1, steps // 4))})
+    steps = recipe.steps if "steps" in recipe.model_fields_set else math.ceil(recipe.passes * queries / recipe.queries_of_a_step)
+    measured = {} if "evaluate_every" in recipe.model_fields_set else {"evaluate_every": max(1, steps // MEASURED)}
+    return recipe.model_copy(update={"steps": steps} | measured)
 
 
 def dropped(recipe: Recipe) -> Iterator[str]:
-    """A line for the parts of the pipeline of `init` that the recipe changes; none if it has no `init` or changes nothing."""
-    before = begun_from(find_start(Path(recipe.init))).get("pipeline") if recipe.init else None
-    if before is None:
+    """Lines that say which parts of `init` the run does not keep; none without an `init`, or if it keeps all."""
+    origin = begun_from(find_start(Path(recipe.init))) if recipe.init else {}
+    if not origin:
         return
-    before, after = (PipelineConfig.model_validate(one).model_dump() for one in (before, recipe.pipeline.model_dump()))
+    before, after = (PipelineConfig.model_validate(one).model_dump() for one in (origin["pipeline"], recipe.pipeline.model_dump()))
     changed = [key for key in after if key != "encoder" and after[key] != before[key]]
     changed += ["encoder"] if (after["encoder"] is None) != (before["encoder"] is None) else []
     if changed:
         parts = "; ".join(f"{key} {_short(before[key])} becomes {_short(after[key])}" for key in changed)
-        yield f"{recipe.name}: does not keep of {recipe.init}: {parts}\n"
+        yield f"does not keep of {recipe.init}: {parts}"
+    if origin.get("aggregator") and recipe.states:
+        yield f"does not keep of {recipe.init}: the weights of its aggregator, which a bundle does not give; begin from its run"
+    if origin.get("selector_graph") and not recipe.selector_run:
+        yield f"does not keep of {recipe.init}: the model that selects its blocks; name its run in selector_run"
+    if recipe.model.get("marks") and not recipe.marks and recipe.steps:
+        yield "marks are not trained: no collection has gold passages (spans.jsonl), or the recipe's marks is 0"
 
 
 def _short(part: Any) -> str:
     return str(part["name"]) if isinstance(part, dict) and "name" in part else json.dumps(part)
+
+
+def fit_again(recipe: Recipe, collections: Sequence[Collection], run: Path) -> Iterator[str]:
+    """Fit on dev what the recipe's pipeline holds of another model's scores; a line says what was fitted, or why nothing was."""
+    config = recipe.pipeline
+    fixed = {"fusion": config.fusion != Fusion(), "min_score": config.min_score, "spans": config.spans}
+    names = ", ".join(name for name, value in fixed.items() if value)
+    if not names:
+        return
+    fusion = (config.first_stage or {}).get("name")
+    try:
+        calibrate(CalibratedRun(run), collections, Plan(queries=recipe.dev_queries, depth=recipe.dev_depth, first_stage=fusion))
+    except ValueError as error:
+        yield f"keeps the {names} of {recipe.init}, which other weights may not suit: {error}"
+    else:
+        yield f"{names}: fitted anew on dev, {recipe.dev_queries} queries a collection at most; keyblock-calibrate takes more"
 
 
 def check_mixture(recipe: Recipe, collections: Sequence[Collection]) -> None:
