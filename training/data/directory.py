@@ -141,8 +141,9 @@ def write_directory(
     queries: Mapping[str, str],
     spans: Mapping[str, Sequence[Span]],
     splits: Mapping[str, Sequence[str]],
+    qrels: Grades | None = None,
 ) -> None:
-    """Write a new collection without first-stage runs; a document that holds a query's span is relevant, with grade 1.
+    """Write a new collection without first-stage runs; without `qrels`, a document that holds a query's span has grade 1.
 
     Raises FileExistsError for a directory that exists.
     """
@@ -150,9 +151,12 @@ def write_directory(
     _write_rows(path / "corpus.jsonl.gz", ({"_id": d.doc_id, "title": d.title, "text": d.text} for d in documents))
     _write_rows(path / "queries.jsonl.gz", ({"_id": query, "text": text} for query, text in queries.items()))
     rows = [(query, span) for query, gold in spans.items() for span in gold]
-    _write_rows(path / "spans.jsonl.gz", ({"qid": q, "docid": s.doc_id, "start": s.start, "end": s.end} for q, s in rows))
+    if rows:
+        _write_rows(path / "spans.jsonl.gz", ({"qid": q, "docid": s.doc_id, "start": s.start, "end": s.end} for q, s in rows))
+    if qrels is None:
+        qrels = {query: dict.fromkeys((span.doc_id for span in gold), 1) for query, gold in spans.items()}
     with open_text(path / "qrels.tsv.gz", "w") as out:
-        out.writelines(f"{query}\t0\t{document}\t1\n" for query, document in dict.fromkeys((q, s.doc_id) for q, s in rows))
+        out.writelines(f"{query}\t0\t{document}\t{grade}\n" for query, of in qrels.items() for document, grade in of.items())
     (path / "splits").mkdir()
     for name, members in splits.items():
         (path / "splits" / f"{name}.txt").write_text("\n".join(members) + "\n", encoding="utf-8")
