@@ -181,9 +181,8 @@ def plan_directory(parts: Directory, splits: Sequence[str]) -> Plan:
     """What of a directory would be read: all. Raises FileError for a damaged file, or one that names what the corpus lacks."""
     described = [f"split {split}: {_plan_split(parts, split)}" for split in splits]
     reads = [f"documents: {len(parts.documents):,} in {parts.path}", *described]
-    judged = [document for grades in parts.qrels.values() for document in grades]
-    if unknown := sum(document not in parts.documents for document in judged):
-        reads.append(f"judgements: {unknown:,} of {len(judged):,} name a document that {parts.corpus} lacks; they are left out")
+    if unknown := parts.unknown_judgements():
+        reads.append(unknown)
     _ = parts.spans
     return Plan(reads, [])
 

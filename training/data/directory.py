@@ -10,6 +10,8 @@ from typing import Any
 from training.data.files import numbered_lines, open_text, read_run
 from training.data.types import CollectionError, Document, FileError, Grades, Parts, Run, Span
 
+MOST_UNKNOWN = 0.2  # share of the judgements that may name documents which the corpus lacks
+
 
 @dataclass(frozen=True)
 class Directory(Parts):
@@ -68,6 +70,20 @@ class Directory(Parts):
     def present(self, doc_ids: Sequence[str]) -> list[str]:
         """See Parts."""
         return [self.documents[doc_id].doc_id for doc_id in doc_ids if doc_id in self.documents]
+
+    def unknown_judgements(self) -> str | None:
+        """A line about judgements of documents that the corpus lacks, which are left out; None without any.
+
+        Raises CollectionError where they are more than MOST_UNKNOWN: they are of another corpus, or its ids are written otherwise.
+        """
+        judged = [document for grades in self.qrels.values() for document in grades]
+        unknown = [document for document in judged if document not in self.documents]
+        if not unknown:
+            return None
+        counted = f"{len(unknown):,} of {len(judged):,} name a document that {self.corpus} lacks"
+        if len(unknown) > MOST_UNKNOWN * len(judged):
+            raise CollectionError(f"{self.path}: of its judgements {counted}, the first is {unknown[0]!r}: {MOST_UNKNOWN:.0%} may")
+        return f"judgements: {counted}; they are left out"
 
     def split(self, name: str) -> list[str]:
         """See Parts; in file order."""

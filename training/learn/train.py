@@ -13,6 +13,7 @@ from accelerate import Accelerator
 from keyblock.description import PipelineConfig
 from keyblock.evidence import Fusion
 from training.data.collection import Collection, distinct_names
+from training.data.directory import Directory
 from training.data.files import write_json
 from training.evaluate.calibration.calibrate import Plan, calibrate
 from training.evaluate.calibration.systems import CalibratedRun
@@ -53,13 +54,14 @@ def train(
     torch.manual_seed(recipe.seed)
     check_mixture(recipe, collections)
     check_gold(recipe, collections)
+    unknown = list(unknown_judgements(collections))
     accelerator = make_accelerator()
     resumed = has_checkpoint(run)
     model, backbone = make_model(recipe, accelerator.device, resumed)
     with locked(run, wanted=accelerator.is_main_process):
         if accelerator.is_main_process:
             begin(recipe, collections, backbone, run)
-            _say(recipe, dropped(recipe))
+            _say(recipe, [*unknown, *dropped(recipe)])
         accelerator.wait_for_everyone()
         if (chooser := load_chooser(run)) is not None:
             chooser.to(accelerator.device)
@@ -209,6 +211,13 @@ def check_gold(recipe: Recipe, collections: Sequence[Collection]) -> None:
     without = [collection.name for collection in collections if not collection.parts.has_spans]
     if recipe.examples == "gold" and without:
         raise RecipeError(f"examples gold: {', '.join(without)} has no gold passages (spans.jsonl, or passages in its description)")
+
+
+def unknown_judgements(collections: Sequence[Collection]) -> Iterator[str]:
+    """A line for each collection directory with judgements of unknown documents. Raises CollectionError for too many of them."""
+    for collection in collections:
+        if isinstance(collection.parts, Directory) and (line := collection.parts.unknown_judgements()):
+            yield f"{collection.name}, {line}"
 
 
 def fastest_attention(device: torch.device) -> str:
