@@ -194,7 +194,7 @@ def _read_document(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
-        raise ValueError(f"names {path}, which is no text in UTF-8: convert it first (pdftotext, pandoc)") from None
+        raise ValueError(f"names {path}, which is no text in UTF-8: keyblock text converts PDF, Word, HTML and EPUB") from None
     except OSError as error:
         raise ValueError(f"names {path}, which cannot be read ({error.strerror}); --documents says where documents are") from None
 
