@@ -38,7 +38,7 @@ def test_it_keeps_what_it_starts_from_and_says_what_it_does_not(
     assert (kept.frequencies.n_documents, kept.config.selector["name"]) == (before.frequencies.n_documents, "hybrid")
     assert (tmp_path / "run" / "checkpoint" / "marker.safetensors").exists()
     assert 'does not keep of models/default: trained_on {"languages": ["en"], "scripts": ["latin"]} becomes null' in said
-    unsuited = "keeps the fusion, min_score, spans of models/default, which other weights may not suit: calibration: 2 dev queries"
+    unsuited = "keeps the fusion, min_score, spans of models/default, which other weights may not suit, until"
     assert f"finetune: {unsuited}" in said
 
     assert re.search(r"16 queries, 4 steps of about 2: 0\.\d passes", said)

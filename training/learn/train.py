@@ -191,7 +191,7 @@ def fit_again(recipe: Recipe, collections: Sequence[Collection], run: Path) -> I
     try:
         calibrate(CalibratedRun(run), collections, Plan(queries=recipe.dev_queries, depth=recipe.dev_depth, first_stage=fusion))
     except ValueError as error:
-        yield f"keeps the {names} of {recipe.init}, which other weights may not suit: {error}"
+        yield f"keeps the {names} of {recipe.init}, which other weights may not suit, until keyblock-calibrate fits them: {error}"
     else:
         yield f"{names}: fitted anew on dev, {recipe.dev_queries} queries a collection at most; keyblock-calibrate takes more"
 
