@@ -38,7 +38,7 @@ def test_it_keeps_what_it_starts_from_and_says_what_it_does_not(
     assert (kept.frequencies.n_documents, kept.config.selector["name"]) == (before.frequencies.n_documents, "hybrid")
     assert (tmp_path / "run" / "checkpoint" / "marker.safetensors").exists()
     assert 'does not keep of models/default: trained_on {"languages": ["en"], "scripts": ["latin"]} becomes null' in said
-    unsuited = "keeps the fusion, min_score, spans of models/default, which other weights may not suit, until"
+    unsuited = "keeps the fusion, min_score, spans, second_look of models/default, which other weights may not suit, until"
     assert f"finetune: {unsuited}" in said
 
     assert re.search(r"16 queries, 4 steps of about 2: 0\.\d passes", said)
@@ -71,6 +71,9 @@ def test_what_was_fitted_is_fitted_anew(finetuned: Path) -> None:
     assert after.min_score != before.min_score
     assert after.spans is not None
     assert after.spans != before.spans
+    assert after.second_look is not None
+    assert before.second_look is not None
+    assert after.second_look.documents == before.second_look.documents
     assert (after.packing, after.pre_ranking, after.selector) == (before.packing, before.pre_ranking, before.selector)
     quality = json.loads((finetuned / "quality.json").read_text(encoding="utf-8"))
     assert quality["calibration"]["threshold"]["queries"] == 12

@@ -11,7 +11,7 @@ import torch
 from accelerate import Accelerator
 
 from keyblock.description import PipelineConfig
-from keyblock.evidence import Fusion
+from keyblock.fusion import Fusion
 from training.data.collection import Collection, distinct_names
 from training.data.directory import Directory
 from training.data.files import write_json
@@ -184,7 +184,7 @@ def fit_again(recipe: Recipe, collections: Sequence[Collection], run: Path) -> I
     """Fit on dev what the recipe's pipeline holds of another model's scores; a line says what was fitted, or why nothing was."""
     config = recipe.pipeline
     fixed = {"fusion": config.fusion != Fusion(), "min_score": config.min_score, "spans": config.spans}
-    names = ", ".join(name for name, value in fixed.items() if value)
+    names = ", ".join(name for name, value in (fixed | {"second_look": config.second_look}).items() if value)
     if not names:
         return
     fusion = (config.first_stage or {}).get("name")

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from keyblock.bundle import Bundle, write_bundle
-from keyblock.evidence import Fusion
+from keyblock.fusion import Fusion
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
 from tests.training.commands.running import cells, strings
