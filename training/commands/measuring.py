@@ -47,9 +47,9 @@ def measure(options: argparse.Namespace) -> None:
     candidates = _candidates(options, collection)
     measures = parse_measures(options.measures)
     against = {path: read_system(path, collection, queries, measures) for path in options.against}
-    seeds, beside = list(_evaluations(options, collection, queries, candidates, measures)), []
-    if options.bundle:
-        seeds, beside = seeds[:1], _distinct(seeds, options.bundle)[1:]
+    seeds = list(_evaluations(options, collection, queries, candidates, measures))
+    beside: Sequence[Evaluation] = _distinct(seeds, options.bundle)[1:] if options.bundle else ()
+    seeds = seeds[:1] if options.bundle else seeds
     evaluation = seeds[0] if len(seeds) == 1 else average_seeds(f"{options.run[0].resolve().name}, {len(seeds)} seeds", seeds)
     evaluation.name = options.name or evaluation.name
     others = {one.name: one.values for one in beside} | baselines(collection, queries, candidates, measures)
