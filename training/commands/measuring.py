@@ -68,9 +68,9 @@ def measure(options: argparse.Namespace) -> None:
     if options.out:
         _write(evaluation, seeds, options.out)
         write_json(options.out / "summary.json", figures)
-        for number, (other, of_other) in enumerate(zip(beside, of_others, strict=True), 2):
-            write_evaluation(other, options.out / f"bundle-{number}")
-            write_json(options.out / f"bundle-{number}" / "summary.json", of_other)
+        for number, (one, of_one) in enumerate(zip(beside, of_others, strict=True), 2):
+            write_evaluation(one, options.out / f"bundle-{number}")
+            write_json(options.out / f"bundle-{number}" / "summary.json", of_one)
 
 
 def _distinct(evaluations: Sequence[Evaluation], bundles: Sequence[Path]) -> Sequence[Evaluation]:
