@@ -85,6 +85,16 @@ def differences(expected: NDArray[np.float32], found: NDArray[np.float32]) -> di
     }
 
 
+def beyond(value: float, limit: float) -> str:
+    """A value above a limit, in as many digits as tell it from the limit, and at least two.
+
+    >>> beyond(0.0010432, 0.001), beyond(0.0312, 0.001)
+    ('0.00104', '0.031')
+    """
+    texts = (f"{value:.{digits}g}" for digits in range(2, 18))
+    return next((text for text in texts if float(text) > limit), str(value))
+
+
 def check_varied(expected: NDArray[np.float32]) -> None:
     """Raise ExportError for logits that are all the same, which prove nothing, and for logits that are not finite."""
     if not np.isfinite(expected).all():
@@ -111,8 +121,8 @@ def certify(expected: NDArray[np.float32], pipeline: Pipeline, model: Model, pai
     found = differences(expected, served_logits(pipeline, model, pairs))
     if not found["max"] <= ALLOWED:
         raise ExportError(
-            f"the graph's logits differ from transformers' by up to {found['max']:.2g} over {len(pairs)} pairs ({ALLOWED:g} is "
-            "allowed), so no bundle is written; use the locked versions of torch, transformers and onnxruntime"
+            f"the graph's logits differ from transformers' by up to {beyond(found['max'], ALLOWED)} over {len(pairs)} pairs "
+            f"({ALLOWED:g} is allowed), so no bundle is written; use the locked versions of torch, transformers and onnxruntime"
         )
     lengths = [len(pipeline.tokenizer.ids(text)) for _, text in pairs]
     return {

@@ -19,11 +19,16 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "run", type=Path, help="a run directory of keyblock-train; or a bundle of one graph, to write it with variants"
     )
-    add_bundle_arguments(made, Options(), "; replaces a bundle's variants")
+    add_bundle_arguments(made, Options(), "; replaces a bundle's variants. A run keeps those of the bundle that it began from")
+    made.add_argument("--no-variants", action="store_true", help="write none of the variants that the run would keep")
     made.add_argument("--collection", type=Path, action="append", default=[], help="check the ranking on its dev split; repeatable")
     made.add_argument("--queries", type=count, default=200, help="dev queries a collection")
     made.add_argument("--depth", type=count, default=100, help="candidates a query")
-    made.add_argument("--name", default="", help="the model's name; its run's or bundle's when left out")
+    made.add_argument(
+        "--name",
+        default="",
+        help="the model's name; when left out, its bundle's, or its recipe's behind that of the bundle it began from",
+    )
     return made
 
 
@@ -34,12 +39,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _export(given: argparse.Namespace) -> None:
     from export.exporter import export_run  # imports PyTorch, which takes seconds
+    from export.trained import variants_begun_with
 
     quiet_transformers()
     options = Options(
         precision=given.precision,
         provider=given.provider,
-        variants=sorted(set(given.variant)),
+        variants=sorted(set(given.variant or ([] if given.no_variants else variants_begun_with(given.run)))),
         collections=[Collection(path) for path in given.collection],
         queries=given.queries,
         depth=given.depth,

@@ -25,6 +25,7 @@ from keyblock.runtime.batching import TOKEN_CAP, bucket
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider, ProviderError, resolve
 from keyblock.runtime.session import ScoreError, SessionError
+from training.data.files import read_json
 
 RUNS = 3  # the best run counts: a busy machine is sometimes slower
 MOST_ROWS = 8  # on a CPU, more rows are no faster for each token
@@ -90,7 +91,7 @@ def import_model(source: str, out: Path, options: ImportOptions) -> Bundle:
         exact = served if full else plain.served(Path(folder) / "exact", WeightPrecision.FP32)
         checks = ImportChecks(checkpoint, pipeline, exact, options)
         manifest = Manifest(
-            name=options.name or _name(source),
+            name=options.name or own_name(source),
             pipeline=pipeline.config,
             graph=graph_entry(checkpoint.model, options.precision.value, GRAPH_FILE, served),
             variants={kind.value: _variant(checkpoint, graphs, kind, checks) for kind, graphs in variants.items()},
@@ -159,7 +160,15 @@ def _variant(checkpoint: Checkpoint, graphs: Graphs, kind: VariantKind, checks: 
     return Variant(graph=entry.model_copy(update={"file": variant_name(GRAPH_FILE, kind)}), quality=checks.variant(kind, graphs))
 
 
-def _name(source: str) -> str:
-    """A model's name from its directory, or from its name on the hub."""
-    last = Path(source).resolve().name if Path(source).is_dir() else source.rpartition("/")[2]
+def own_name(source: str) -> str:
+    """A model's name: on the hub, as its configuration or the hub's cache gives it, else its directory's."""
+    path = Path(source)
+    if not path.is_dir():
+        named = source
+    elif path.resolve().parent.name == "snapshots":  # of the hub's cache: models--OWNER--NAME/snapshots/COMMIT
+        named = path.resolve().parents[1].name.replace("--", "/")
+    else:
+        noted = str(read_json(path / "config.json").get("_name_or_path") or "")
+        named = noted if noted.count("/") == 1 and not noted.startswith((".", "/")) else path.resolve().name
+    last = named.rpartition("/")[2]
     return re.sub(r"[^A-Za-z0-9._-]+", "-", last)[:100] or "imported"

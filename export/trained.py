@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from export import ExportError
+from export.options import VariantKind
 from keyblock.bundle import FREQUENCIES_FILE, MANIFEST_FILE, TOKENIZER_FILE, load_bundle
 from keyblock.pipeline import Pipeline
 from keyblock.runtime.batching import bucket
@@ -17,7 +18,9 @@ from training.model.checkpoints import CheckpointError, chosen
 from training.model.families import load_ranker
 from training.model.ranker_module import RankerModule
 from training.model.starting import read_ranker
-from training.recipe import backbone_path
+from training.recipe import backbone_path, find_start
+
+LONGEST_NAME = 100  # characters of a bundle's name
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,25 @@ def _load_run(run: Path) -> Trained:
     if pipeline.asks_model and chooser is None and (due := _selector_run(run)):
         raise ExportError(f"{run}: has no {CHOOSER}, the model that selects its blocks ({due}); copy the run again")
     provenance, quality = (_read_optional(run / f"{name}.json") for name in ("provenance", "quality"))
-    return Trained(run.resolve().name, pipeline, model, chooser, provenance, quality)
+    return Trained(_own_name(run, _recipe(provenance)), pipeline, model, chooser, provenance, quality)
+
+
+def _own_name(run: Path, recipe: Mapping[str, Any]) -> str:
+    """The recipe's name behind that of the bundle that the run began from; the directory's name without a recipe."""
+    name, began = str(recipe.get("name") or run.resolve().name), str(_bundle_begun_from(recipe).get("name", ""))
+    return (name if not began or began.endswith(name) else f"{began}-{name}")[:LONGEST_NAME]
+
+
+def variants_begun_with(source: Path) -> list[VariantKind]:
+    """The variants of the bundle that a run began from; none for a run that began elsewhere, and for a bundle."""
+    recipe = _recipe(_read_optional(source / "provenance.json"))
+    return [VariantKind(kind) for kind in _bundle_begun_from(recipe).get("variants", {})]
+
+
+def _bundle_begun_from(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """The manifest of the bundle that a recipe's `init` names; empty without one, or if it is not there any more."""
+    init = recipe.get("init")
+    return _read_optional(find_start(Path(init)) / MANIFEST_FILE) if init else {}
 
 
 def _selector_run(run: Path) -> str | None:

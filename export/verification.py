@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from export import ExportError
+from export.certificate import beyond
 from keyblock.aggregation import aggregate
 from keyblock.packing import Packed, weights_of
 from keyblock.pipeline import Pipeline, Selection
@@ -101,8 +102,9 @@ def check_parity(reference: Model, graphs: Model, dev: Dev) -> dict[str, float]:
     every = np.abs(np.concatenate(expected) - np.concatenate(found))
     if not max(every.max(initial=0.0), *marks, 0.0) <= PARITY:
         raise ExportError(
-            f"the fp32 graph's logits differ from PyTorch's by up to {every.max():.2g} on {dev.preparation.collection.name} "
-            f"({PARITY:g} is allowed); the export is wrong: use the locked versions of torch, transformers and onnxruntime"
+            f"the fp32 graph's logits differ from PyTorch's by up to {beyond(float(every.max()), PARITY)} on "
+            f"{dev.preparation.collection.name} ({PARITY:g} is allowed); the export is wrong: "
+            "use the locked versions of torch, transformers and onnxruntime"
         )
     of_marks = {"marks max": max(marks)} if marks else {}
     return {"max": float(every.max()), "mean": float(every.mean()), "pairs": len(every), **of_marks}

@@ -57,8 +57,11 @@ def _verify(given: argparse.Namespace) -> None:
         scores = {result.index: result.relevance_score for result in answer.results}
         return [scores[number] for number in range(len(texts))]
 
+    def precision() -> str:
+        return next(str(model["precision"]) for model in client.info()["models"] if model["model"] == name)
+
     try:
         with Client(given.url, api_key=os.environ.get(API_KEY), timeout=SECONDS) as client:
-            print(json.dumps(verify(given.bundle, given.model, ask, options), indent=2))
+            print(json.dumps(verify(given.bundle, given.model, ask, options, precision), indent=2))
     except (RuntimeError, KeyBlockError) as error:  # ExportError among them
         raise ValueError(str(error)) from error

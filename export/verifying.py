@@ -9,19 +9,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from export import ExportError
-from export.certificate import ALLOWED, Pair, differences, versions
+from export.certificate import ALLOWED, Pair, beyond, differences, versions
 from export.checkpoint import Checkpoint, read_checkpoint
 from export.importing import sample_pairs
 from export.options import ImportOptions
 from keyblock.bundle import Bundle, load_bundle
 from keyblock.fusion import Fusion
 
+FULL = "fp32"  # the precision of a certificate
 TEXTS = 8  # the most texts of a request, so that a large model answers in time
 Ask = Callable[[str, Sequence[str], int], Sequence[float]]
 """The service's raw scores of texts for a query, in the order given; the last argument is the most tokens of a sequence."""
 
 
-def verify(bundle_path: Path, source: str, ask: Ask, options: ImportOptions) -> dict[str, Any]:
+def verify(
+    bundle_path: Path, source: str, ask: Ask, options: ImportOptions, precision: Callable[[], str] = lambda: FULL
+) -> dict[str, Any]:
     """Compare a service with a checkpoint.
 
     Args:
@@ -29,6 +32,7 @@ def verify(bundle_path: Path, source: str, ask: Ask, options: ImportOptions) -> 
         source: the checkpoint that the bundle was made of.
         ask: sends requests to the service.
         options: how many pairs, and a decoder's prompt if the bundle has none.
+        precision: says in which precision the service computes.
 
     Returns:
         Largest and mean difference of a logit, how many pairs, and versions.
@@ -55,9 +59,15 @@ def verify(bundle_path: Path, source: str, ask: Ask, options: ImportOptions) -> 
         ) from None
     found = differences(expected, _answers(pairs, ask, longest))
     if not found["max"] <= ALLOWED:
+        computes = precision()
+        why = (
+            "it computes in fp32, so it serves another model"
+            if computes == FULL
+            else f"it computes in {computes}; to compare the model alone, start it with --provider cpu --precision {FULL}"
+        )
         raise ExportError(
-            f"the service's raw scores differ from transformers' by up to {found['max']:.2g} over {len(pairs)} pairs ({ALLOWED:g} "
-            "is allowed): it serves another model, or computes in less than fp32; start it with --provider cpu --precision fp32"
+            f"the service's raw scores differ from transformers' by up to {beyond(found['max'], ALLOWED)} over {len(pairs)} pairs "
+            f"({ALLOWED:g} is allowed): {why}"
         )
     return found | {"versions": versions()}
 

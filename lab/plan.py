@@ -11,10 +11,9 @@ from training.data.descriptions import JUDGED, SCORED, Description, Part
 from training.data.directory import Directory, run_file
 from training.data.folds import Round
 from training.data.types import CollectionError, FileError, Parts
-from training.learn.train import check_gold, check_mixture
+from training.learn.train import check_gold, check_mixture, fitted
 from training.model.devices import fastest_device, in_words
-from training.model.starting import find_start
-from training.recipe import Recipe, RecipeError, backbone_path
+from training.recipe import Recipe, RecipeError, backbone_path, find_start
 
 TESTED = "test"
 EXPORTED = ("bert",)  # architectures whose graphs keyblock-export can fuse
@@ -57,6 +56,7 @@ def dry_run(recipe: Recipe, collections: Sequence[Collection]) -> list[str]:
     backbone = changed(local_backbone(recipe.backbone), recipe)
     check_sizes(recipe, backbone)
     check_gold(recipe, collections)
+    recipe = fitted(recipe, collections)
     plans = [(collection.name, plan_collection(collection, recipe.split)) for collection in collections]
     exported = backbone is None or backbone.kind in EXPORTED
     missing = [*_runs(recipe), *(path for _, plan in plans for path in plan.missing)]
@@ -181,9 +181,8 @@ def plan_directory(parts: Directory, splits: Sequence[str]) -> Plan:
     """What of a directory would be read: all. Raises FileError for a damaged file, or one that names what the corpus lacks."""
     described = [f"split {split}: {_plan_split(parts, split)}" for split in splits]
     reads = [f"documents: {len(parts.documents):,} in {parts.path}", *described]
-    judged = [document for grades in parts.qrels.values() for document in grades]
-    if unknown := sum(document not in parts.documents for document in judged):
-        reads.append(f"judgements: {unknown:,} of {len(judged):,} name a document that {parts.corpus} lacks; they are left out")
+    if unknown := parts.unknown_judgements():
+        reads.append(unknown)
     _ = parts.spans
     return Plan(reads, [])
 

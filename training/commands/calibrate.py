@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         type=count,
         nargs="+",
         default=[],
-        help="budgets to measure, which become the range; its own when left out",
+        help="budgets to measure, which become the range; its own, and its range, when left out",
     )
     parser.add_argument(
         "--passages", type=count, nargs="+", default=[], help="numbers of passages to measure, where passages are read one by one"

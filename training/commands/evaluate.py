@@ -44,7 +44,12 @@ def _add_system(parser: argparse.ArgumentParser) -> None:
         action="append",
         help="a run directory of keyblock-train; repeated, or a directory of runs: seeds of one system",
     )
-    system.add_argument("--bundle", type=Path, help="a bundle (ONNX Runtime)")
+    system.add_argument(
+        "--bundle",
+        type=Path,
+        action="append",
+        help="a bundle (ONNX Runtime); repeated: several systems, the first against the others",
+    )
     system.add_argument("--url", help="a running service, e.g. http://127.0.0.1:8000")
     system.add_argument(
         "--ranked", type=Path, action="append", help="a TREC run made before; repeated: the test folds of one system"

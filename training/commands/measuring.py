@@ -48,21 +48,37 @@ def measure(options: argparse.Namespace) -> None:
     measures = parse_measures(options.measures)
     against = {path: read_system(path, collection, queries, measures) for path in options.against}
     seeds = list(_evaluations(options, collection, queries, candidates, measures))
+    beside: Sequence[Evaluation] = _distinct(seeds, options.bundle)[1:] if options.bundle else ()
+    seeds = seeds[:1] if options.bundle else seeds
     evaluation = seeds[0] if len(seeds) == 1 else average_seeds(f"{options.run[0].resolve().name}, {len(seeds)} seeds", seeds)
     evaluation.name = options.name or evaluation.name
-    others = baselines(collection, queries, candidates, measures)
+    others = {one.name: one.values for one in beside} | baselines(collection, queries, candidates, measures)
     for path, values in against.items():
         name = system_name(path)
         others[str(path) if name in {evaluation.name, *others} else name] = values
-    figures = summary(evaluation, collection, options.split)
+    figures, *of_others = (summary(one, collection, options.split) for one in (evaluation, *beside))
     systems = {evaluation.name: evaluation.values, **others}
     if options.json:
-        print(json.dumps(figures | {"systems": {name: means(values) for name, values in systems.items()}}))
+        means_of_all = {"systems": {name: means(values) for name, values in systems.items()}}
+        print(json.dumps(figures | means_of_all | ({"beside": of_others} if beside else {})))
     else:
         print(table(systems, evaluation.name, options.correction), "", *_lines(figures), sep="\n")
+        for other in of_others:
+            print("", f"{other['system']}:", *_lines(other), sep="\n")
     if options.out:
         _write(evaluation, seeds, options.out)
         write_json(options.out / "summary.json", figures)
+        for number, (one, of_one) in enumerate(zip(beside, of_others, strict=True), 2):
+            write_evaluation(one, options.out / f"bundle-{number}")
+            write_json(options.out / f"bundle-{number}" / "summary.json", of_one)
+
+
+def _distinct(evaluations: Sequence[Evaluation], bundles: Sequence[Path]) -> Sequence[Evaluation]:
+    """The bundles' evaluations, named by their paths where two bundles have one name."""
+    names = [one.name for one in evaluations]
+    for one, bundle in zip(evaluations, bundles, strict=True):
+        one.name = one.name if names.count(one.name) == 1 else str(bundle)
+    return evaluations
 
 
 def _lines(figures: Mapping[str, Any]) -> Iterator[str]:
@@ -97,9 +113,10 @@ def _rankers(options: argparse.Namespace, collection: Collection) -> Iterator[Ra
             ranker = run_ranker(run, collection, options.budget, selector=options.selector)
             yield ranker.unfused() if options.unfused else ranker
     elif options.bundle:
-        bundle = load_bundle(options.bundle)
-        ranker = bundle_ranker(bundle, open_model(bundle, options.provider), collection, options.budget, options.pipeline)
-        yield ranker.unfused() if options.unfused else ranker
+        for path in options.bundle:
+            bundle = load_bundle(path)
+            ranker = bundle_ranker(bundle, open_model(bundle, options.provider), collection, options.budget, options.pipeline)
+            yield ranker.unfused() if options.unfused else ranker
     else:
         deadline = {} if options.deadline_ms is None else {"deadline_ms": options.deadline_ms}
         yield HttpRanker("http", collection, httpx.Client(base_url=options.url, timeout=600), deadline)

@@ -35,7 +35,7 @@ def _train(options: argparse.Namespace) -> None:
     from training.data.collection import Collection
     from training.data.prepared_cache import default_directory
     from training.learn.best import train_best
-    from training.learn.train import train
+    from training.learn.train import fitted, train
     from training.recipe import RecipeError, load_recipe
 
     quiet_transformers()
@@ -44,7 +44,7 @@ def _train(options: argparse.Namespace) -> None:
     if not collections:
         raise RecipeError(f"{options.recipe[0]}: names no collections of its own; give --collection")
     procedure = train_best if recipe.best else train
-    procedure(recipe, collections, options.out, options.tensorboard, options.cache or default_directory())
+    procedure(fitted(recipe, collections), collections, options.out, options.tensorboard, options.cache or default_directory())
 
 
 if __name__ == "__main__":

@@ -50,8 +50,7 @@ def _vectors(options: argparse.Namespace) -> None:
     from training.data.collection import Collection, distinct_names
     from training.learn.run_directory import locked
     from training.learn.vectors_run import VectorsRun, write_hybrid_bundle
-    from training.model.starting import find_start
-    from training.recipe import DEFAULT_BACKBONE, backbone_path
+    from training.recipe import DEFAULT_BACKBONE, backbone_path, find_start
 
     quiet_transformers()
     bundle = load_bundle(find_start(options.bundle))

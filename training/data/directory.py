@@ -10,6 +10,8 @@ from typing import Any
 from training.data.files import numbered_lines, open_text, read_run
 from training.data.types import CollectionError, Document, FileError, Grades, Parts, Run, Span
 
+MOST_UNKNOWN = 0.2  # share of the judgements that may name documents which the corpus lacks
+
 
 @dataclass(frozen=True)
 class Directory(Parts):
@@ -69,6 +71,20 @@ class Directory(Parts):
         """See Parts."""
         return [self.documents[doc_id].doc_id for doc_id in doc_ids if doc_id in self.documents]
 
+    def unknown_judgements(self) -> str | None:
+        """A line about judgements of documents that the corpus lacks, which are left out; None without any.
+
+        Raises CollectionError where they are more than MOST_UNKNOWN: they are of another corpus, or its ids are written otherwise.
+        """
+        judged = [document for grades in self.qrels.values() for document in grades]
+        unknown = [document for document in judged if document not in self.documents]
+        if not unknown:
+            return None
+        counted = f"{len(unknown):,} of {len(judged):,} name a document that {self.corpus} lacks"
+        if len(unknown) > MOST_UNKNOWN * len(judged):
+            raise CollectionError(f"{self.path}: of its judgements {counted}, the first is {unknown[0]!r}: {MOST_UNKNOWN:.0%} may")
+        return f"judgements: {counted}; they are left out"
+
     def split(self, name: str) -> list[str]:
         """See Parts; in file order."""
         path = self._find(f"splits/{name}.txt")
@@ -118,11 +134,17 @@ def run_file(split: str) -> str:
 
 
 def read_qrels(path: Path) -> Grades:
-    """Read TREC judgements (``query 0 document grade``), gzipped or not. Raises FileError naming a bad line."""
+    """Read judgements of TREC (``query 0 document grade``), or of BEIR with its header. Raises FileError naming a bad line."""
     grades: Grades = {}
+    beir = False
     for number, line in numbered_lines(path):
+        if number == 1 and line.split() == ["query-id", "corpus-id", "score"]:
+            beir = True
+            continue
         try:
-            query, _, document, grade = line.split()
+            query, *unused, document, grade = line.split()
+            if len(unused) != (not beir):
+                raise ValueError
             grades.setdefault(query, {})[document] = int(grade)
         except ValueError:
             raise FileError(f"{path}: line {number} must be 'query 0 document grade', not {line.strip()[:80]!r}") from None
@@ -135,8 +157,9 @@ def write_directory(
     queries: Mapping[str, str],
     spans: Mapping[str, Sequence[Span]],
     splits: Mapping[str, Sequence[str]],
+    qrels: Grades | None = None,
 ) -> None:
-    """Write a new collection without first-stage runs; a document that holds a query's span is relevant, with grade 1.
+    """Write a new collection without first-stage runs; without `qrels`, a document that holds a query's span has grade 1.
 
     Raises FileExistsError for a directory that exists.
     """
@@ -144,9 +167,12 @@ def write_directory(
     _write_rows(path / "corpus.jsonl.gz", ({"_id": d.doc_id, "title": d.title, "text": d.text} for d in documents))
     _write_rows(path / "queries.jsonl.gz", ({"_id": query, "text": text} for query, text in queries.items()))
     rows = [(query, span) for query, gold in spans.items() for span in gold]
-    _write_rows(path / "spans.jsonl.gz", ({"qid": q, "docid": s.doc_id, "start": s.start, "end": s.end} for q, s in rows))
+    if rows:
+        _write_rows(path / "spans.jsonl.gz", ({"qid": q, "docid": s.doc_id, "start": s.start, "end": s.end} for q, s in rows))
+    if qrels is None:
+        qrels = {query: dict.fromkeys((span.doc_id for span in gold), 1) for query, gold in spans.items()}
     with open_text(path / "qrels.tsv.gz", "w") as out:
-        out.writelines(f"{query}\t0\t{document}\t1\n" for query, document in dict.fromkeys((q, s.doc_id) for q, s in rows))
+        out.writelines(f"{query}\t0\t{document}\t{grade}\n" for query, of in qrels.items() for document, grade in of.items())
     (path / "splits").mkdir()
     for name, members in splits.items():
         (path / "splits" / f"{name}.txt").write_text("\n".join(members) + "\n", encoding="utf-8")

@@ -189,7 +189,8 @@ def run_ranker(
     in_bf16 = devices.in_bf16(precision, device)
     scorer = TorchModel(model.to(device), pipeline.tokenizer, in_bf16, None if chooser is None else chooser.to(device))
     name = f"{run.name} fed {_in_words(selector)} blocks" if selector else run.name
-    print(f"{name}: computes in {devices.in_words(precision, device)}", file=sys.stderr)
+    slow = "; PyTorch takes several times as long as the bundle that keyblock-export makes of it" if device.type == "cpu" else ""
+    print(f"{name}: computes in {devices.in_words(precision, device)}{slow}", file=sys.stderr)
     return LocalRanker(name, Preparation(collection, pipeline), scorer, budget)
 
 

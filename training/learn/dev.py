@@ -110,6 +110,10 @@ class EarlyStopping:
         self.best, self.stale = (quality, 0) if better else (self.best, self.stale + 1)
         return better
 
+    def begin(self, quality: float) -> None:
+        """Record the quality of the model that training began from: a trained one that is as good counts as better."""
+        self.best = math.nextafter(quality, -math.inf)
+
     @property
     def exhausted(self) -> bool:
         """Whether to stop."""

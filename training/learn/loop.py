@@ -21,9 +21,9 @@ from torch import Tensor
 from tqdm import tqdm
 
 from training.data.sampling import Group, StepBatch
-from training.learn.dev import DevSet, EarlyStopping, dev_quality
+from training.learn.dev import MEASURE, DevSet, EarlyStopping, dev_quality
 from training.learn.objectives import Objective
-from training.learn.tracking import Throughput, Tracker, draw_curves, duration, in_words
+from training.learn.tracking import Throughput, Tracker, draw_curves, duration, in_words, read_log
 from training.model import devices
 from training.model.checkpoints import Stateful, load_state, save_best, save_state
 from training.model.devices import fastest_device
@@ -94,6 +94,7 @@ class Trainer:
         run: the run directory; only the main process writes into it.
         tensorboard: whether RUN/tensorboard is written.
         accelerator: this process's accelerator.
+        queries: the training queries of all collections; 0: unknown.
     """
 
     recipe: Recipe
@@ -104,6 +105,7 @@ class Trainer:
     run: Path
     tensorboard: bool = False
     accelerator: Accelerator = field(default_factory=make_accelerator)
+    queries: int = 0
 
     def __post_init__(self) -> None:
         self.device = next(self.model.parameters()).device
@@ -136,6 +138,8 @@ class Trainer:
         self._drawn = time.perf_counter()
         self.tracker = Tracker(self.run, self.step, self.tensorboard and self._main)
         steps, name = self.recipe.steps, self.recipe.name
+        if self.queries:
+            self._say(self._passes())
         self._say(f"computes in {devices.in_words(self.recipe.precision, self.device)}")
         bar = tqdm(total=steps, initial=self.step, desc=name, unit="step", dynamic_ncols=True, disable=not self._main)
         try:
@@ -144,6 +148,8 @@ class Trainer:
             bar.close()
             self.tracker.close()
             self._drawer.shutdown(cancel_futures=True)
+        if self._main and self.recipe.init and self.recipe.steps:
+            self._say(self._compared())
         if self._main and self.throughput.steps:
             self._say(in_words(self.throughput.steps, self.throughput.seconds, self.throughput.figures(self.device)))
 
@@ -156,6 +162,8 @@ class Trainer:
             tqdm.write(f"{self.recipe.name}: {line}", file=sys.stderr)  # above the bar
 
     def _steps(self, bar: tqdm) -> None:
+        if self.recipe.init and not self.step and self.recipe.steps:
+            self._evaluate()  # the model that it began from: what training has to better
         if not self.recipe.steps:
             self._at_milestones()  # a model put together without training is measured and saved, too
         drawn = None if self.finished else self._draw_ahead(self.step)
@@ -169,6 +177,34 @@ class Trainer:
             self._at_milestones()
             if self.finished:
                 return
+
+    def _before_and_after(self) -> tuple[float | None, int, float]:
+        """The quality on dev of the model that training began from, if it was measured; step and quality of the trained one."""
+        measured = {record["step"]: dev_quality(record["dev"]) for record in read_log(self.run) if "dev" in record}
+        before = measured.pop(0, None)
+        best = max(measured, key=lambda step: (measured[step], -step))
+        after = max(measured) if self.recipe.patience is None else best
+        return before, after, measured[after]
+
+    @property
+    def kept_beginning(self) -> bool:
+        """Whether the run's model is the one that training began from: early stopping found no other as good."""
+        before, _, after = self._before_and_after()
+        return self.recipe.patience is not None and before is not None and after < before
+
+    def _compared(self) -> str:
+        """The model that counts beside the one that training began from, on dev."""
+        before, step, after = self._before_and_after()
+        if before is None:
+            return "the model that it began from was not measured"
+        line = f"{MEASURE} on dev: {before:.4f} before training, {after:.4f} after step {step:,}"
+        kept = ", whose weights it keeps" if self.kept_beginning else ""
+        return line if after > before else f"{line}: no better than {self.recipe.init}{kept}"
+
+    def _passes(self) -> str:
+        """How often the steps go through the training queries."""
+        queries, steps, each = self.queries, self.recipe.steps, self.recipe.queries_of_a_step
+        return f"{queries:,} queries, {steps:,} steps of about {each:.0f}: {steps * each / queries:.1f} passes"
 
     def _draw_ahead(self, step: int) -> Future[StepBatch]:
         return self._drawer.submit(self.draw, step)
@@ -236,9 +272,14 @@ class Trainer:
     def _evaluate(self) -> None:
         """Measure in the main process and send the result to every process, so that all stop together."""
         (dev,) = broadcast_object_list([self.dev.measure(self.model) if self._main else None])
-        better = self.stopping.improves(dev_quality(dev))
+        quality = dev_quality(dev)
+        better = not self.step or self.stopping.improves(quality)
+        if not self.step:
+            self.stopping.begin(quality)
         if not self._main:
             return
+        each = f" ({', '.join(f'{name} {values[MEASURE]:.4f}' for name, values in dev.items())})" if len(dev) > 1 else ""
+        self._say(f"step {self.step:,}: {MEASURE} {quality:.4f} on dev{each}")
         self._log(dev=dev, **self.throughput.figures(self.device))
         if self.finished or time.perf_counter() - self._drawn > DRAW_SECONDS:
             draw_curves(self.run)

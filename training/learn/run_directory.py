@@ -94,7 +94,10 @@ def make_pipeline(recipe: Recipe, collections: Iterable[Collection], backbone: s
     path = run / "frequencies.tsv"
     if not path.exists():
         analyzer, partial = Analyzer(recipe.pipeline.analyzer), run / "frequencies.partial"
-        DocumentFrequencies.count((t for c in collections for t in _pool_texts(c, recipe.split)), analyzer).write(partial)
+        if recipe.frequencies is None:
+            DocumentFrequencies.count((t for c in collections for t in _pool_texts(c, recipe.split)), analyzer).write(partial)
+        else:
+            _copy(Path(recipe.frequencies), partial, "frequencies")
         os.replace(partial, path)  # a truncated table would still be readable
     write_json(run / "pipeline.json", _carried(recipe.pipeline, run).model_dump(mode="json"))
     return load_run_pipeline(run)
@@ -108,12 +111,16 @@ def _carried(pipeline: PipelineConfig, run: Path) -> PipelineConfig:
     carried = encoder.carried()
     if not (run / carried.file).exists():
         partial = run / f"{carried.file}.partial"
-        try:
-            shutil.copyfile(encoder.file, partial)
-        except OSError as error:
-            raise RecipeError(f"pipeline.encoder: {encoder.file} cannot be read ({error.strerror}); give its path") from None
+        _copy(Path(encoder.file), partial, "pipeline.encoder")
         os.replace(partial, run / carried.file)
     return pipeline.model_copy(update={"encoder": carried.describe()})
+
+
+def _copy(source: Path, target: Path, key: str) -> None:
+    try:
+        shutil.copyfile(source, target)
+    except OSError as error:
+        raise RecipeError(f"{key}: {source} cannot be read ({error.strerror}); give its path") from None
 
 
 def _pool_texts(collection: Collection, split: str) -> Iterable[str]:

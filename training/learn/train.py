@@ -1,13 +1,22 @@
 """Trains a run by a recipe on collections; training.learn.run_directory describes the run's files."""
 
-from collections.abc import Sequence
+import json
+import math
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from accelerate import Accelerator
 
+from keyblock.description import PipelineConfig
+from keyblock.fusion import Fusion
 from training.data.collection import Collection, distinct_names
+from training.data.directory import Directory
 from training.data.files import write_json
+from training.evaluate.calibration.calibrate import Plan, calibrate
+from training.evaluate.calibration.systems import CalibratedRun
 from training.evaluate.ranking import TEACHER, load_chooser, load_run_pipeline
 from training.learn.data import Data
 from training.learn.distillation import DistillationObjective
@@ -21,7 +30,9 @@ from training.model.cross_encoder import CrossEncoder
 from training.model.families import load_ranker, new_ranker
 from training.model.ranker_module import RankerModule
 from training.model.starting import TOKENIZER_FILE, check_tokenizer, start_at_cls, start_from
-from training.recipe import Recipe, RecipeError, backbone_path
+from training.recipe import Recipe, RecipeError, backbone_path, begun_from, find_start
+
+MEASURED = 8  # measurements on dev of a training whose steps follow from its passes
 
 
 def train(
@@ -42,12 +53,14 @@ def train(
     torch.manual_seed(recipe.seed)
     check_mixture(recipe, collections)
     check_gold(recipe, collections)
+    unknown = list(unknown_judgements(collections))
     accelerator = make_accelerator()
     resumed = has_checkpoint(run)
     model, backbone = make_model(recipe, accelerator.device, resumed)
     with locked(run, wanted=accelerator.is_main_process):
         if accelerator.is_main_process:
             begin(recipe, collections, backbone, run)
+            _say(recipe, [*unknown, *dropped(recipe)])
         accelerator.wait_for_everyone()
         if (chooser := load_chooser(run)) is not None:
             chooser.to(accelerator.device)
@@ -55,8 +68,17 @@ def train(
         objective = make_objective(recipe, data, run, accelerator.device, chooser, model.hidden_size)
         if not resumed:
             probe(model, objective, data.draw, recipe)  # the same in every process
-        Trainer(recipe, model, objective, data.draw, data.dev, run, tensorboard, accelerator).train()
+        queries = sum(len(source.queries) for source in data.sources.values())
+        trainer = Trainer(recipe, model, objective, data.draw, data.dev, run, tensorboard, accelerator, queries)
+        trainer.train()
         data.close()
+        if accelerator.is_main_process and recipe.init and recipe.steps and not trainer.kept_beginning:
+            _say(recipe, fit_again(recipe, collections, run))
+
+
+def _say(recipe: Recipe, lines: Iterable[str]) -> None:
+    for line in lines:
+        print(f"{recipe.name}: {line}", file=sys.stderr)
 
 
 def prepared_data(
@@ -118,6 +140,57 @@ def make_model(recipe: Recipe, device: torch.device, resumed: bool = False) -> t
     return model, backbone
 
 
+def fitted(recipe: Recipe, collections: Sequence[Collection]) -> Recipe:
+    """The recipe with the steps of its `passes`, and without marks where no collection has gold passages to learn them from."""
+    if recipe.marks and not any(collection.parts.has_spans for collection in collections):
+        recipe = recipe.model_copy(update={"marks": 0.0})
+    if recipe.passes is None:
+        return recipe
+    queries = sum(len(collection.split(recipe.split)) for collection in collections)
+    steps = recipe.steps if "steps" in recipe.model_fields_set else math.ceil(recipe.passes * queries / recipe.queries_of_a_step)
+    measured = {} if "evaluate_every" in recipe.model_fields_set else {"evaluate_every": max(1, steps // MEASURED)}
+    return recipe.model_copy(update={"steps": steps} | measured)
+
+
+def dropped(recipe: Recipe) -> Iterator[str]:
+    """Lines that say which parts of `init` the run does not keep; none without an `init`, or if it keeps all."""
+    origin = begun_from(find_start(Path(recipe.init))) if recipe.init else {}
+    if not origin:
+        return
+    before, after = (PipelineConfig.model_validate(one).model_dump() for one in (origin["pipeline"], recipe.pipeline.model_dump()))
+    changed = [key for key in after if key != "encoder" and after[key] != before[key]]
+    changed += ["encoder"] if (after["encoder"] is None) != (before["encoder"] is None) else []
+    if changed:
+        parts = "; ".join(f"{key} {_short(before[key])} becomes {_short(after[key])}" for key in changed)
+        yield f"does not keep of {recipe.init}: {parts}"
+    if origin.get("aggregator") and recipe.states:
+        yield f"does not keep of {recipe.init}: the weights of its aggregator, which a bundle does not give; begin from its run"
+    if origin.get("selector_graph") and not recipe.selector_run:
+        yield f"does not keep of {recipe.init}: the model that selects its blocks; name its run in selector_run"
+    if recipe.model.get("marks") and not recipe.marks and recipe.steps:
+        yield "marks are not trained: no collection has gold passages (spans.jsonl), or the recipe's marks is 0"
+
+
+def _short(part: Any) -> str:
+    return str(part["name"]) if isinstance(part, dict) and "name" in part else json.dumps(part)
+
+
+def fit_again(recipe: Recipe, collections: Sequence[Collection], run: Path) -> Iterator[str]:
+    """Fit on dev what the recipe's pipeline holds of another model's scores; a line says what was fitted, or why nothing was."""
+    config = recipe.pipeline
+    fixed = {"fusion": config.fusion != Fusion(), "min_score": config.min_score, "spans": config.spans}
+    names = ", ".join(name for name, value in (fixed | {"second_look": config.second_look}).items() if value)
+    if not names:
+        return
+    fusion = (config.first_stage or {}).get("name")
+    try:
+        calibrate(CalibratedRun(run), collections, Plan(queries=recipe.dev_queries, depth=recipe.dev_depth, first_stage=fusion))
+    except ValueError as error:
+        yield f"keeps the {names} of {recipe.init}, which other weights may not suit, until keyblock-calibrate fits them: {error}"
+    else:
+        yield f"{names}: fitted anew on dev, {recipe.dev_queries} queries a collection at most; keyblock-calibrate takes more"
+
+
 def check_mixture(recipe: Recipe, collections: Sequence[Collection]) -> None:
     """Raise RecipeError unless the recipe's mixture names these collections."""
     names = distinct_names(collections)
@@ -133,6 +206,13 @@ def check_gold(recipe: Recipe, collections: Sequence[Collection]) -> None:
     without = [collection.name for collection in collections if not collection.parts.has_spans]
     if recipe.examples == "gold" and without:
         raise RecipeError(f"examples gold: {', '.join(without)} has no gold passages (spans.jsonl, or passages in its description)")
+
+
+def unknown_judgements(collections: Sequence[Collection]) -> Iterator[str]:
+    """A line for each collection directory with judgements of unknown documents. Raises CollectionError for too many of them."""
+    for collection in collections:
+        if isinstance(collection.parts, Directory) and (line := collection.parts.unknown_judgements()):
+            yield f"{collection.name}, {line}"
 
 
 def fastest_attention(device: torch.device) -> str:

@@ -25,6 +25,7 @@ from training.model.cross_encoder import MARKER, CrossEncoder
 from training.model.families import load_ranker, new_ranker
 from training.model.ranker_module import RankerModule
 from training.model.transformer_ranker import one_clear_error
+from training.recipe import find_start
 
 Weight = Callable[[str], Tensor]
 """Gives an initializer by its name, in fp32; for one stored in fp16, by the name of the output of its cast."""
@@ -37,7 +38,6 @@ ID_PARTS = (
     "post_processor",
 )  # parts of a tokenizer that decide ids; truncation and padding do not
 BUNDLED = {"name": "cross_encoder"}  # the family of a bundle's graph
-CHECKOUT = Path(__file__).parents[2]  # the directory that holds the packages and models/default
 PARAMETERS = "keyblock.parameters"  # key in a graph's metadata: the place of each weight of a checkpoint (export.classifier)
 POOLING = "keyblock.pooling"  # key in a graph's metadata: how the graph pools states; without it [CLS]
 NORM = ("LayerNorm.weight", "LayerNorm.bias")
@@ -221,11 +221,6 @@ def _bundled(path: Path, backbone: str) -> tuple[dict[str, Any], EncoderShape | 
 def _metadata(graph: ModelProto, key: str) -> str | None:
     """The value of this key in a graph's metadata; None without one."""
     return next((entry.value for entry in graph.metadata_props if entry.key == key), None)
-
-
-def find_start(path: Path) -> Path:
-    """The path itself, or the path in the checkout if it exists only there: finds models/default from any working directory."""
-    return path if path.exists() or not (CHECKOUT / path).exists() else CHECKOUT / path
 
 
 def graph_weights(graph: ModelProto) -> dict[str, Tensor]:

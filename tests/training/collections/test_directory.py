@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from training.data.collection import Collection
-from training.data.directory import write_directory
+from training.data.directory import read_qrels, write_directory
 from training.data.types import Document, Span
 
 
@@ -22,3 +22,8 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert (read.split("dev"), read.split("test"), read.has_run("dev")) == (["r"], ["q"], False)
     with pytest.raises(FileExistsError):
         write_directory(tmp_path / "in" / "it", documents, {}, {}, {})
+
+
+def test_judgements_with_beirs_header(tmp_path: Path) -> None:
+    (tmp_path / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq\td\t2\n", encoding="utf-8")
+    assert read_qrels(tmp_path / "qrels.tsv") == {"q": {"d": 2}}

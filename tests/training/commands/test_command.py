@@ -22,7 +22,7 @@ def test_invalid_numbers(toy_run: Path, toy_path: Path, capsys: pytest.CaptureFi
     assert f"--depth: '{number}' is not a whole number from 1" in capsys.readouterr().err
 
 
-COMMANDS = ["train", "calibrate", "evaluate", "candidates", "derive", "prior", "vectors"]
+COMMANDS = ["train", "calibrate", "collect", "evaluate", "candidates", "derive", "prior", "vectors"]
 SLOW = {"torch", "transformers", "ir_measures", "scipy", "bm25s", "matplotlib"}  # to import
 
 
@@ -41,7 +41,7 @@ print({SLOW} & set(sys.modules))
 """
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()
     assert said[0].startswith(f"usage: keyblock-{command} ")
-    assert any("--collection" in line for line in said)
+    assert any("--out" in line for line in said)
     assert said[-2:] == [f"keyblock-{command} {keyblock.__version__}", "set()"]
 
 

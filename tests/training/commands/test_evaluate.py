@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from keyblock.bundle import Bundle
+from keyblock.bundle import Bundle, write_bundle
+from keyblock.fusion import Fusion
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
 from tests.training.commands.running import cells, strings
@@ -52,6 +53,39 @@ def test_evaluate_against_other_systems(
 def test_a_bundle_is_evaluated(toy_bundle: Bundle, toy_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert evaluate_main(strings("--bundle", toy_bundle.path, "--collection", toy_path, "--provider", "cpu", "--queries", 3)) == 0
     assert "| toy-bundle | 1.0000 |" in capsys.readouterr().out
+
+
+def test_two_bundles_are_measured_beside_each_other(
+    toy_bundle: Bundle, toy: Collection, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The toy's, and one whose fusion turns its order: the answer comes last of four. Without gold passages none are counted."""
+    shutil.copytree(toy.path, tmp_path / "toy")
+    (tmp_path / "toy" / "spans.jsonl.gz").unlink()
+    turned = Fusion(bias=0.0, logit=-1.0)
+    manifest = toy_bundle.manifest.model_copy(
+        update={"pipeline": toy_bundle.manifest.pipeline.model_copy(update={"fusion": turned}), "name": "turned"}
+    )
+    write_bundle(tmp_path / "turned", manifest, {name: toy_bundle.path / name for name in manifest.files})
+    both = ("--bundle", toy_bundle.path, "--bundle", tmp_path / "turned", "--provider", "cpu", "--queries", 3)
+    out = tmp_path / "out"
+    assert evaluate_main(strings(*both, "--collection", tmp_path / "toy", "--out", out)) == 0
+    said = capsys.readouterr().out
+    rows = cells(said)
+    assert list(rows) == ["system", "---", "toy-bundle", "turned", "first stage", "shuffled"]
+    assert (rows["toy-bundle"][0], rows["turned"][0]) == ("1.0000", "0.2500")
+    assert "\n\nturned:\n" in said
+    assert said.count("\nms per document: ") == 2
+    assert "gold" not in said
+    assert json.loads((out / "bundle-2" / "summary.json").read_text(encoding="utf-8"))["measures"]["RR@10"] == 0.25
+    assert list(read_run(out / "run.trec.gz")) == list(read_run(out / "bundle-2" / "run.trec.gz"))
+
+
+def test_two_bundles_of_one_name(toy_bundle: Bundle, toy_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    again = shutil.copytree(toy_bundle.path, tmp_path / "again")
+    both = ("--bundle", toy_bundle.path, "--bundle", again, "--provider", "cpu", "--queries", 1, "--json")
+    assert evaluate_main(strings(*both, "--collection", toy_path)) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert (figures["system"], [one["system"] for one in figures["beside"]]) == (str(toy_bundle.path), [str(again)])
 
 
 def test_the_logit_alone_is_evaluated(toy_bundle: Bundle, toy: Collection, tmp_path: Path) -> None:

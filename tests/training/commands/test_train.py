@@ -77,6 +77,24 @@ def test_collections_that_cannot_be_trained_on(
     assert not (tmp_path / "run" / "checkpoint").exists()
 
 
+@pytest.mark.parametrize(("lacking", "refuses"), [(2, False), (13, True)])
+def test_judgements_of_unknown_documents(
+    recipe_file: Path, toy_copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], lacking: int, refuses: bool
+) -> None:
+    """The toy has 48 judgements: 2 of 50 are left out, 13 of 61 are more than a fifth."""
+    path = toy_copy / "qrels.tsv.gz"
+    lines = gzip.decompress(path.read_bytes()).decode() + "".join(f"river? 0 sea-{number} 1\n" for number in range(lacking))
+    path.write_bytes(gzip.compress(lines.encode()))
+    arguments = strings(recipe_file, "--collection", toy_copy, "--set", "steps=1", "--out", tmp_path / "run")
+    assert train_main(arguments) == (2 if refuses else 0)
+    said = capsys.readouterr().err
+    if refuses:
+        line = f"{toy_copy}: of its judgements 13 of 61 name a document that corpus.jsonl lacks, the first is 'sea-0': 20% may\n"
+        assert said == f"keyblock-train: {line}"
+    else:
+        assert "toy: toy, judgements: 2 of 50 name a document that corpus.jsonl lacks; they are left out\n" in said
+
+
 def test_training_and_measuring_need_no_first_stage_run(
     recipe_file: Path, toy_copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -349,6 +349,7 @@ def test_a_run_computes_as_its_recipe_says(
     assert ranker.model.bf16 is bf16
     *_, last = capsys.readouterr().err.splitlines()  # transformers may show a progress bar before, as earlier tests have left it
     assert last.startswith(f"toy-run: computes in {precision} on ")
+    assert last.endswith("; PyTorch takes several times as long as the bundle that keyblock-export makes of it")
 
 
 def test_a_change_of_a_pre_ranking_may_name_a_single_key(toy_bundle: Bundle) -> None:

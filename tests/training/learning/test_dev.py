@@ -189,6 +189,12 @@ def test_by_hand() -> None:
     assert stopping.best == 0.5
 
 
+def test_what_training_began_from_counts_only_where_it_is_better() -> None:
+    stopping = EarlyStopping(patience=2)
+    stopping.begin(0.5)
+    assert [stopping.improves(quality) for quality in (0.4, 0.5, 0.5, 0.6)] == [False, True, False, True]
+
+
 @given(st.lists(st.floats(0, 1)), st.integers(1, 5), st.data())
 def test_saved_and_loaded_it_goes_on(values: list[float], patience: int, data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(values)))

@@ -354,6 +354,29 @@ def test_a_resumed_run_remembers_its_best(trainer: Make) -> None:
     assert second.step == 3
 
 
+@pytest.mark.parametrize(
+    ("measured", "said", "trained"),
+    [
+        (
+            [0.6, 0.4, 0.5],
+            "0.5500 before training, 0.5000 after step 2: no better than models/default, whose weights it keeps",
+            False,
+        ),
+        ([0.6, 0.5, 0.6], "0.5500 before training, 0.5500 after step 2: no better than models/default", True),
+        ([0.6, 0.4, 0.7], "0.5500 before training, 0.6000 after step 2", True),
+    ],
+)
+def test_what_training_began_from_stays_where_it_is_better(
+    trainer: Make, capsys: pytest.CaptureFixture[str], measured: list[float], said: str, trained: bool
+) -> None:
+    run = graded(trainer(steps=2, evaluate_every=1, patience=3), measured)
+    run.recipe = run.recipe.model_copy(update={"init": "models/default"})
+    before = weights(run).clone()
+    run.train()
+    assert f"RR@10 on dev: {said}\n" in capsys.readouterr().err
+    assert torch.equal(weights_of(CrossEncoder.load(chosen(run.run))), weights(run) if trained else before)
+
+
 def test_without_patience_nothing_stops_and_no_best_is_kept(trainer: Make) -> None:
     run = graded(trainer(steps=5, evaluate_every=1), [0.6, 0.5, 0.4, 0.3, 0.2])
     run.train()

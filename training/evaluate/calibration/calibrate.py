@@ -74,7 +74,7 @@ class Plan:
     """What is scored, and what is learned from the scores.
 
     Attributes:
-        budgets: tokens a sequence that are measured; the pipeline's own when left out.
+        budgets: tokens a sequence that are measured, which become the range; the pipeline's own, and its range, when left out.
         passages: numbers of passages that are measured; the pipeline's own when left out.
         default: the budget to serve by default; learned when left out, see `cheapest_of_the_best`.
         queries: dev queries a collection.
@@ -174,13 +174,13 @@ def calibrate(system: Calibrated, collections: Sequence[Collection], plan: Plan)
     }
     if look is not None:
         quality["second_look"] = {s.collection.name: s.measure(fusion) for s in looked}
-    with_budgets = _with_budgets(config, [setting.budget for setting in settings], choice.budget)
+    with_budgets = _with_budgets(config, plan.budgets or config.packing.budget_range, choice.budget)
     aggregator = config.aggregator if choice.passages is None else with_passages(config, choice.passages)
     threshold = quality["calibration"].get("threshold", {}).get("score")
     spans, spans_quality = _spans(system, splits, choice, fusion)
     quality["calibration"] |= spans_quality
-    learned = {"fusion": fusion, "activation": Activation(), "aggregator": aggregator, "min_score": threshold, "spans": spans}
-    learned["second_look"] = look
+    learned = {"fusion": fusion, "activation": Activation(), "aggregator": aggregator, "min_score": threshold}
+    learned |= {"spans": spans or config.spans, "second_look": look}
     if plan.first_stage is not None:
         learned["first_stage"], quality["first_stage"] = _first_stage(plan.first_stage, splits, fitted_on, fusion)
     system.write(with_budgets.model_copy(update=learned), quality)
@@ -268,6 +268,7 @@ def _answers(scored: Sequence[DevScores], fusion: Fusion) -> dict[str, Any]:
         "threshold": {
             **threshold._asdict(),
             "interval": threshold_interval(list(usable.values())),
+            "queries": sum(len(tops.answered) for tops in usable.values()),
             "unanswered": "the same queries without their relevant candidates",
         },
     }
@@ -321,7 +322,7 @@ def _answer_tables(calibration: Mapping[str, Any]) -> list[str]:
     rows = [[name, *(f"{row[figure]:.3f}" for figure in ANSWER_FIGURES)] for name, row in calibration["answers"].items()]
     found = calibration["threshold"]
     rates = f"precision {found['precision']:.3f}, recall {found['recall']:.3f}, {found['refused']:.3f} of the others refused"
-    interval = "{:.3f} to {:.3f} with other dev queries".format(*found["interval"])
+    interval = "from {} queries; {:.3f} to {:.3f} with others".format(found["queries"], *found["interval"])
     return [markdown([head, *rows]), f"threshold {found['score']:.3f} for min_score ({interval}): {rates}"]
 
 

@@ -30,8 +30,7 @@ from training.data.files import write_json
 from training.data.prepared_cache import default_directory
 from training.evaluate.ranking import CHOOSER, LocalRanker, bundle_ranker, changed, load_run_pipeline, run_ranker
 from training.model.checkpoints import chosen
-from training.model.starting import find_start
-from training.recipe import load_recipe
+from training.recipe import find_start, load_recipe
 
 SCORES = "dev-scores"  # the directory of the kept scores in a run
 
