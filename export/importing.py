@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from export import ExportError
 from export.certificate import Pair, certify, differences, mixed_pairs, served_logits
 from export.checkpoint import Checkpoint, read_checkpoint
 from export.exporter import graph_entry
-from export.graphs import Graphs, export_graph_of
+from export.graphs import Graphs, export_graph_of, fails_on
 from export.import_defaults import import_analyzer, import_frequencies, import_pipeline, import_tokenizer
 from export.options import ImportOptions, VariantKind, WeightPrecision
 from export.variants import variant_name
@@ -22,8 +23,8 @@ from keyblock.bundle import FREQUENCIES_FILE, GRAPH_FILE, TOKENIZER_FILE, Bundle
 from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
 from keyblock.runtime.batching import TOKEN_CAP, bucket
-from keyblock.runtime.model import GraphModel
-from keyblock.runtime.providers import Provider, ProviderError, resolve
+from keyblock.runtime.model import GraphModel, open_first
+from keyblock.runtime.providers import Choice, Graph, Provider, ProviderError, resolve
 from keyblock.runtime.session import ScoreError, SessionError
 
 RUNS = 3  # the best run counts: a busy machine is sometimes slower
@@ -89,13 +90,15 @@ def import_model(source: str, out: Path, options: ImportOptions) -> Bundle:
         full = options.precision is WeightPrecision.FP32
         exact = served if full else plain.served(Path(folder) / "exact", WeightPrecision.FP32)
         checks = ImportChecks(checkpoint, pipeline, exact, options)
+        quality = checks.served(served)
         manifest = Manifest(
             name=options.name or _name(source),
             pipeline=pipeline.config,
             graph=graph_entry(checkpoint.model, options.precision.value, GRAPH_FILE, served),
             variants={kind.value: _variant(checkpoint, graphs, kind, checks) for kind, graphs in variants.items()},
             provenance={"import": checkpoint.about | {"frequencies": str(options.frequencies or default_table)}},
-            quality=checks.served(served),
+            quality=quality,
+            fails_on=fails_on(checks.failed),
         )
         files |= {path.name: path for path in served.folder.iterdir()}
         files |= {variant_name(name, kind): graphs.folder / name for kind, graphs in variants.items() for name in graphs.fused}
@@ -110,10 +113,14 @@ class ImportChecks:
         pipeline: the bundle's pipeline.
         exact: the served graph, in fp32.
         options: how many pairs, and the provider that will serve.
+
+    Attributes:
+        failed: graphs that could not be run, see `open_first`.
     """
 
     def __init__(self, checkpoint: Checkpoint, pipeline: Pipeline, exact: Graphs, options: ImportOptions) -> None:
         self._pipeline, self._options = pipeline, options
+        self.failed: dict[Graph, str] = {}
         self._pairs = sample_pairs(pipeline, options.pairs)
         self._expected = checkpoint.logits(self._pairs)
         model = exact.open(pipeline.tokenizer, Provider.CPU, "fp32")
@@ -131,14 +138,19 @@ class ImportChecks:
             return {"unmeasured": str(error)}
 
     def _measured(self, graphs: Graphs, provider: Provider, precision: str = "auto") -> dict[str, Any]:
+        def opened(choice: Choice) -> tuple[GraphModel, NDArray[np.float32]]:
+            model = graphs.open(self._pipeline.tokenizer, choice)
+            return model, served_logits(self._pipeline, model, self._pairs)
+
         try:
-            model = graphs.open(self._pipeline.tokenizer, provider, precision)
-            found = served_logits(self._pipeline, model, self._pairs)
+            model, found = open_first(opened, provider, precision=precision, variants=[precision], failed=self.failed)
         except (SessionError, ScoreError) as error:
-            return {"provider": provider.value, "cannot": f"{error}; serve it with another --provider"}
+            return {"provider": provider.value, "cannot": str(error)}
+        choice = model.session.choice
         return {
-            "provider": model.session.choice.provider.value,
-            "precision": model.session.choice.precision.value,
+            "provider": choice.provider.value,
+            "precision": choice.precision.value,
+            "why": choice.why,
             "logits": differences(self._expected, found),
             "pace": measured_pace(model, self._pipeline.config.packing.budget),
         }
