@@ -5,6 +5,7 @@ import platform
 import re
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -58,13 +59,18 @@ def _seconds(model: GraphModel, sequences: list[Packed]) -> float:
 SAMPLE = Path(__file__).parent / "sample"
 
 
-def import_model(source: str, out: Path, options: ImportOptions) -> Bundle:
+def silent(_: str) -> None:
+    """Says nothing."""
+
+
+def import_model(source: str, out: Path, options: ImportOptions, say: Callable[[str], None] = silent) -> Bundle:
     """Write a bundle of a checkpoint, and prove that its scores are the checkpoint's.
 
     Args:
         source: a directory, or a name on the hub.
         out: where the bundle goes; nothing is left there after an error.
         options: how to import.
+        say: gets a line at each step.
 
     Raises:
         ExportError: the source is no cross-encoder, or its graph's logits are not the model's.
@@ -75,7 +81,9 @@ def import_model(source: str, out: Path, options: ImportOptions) -> Bundle:
     resolve(options.provider)
     if VariantKind.INT8_STATIC in options.variants:
         raise ExportError("int8-static is for models of keyblock-train, whose graphs it was measured on; leave that --variant out")
+    say(f"reading {source}")
     checkpoint = read_checkpoint(source, options)
+    say("writing its graph")
     with tempfile.TemporaryDirectory(prefix="keyblock-import-") as folder:
         files = {name: Path(folder) / name for name in (TOKENIZER_FILE, FREQUENCIES_FILE)}
         tokenizer = import_tokenizer(checkpoint, files[TOKENIZER_FILE])
@@ -89,7 +97,7 @@ def import_model(source: str, out: Path, options: ImportOptions) -> Bundle:
         variants = {kind: plain.variant(kind, Path(folder) / kind) for kind in options.variants}
         full = options.precision is WeightPrecision.FP32
         exact = served if full else plain.served(Path(folder) / "exact", WeightPrecision.FP32)
-        checks = ImportChecks(checkpoint, pipeline, exact, options)
+        checks = ImportChecks(checkpoint, pipeline, exact, options, say)
         quality = checks.served(served)
         manifest = Manifest(
             name=options.name or _name(source),
@@ -113,16 +121,21 @@ class ImportChecks:
         pipeline: the bundle's pipeline.
         exact: the served graph, in fp32.
         options: how many pairs, and the provider that will serve.
+        say: gets a line at each step.
 
     Attributes:
         failed: graphs that could not be run, see `open_first`.
     """
 
-    def __init__(self, checkpoint: Checkpoint, pipeline: Pipeline, exact: Graphs, options: ImportOptions) -> None:
-        self._pipeline, self._options = pipeline, options
+    def __init__(
+        self, checkpoint: Checkpoint, pipeline: Pipeline, exact: Graphs, options: ImportOptions, say: Callable[[str], None]
+    ) -> None:
+        self._pipeline, self._options, self._say = pipeline, options, say
         self.failed: dict[Graph, str] = {}
         self._pairs = sample_pairs(pipeline, options.pairs)
+        say(f"scoring {options.pairs} pairs of a query and a text with transformers")
         self._expected = checkpoint.logits(self._pairs)
+        say("scoring them with the graph")
         model = exact.open(pipeline.tokenizer, Provider.CPU, "fp32")
         self._certificate = certify(self._expected, pipeline, model, self._pairs)
 
@@ -138,6 +151,8 @@ class ImportChecks:
             return {"unmeasured": str(error)}
 
     def _measured(self, graphs: Graphs, provider: Provider, precision: str = "auto") -> dict[str, Any]:
+        self._say(f"measuring scores and pace on provider {provider}")
+
         def opened(choice: Choice) -> tuple[GraphModel, NDArray[np.float32]]:
             model = graphs.open(self._pipeline.tokenizer, choice)
             return model, served_logits(self._pipeline, model, self._pairs)
