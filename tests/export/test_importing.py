@@ -156,7 +156,7 @@ def test_a_graph_that_one_provider_cannot_load_is_served_by_the_next_and_the_bun
     checkpoint: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """ModernBERT's, as ONNX Runtime fuses it."""
-    monkeypatch.setattr("export.classifier.split_skips", lambda graph: None)
+    monkeypatch.setattr("export.classifier.split_skips", lambda _: None)
     bundle = import_model(str(checkpoint("modernbert-cls")), tmp_path / "out", replace(FEW, provider=Provider.AUTO))
     assert bundle.manifest.fails_on == {"openvino": onnxruntime.__version__}
     measured = bundle.manifest.quality["import"]
