@@ -149,7 +149,7 @@ class Settings(Limits, BaseSettings):
     port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
     provider: Provider = Field(
         Provider.AUTO,
-        description="where the model runs: auto takes the fastest that loads the graph; if a named one is missing, the service does not start",
+        description="where the model runs: auto takes the fastest that loads the graph; a named one that is missing is an error",
     )
     precision: Precision = Field(
         Precision.AUTO,
