@@ -91,12 +91,10 @@ def allowed(found: Mapping[str, float]) -> float:
 
 
 def in_words(found: Mapping[str, float]) -> str:
-    """What `differences` found, with the limit, in a line."""
+    """What `differences` found, with the limit, for a line."""
     span = found["largest_logit"] - found["least_logit"]
-    return (
-        f"{found['pairs']} pairs, largest difference of a logit {found['max']:.4g}, mean {found['mean']:.2g}; "
-        f"{allowed(found):.4g} is allowed where logits span {span:.2g}"
-    )
+    limit = f"{allowed(found):.4g} is allowed where logits span {span:.2g}"
+    return f"differ from transformers' by up to {found['max']:.4g} over {found['pairs']} pairs ({limit})"
 
 
 def check_varied(expected: NDArray[np.float32]) -> None:
@@ -125,8 +123,8 @@ def certify(expected: NDArray[np.float32], pipeline: Pipeline, model: Model, pai
     found = differences(expected, served_logits(pipeline, model, pairs))
     if not found["max"] <= allowed(found):
         raise ExportError(
-            f"the graph's logits differ from transformers' ({in_words(found)}), so no bundle is written; use the locked versions "
-            "of torch, transformers and onnxruntime"
+            f"the graph's logits {in_words(found)}, so no bundle is written; use the locked versions of torch, transformers and "
+            "onnxruntime"
         )
     lengths = [len(pipeline.tokenizer.ids(text)) for _, text in pairs]
     return {

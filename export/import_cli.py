@@ -117,7 +117,7 @@ def summary(bundle: Bundle) -> str:
     proof: dict[str, Any] = manifest.quality["certificate"]["logits"]
     megabytes = sum(entry.bytes for entry in manifest.files.values()) / 1e6
     fused = ", ".join(f"{name} {count}" for name, count in bundle.graph.fused.items()) or "not fused"
-    return f"{bundle.path}: {megabytes:.1f} MB, {fused}\n{json.dumps(manifest.quality['import'])}\nOK: {in_words(proof)}"
+    return f"{bundle.path}: {megabytes:.1f} MB, {fused}\n{json.dumps(manifest.quality['import'])}\nOK: logits {in_words(proof)}"
 
 
 if __name__ == "__main__":

@@ -63,6 +63,6 @@ def _verify(given: argparse.Namespace) -> None:
         with Client(given.url, api_key=os.environ.get(API_KEY), timeout=SECONDS) as client:
             found = verify(given.bundle, given.model, ask, options, say)
             print(json.dumps(found, indent=2), flush=True)
-            say(f"OK: {in_words(found)}")
+            say(f"OK: raw scores {in_words(found)}")
     except (RuntimeError, KeyBlockError) as error:  # ExportError among them
         raise ValueError(str(error)) from error

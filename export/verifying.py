@@ -61,8 +61,8 @@ def verify(bundle_path: Path, source: str, ask: Ask, options: ImportOptions, say
     found = differences(expected, _answers(pairs, ask, longest))
     if not found["max"] <= allowed(found):
         raise ExportError(
-            f"the service's raw scores differ from transformers' ({in_words(found)}): it serves another model, or computes in less "
-            "than fp32; start it with --provider cpu --precision fp32"
+            f"the service's raw scores {in_words(found)}: it serves another model, or computes in less than fp32; start it with "
+            "--provider cpu --precision fp32"
         )
     return found | {"versions": versions()}
 

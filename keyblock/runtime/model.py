@@ -146,9 +146,10 @@ def open_first(
         try:
             return opened(choice)
         except (LoadError, ScoreError, ProviderError) as error:
-            failed[choice.provider, choice.variant] = str(error)
+            reason = f"it cannot load the graph ({error.reason})" if isinstance(error, LoadError) else str(error)
+            failed[choice.provider, choice.variant] = reason
             if requested != Provider.AUTO:
-                raise LoadError(f"{error}; ask for provider auto") if isinstance(error, LoadError) else error from None
+                raise SessionError(f"{error}; ask for provider auto") if isinstance(error, LoadError) else error from None
             try:
                 following = resolve(requested, threads=threads, precision=precision, variants=variants, failed=failed)
             except ProviderError:

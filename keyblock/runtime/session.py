@@ -25,7 +25,15 @@ class SessionError(RuntimeError):
 
 
 class LoadError(SessionError):
-    """ONNX Runtime cannot load a graph on this provider; another one may. The message is one line."""
+    """ONNX Runtime cannot load a graph on this provider; another one may. The message is one line.
+
+    Attributes:
+        reason: ONNX Runtime's.
+    """
+
+    def __init__(self, graph_path: Path, provider: Provider, reason: str) -> None:
+        super().__init__(f"{graph_path}: ONNX Runtime cannot load it on {provider}: {reason}")
+        self.reason = reason
 
 
 class ScoreError(RuntimeError):
@@ -157,7 +165,7 @@ def open_graph(graph_path: Path, choice: Choice, threads: int, shared: Path | No
         else:
             _check_provider(choice.provider, session.get_providers())
             return session
-    raise LoadError(f"{graph_path}: ONNX Runtime cannot load it on {choice.provider}: {problem}")
+    raise LoadError(graph_path, choice.provider, problem)
 
 
 def _session(graph_path: Path, choice: Choice, threads: int, shared: Path | None, left_out: list[str]) -> Any:
