@@ -19,7 +19,7 @@ from torch import Tensor
 from transformers import PretrainedConfig
 
 from export import ExportError
-from export.graph import LOGITS, Traced, check_shapes, name_heads, narrow_last_layer, split_skips, trace, trace_example
+from export.graph import LOGITS, Traced, check_shapes, name_heads, narrow_last_layer, trace, trace_example
 from export.masks import causal, spelled_masks
 from export.storage import put_back, save_graph, weights_aside
 from export.variants import fused_nodes
@@ -132,7 +132,6 @@ def optimized_graph(graph: ModelProto, config: PretrainedConfig, folder: Path | 
             graph, model_type="bert", num_heads=config.num_attention_heads, hidden_size=config.hidden_size, opt_level=0
         ).model
     put_back(optimized, aside)
-    split_skips(optimized)
     declare_fused(optimized)
     return optimized
 

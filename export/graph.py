@@ -64,7 +64,6 @@ def _array(tensor: Tensor) -> NDArray[np.float32]:
 
 OPSET = 17
 LOGITS, OUTPUTS = "logits", "outputs"
-SKIP_OUTPUTS = 4  # of a SkipLayerNormalization that gives its sum too, as the last one
 CLS_POSITION = "cls_position"  # the initializer with the position of [CLS], for a narrowed last layer
 
 
@@ -219,35 +218,6 @@ def narrow_last_layer(model: ModelProto) -> None:
         node.input.extend(inputs)
     del graph.node[:]
     graph.node.extend(nodes)
-
-
-def split_skips(model: ModelProto) -> None:
-    """Write each fused sum and norm whose sum is read again (ModernBERT's residuals) as separate nodes, in place.
-
-    OpenVINO knows the fused node with one output alone, and refuses the whole graph.
-    """
-    graph = model.graph
-    nodes = [one for node in graph.node for one in (_split(node) if _gives_sum(node) else [node])]
-    del graph.node[:]
-    graph.node.extend(nodes)
-
-
-def _gives_sum(node: NodeProto) -> bool:
-    return node.op_type == "SkipLayerNormalization" and len(node.output) == SKIP_OUTPUTS
-
-
-def _split(node: NodeProto) -> Iterator[NodeProto]:
-    """The sum of the first two inputs (and of a bias, if there is one), and its norm by the weights in the next two."""
-    (epsilon,) = (attribute.f for attribute in node.attribute if attribute.name == "epsilon")
-    states, skip, weight, *rest = node.input
-    shift, bias = (*rest, "", "")[:2]
-    if bias:
-        biased = f"{node.name}_biased"
-        yield helper.make_node("Add", [states, bias], [biased], f"{node.name}_bias")
-        states = biased
-    yield helper.make_node("Add", [states, skip], [node.output[-1]], f"{node.name}_sum")
-    given = [node.output[-1], weight, *([shift] if shift else [])]
-    yield helper.make_node("LayerNormalization", given, node.output[:1], f"{node.name}_norm", epsilon=epsilon)
 
 
 def check_fused(fused: dict[str, int], n_layers: int) -> None:

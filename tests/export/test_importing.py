@@ -153,10 +153,8 @@ def test_an_import_is_quiet_about_where_it_ran(imported: Callable[[str], Path]) 
 
 @pytest.mark.skipif("OpenVINOExecutionProvider" not in onnxruntime.get_available_providers(), reason="no OpenVINO is here")
 def test_a_graph_that_one_provider_cannot_load_is_served_by_the_next_and_the_bundle_says_so(
-    checkpoint: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    checkpoint: Callable[[str], Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """ModernBERT's, as ONNX Runtime fuses it."""
-    monkeypatch.setattr("export.classifier.split_skips", lambda _: None)
     bundle = import_model(str(checkpoint("modernbert-cls")), tmp_path / "out", replace(FEW, provider=Provider.AUTO))
     assert bundle.manifest.fails_on == {"openvino": onnxruntime.__version__}
     measured = bundle.manifest.quality["import"]
