@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from pathlib import Path
+from reprlib import repr as shown
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Protocol, Self, TypedDict, Unpack, cast
 
@@ -149,7 +150,7 @@ class Ranker:
         model = self._model
         if model is None:
             raise ValueError("the ranker is closed: open the bundle again")
-        _check(query, instruction, top_n)
+        _check(query, instruction, top_n, max_tokens_per_doc)
         read = [_read(one, f"documents[{number}]") for number, one in enumerate(_as_documents(documents))]
         request = RankRequest(
             without_surrogates(query),
@@ -209,7 +210,7 @@ def _as_documents(given: Iterable[Given | None] | Given) -> Iterable[object]:
     if isinstance(given, str | Mapping) or hasattr(given, "text"):
         return [given]
     if not isinstance(given, Iterable):
-        raise TypeError(f"documents must be a list of texts, mappings or objects with a text, not {type(given).__name__}")
+        raise TypeError(f"documents must be a list of texts, mappings or objects with a text, not {shown(given)}")
     return given
 
 
@@ -224,27 +225,29 @@ def _read(given: object, name: str) -> _Document:
         text, title, identity = (getattr(given, field, None) for field in _Document._fields)
         text = "" if text is None else text
     else:
-        raise TypeError(f"{name} must be a string, a mapping or an object with a text, not {type(given).__name__}")
+        raise TypeError(f"{name} must be a string, a mapping or an object with a text, not {shown(given)}")
     if not isinstance(text, str):
-        raise TypeError(f"{name} must have a text that is a string, not {type(text).__name__}")
+        raise TypeError(f"{name} must have a text that is a string, not {shown(text)}")
     if title is not None and not isinstance(title, str):
-        raise TypeError(f"{name} must have a title that is a string, or none, not {type(title).__name__}")
+        raise TypeError(f"{name} must have a title that is a string, or none, not {shown(title)}")
     if isinstance(identity, bool) or not isinstance(identity, str | int | None):
-        raise TypeError(f"{name} must have an id that is a string or an integer, or none, not {type(identity).__name__}")
+        raise TypeError(f"{name} must have an id that is a string or an integer, or none, not {shown(identity)}")
     return _Document(text, title, identity)
 
 
-def _check(query: str, instruction: str | None, top_n: int | None) -> None:
+def _check(query: str, instruction: str | None, top_n: int | None, max_tokens: float | None) -> None:
     if not isinstance(instruction, str | None):
-        raise TypeError(f"instruction must be a string, or none, not {type(instruction).__name__}")
+        raise TypeError(f"instruction must be a string, or none, not {shown(instruction)}")
     if not isinstance(query, str):
-        raise TypeError(f"query must be a string, not {type(query).__name__}")
+        raise TypeError(f"query must be a string, not {shown(query)}")
     if not query.strip():
         raise ValueError("query is empty: say what to rank the documents for")
+    if isinstance(max_tokens, bool) or not isinstance(max_tokens, Real | None):
+        raise TypeError(f"max_tokens_per_doc must be a number, or none, not {shown(max_tokens)}")
     if top_n is None:
         return
     if isinstance(top_n, bool) or not hasattr(top_n, "__index__"):  # numpy's integers are accepted too
-        raise TypeError(f"top_n must be a whole number, or none, not {type(top_n).__name__}")
+        raise TypeError(f"top_n must be a whole number, or none, not {shown(top_n)}")
     if top_n < 0:
         raise ValueError(f"top_n must be at least 0, not {top_n}")
 
@@ -256,7 +259,7 @@ def _answer_options(beside: Beside) -> AnswerOptions:
     given = dict[str, Any](beside)
     for name in ("relevant_spans", "prune", "second_look"):
         if (switch := given.get(name)) not in (None, False, True):  # a mapping, as the service accepts, may say "disabled"
-            raise TypeError(f"{name} must be True or False, not {type(switch).__name__}; options of spans stand beside")
+            raise TypeError(f"{name} must be True or False, not {shown(switch)}; options of spans stand beside")
     for name, least in (("span_threshold", None), ("min_score", AUTO)):
         score = given.get(name)
         if score not in (None, least) and (isinstance(score, bool) or not isinstance(score, Real) or not 0 <= float(score) <= 1):

@@ -148,7 +148,8 @@ class Settings(Limits, BaseSettings):
     host: str = Field("127.0.0.1", description="address to listen on; 0.0.0.0 for every interface")
     port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
     provider: Provider = Field(
-        Provider.AUTO, description="where the model runs; if the named provider is missing, the service does not start"
+        Provider.AUTO,
+        description="where the model runs: auto takes the fastest that loads the graph; a named one that is missing is an error",
     )
     precision: Precision = Field(
         Precision.AUTO,

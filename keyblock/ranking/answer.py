@@ -219,7 +219,7 @@ def _about_order(request: RankRequest, config: PipelineConfig, outcome: Outcome,
             for number, one in enumerate(outcome.candidates)
             for start, end, _ in one.blocks
         ),
-        *about_position(ranking.selected_by, config),
+        *about_position(ranking.selected_by, _best(config, ranking), config),
         *about_scripts(ranking.foreign, n, config, without_model=ranking.without_model),
         *about_languages(ranking.unknown, n, config),
     ]
@@ -315,6 +315,17 @@ def answered(
     return Answered(kept, found if options.spans else {}, contexts, saved, refused, unread, warnings)
 
 
+def _probable(config: PipelineConfig, ranking: Ranking) -> NDArray[np.float64]:
+    """The score of each document as a probability, whatever the request and the bundle make of it."""
+    return sigmoid(config.activation.scale * ranking.logits)
+
+
+def _best(config: PipelineConfig, ranking: Ranking) -> float:
+    """The best of the model's own scores, as a probability; 0 if it has scored nothing."""
+    by_model = [by is ScoredBy.MODEL for by in ranking.scored_by]
+    return float(_probable(config, ranking)[by_model].max(initial=0.0))
+
+
 def _reaching(
     pipeline: Pipeline, candidates: Sequence[Candidate], ranking: Ranking, options: AnswerOptions, warnings: list[str]
 ) -> tuple[list[int], Refused | None]:
@@ -329,7 +340,7 @@ def _reaching(
         warnings.append("min_score: this model's bundle recommends no threshold, so nothing is left out; give a number")
     if least is None or isinstance(least, str):
         return ranking.order, None
-    probable = sigmoid(pipeline.config.activation.scale * ranking.logits)
+    probable = _probable(pipeline.config, ranking)
     order = [
         number
         for number in ranking.order

@@ -254,7 +254,7 @@ TABLE = {
     "fell_back": Metric(
         "gauge",
         "keyblock_provider_fell_back",
-        "1 if this build of ONNX Runtime could use a GPU but sees none, so the model computes elsewhere",
+        "1 if this build of ONNX Runtime could use a GPU but uses none, so the model computes elsewhere",
         BY_MODEL,
     ),
     "gpu_memory": Metric("gauge", "keyblock_gpu_memory_used_bytes", "Memory in use on the GPU, by all processes", {"gpu": ()}),

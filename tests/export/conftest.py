@@ -11,7 +11,6 @@ from export.importing import import_model
 from export.options import ImportOptions
 from keyblock.description import PipelineConfig
 from keyblock.pipeline import Pipeline
-from keyblock.runtime.providers import Provider
 from keyblock.text.analyzer import DocumentFrequencies
 from tests.support.checkpoints import save_checkpoint
 from tests.support.once import once
@@ -77,7 +76,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path
 @pytest.fixture(scope="session")
 def imported(tmp_path_factory: pytest.TempPathFactory, checkpoint: Callable[[str], Path]) -> Callable[[str], Path]:
     """The bundle of such a checkpoint; each is imported once, and compared on few pairs."""
-    options = ImportOptions(pairs=40, provider=Provider.CPU, passage_tokens=128)
+    options = ImportOptions(pairs=40, passage_tokens=128)
 
     def made(name: str) -> Path:
         return once(tmp_path_factory, f"imported/{name}", lambda place: import_model(str(checkpoint(name)), place, options))
