@@ -130,6 +130,13 @@ class Options(BaseModel):
         description='the probability that a result must reach, or "auto" for what the bundle recommends; results below it are left '
         "out and counted. Documents that the model could not score stay, if they have a text",
     )
+    diversity: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="how much a result is to differ from those before it: maximal marginal relevance, on the vectors of the best "
+        "blocks, gives the order; scores stay as they are; 0 by default",
+    )
     prune: bool | None = Field(
         None,
         description="return as `context` the parts of each result to pass on: its relevant spans with the headings above them and "

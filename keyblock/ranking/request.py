@@ -22,6 +22,7 @@ class AnswerOptions(NamedTuple):
         prune: whether results have a context.
         tokens: the most tokens of all contexts together; none: no limit.
         top_n: the most results, after `min_score` is applied; 0 for all.
+        diversity: how much results are to differ from those before them, 0 to 1; see `keyblock.ranking.diversity`.
     """
 
     spans: bool = False
@@ -31,6 +32,7 @@ class AnswerOptions(NamedTuple):
     prune: bool = False
     tokens: int | None = None
     top_n: int = 0
+    diversity: float = 0.0
 
     @property
     def reads_texts(self) -> bool:

@@ -113,7 +113,7 @@ class Exchange:
         outcome = await model.score(call, self._stages, place)
         repeats = call.return_documents or call.asked.reads_texts
         large |= repeats and sum(map(len, call.documents.texts)) > LARGE_CHARS  # the body may only have ids
-        if call.asked.reads_texts:
+        if call.asked.reads_texts or call.asked.diversity:
             answered = await model.answer_in_turns(call, outcome)
             response = await self._ranker.off_loop(lambda: self._write(call, answered, model), large=large)
         else:

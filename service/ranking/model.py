@@ -170,7 +170,8 @@ class Model:
         until = outcome.answered_by
         late = never if until is None else lambda: time.perf_counter() >= until
         answered, seconds = await self._shared.threads.in_turns(outcome.step.steps(late))
-        self._answering.measured(len(answered.ranking.order) - answered.unread, seconds)
+        if call.asked.reads_texts:
+            self._answering.measured(len(answered.ranking.order) - answered.unread, seconds)
         return self._counted(call, outcome, answered)
 
     def _counted(self, call: Call, outcome: Outcome, answered: Answered) -> Answered:

@@ -71,7 +71,11 @@ def _answer_options(options: Options) -> AnswerOptions:
     """The requested parts of the answer beside the order."""
     span_options = options.relevant_spans
     asked = AnswerOptions(
-        min_score=options.min_score, prune=bool(options.prune), tokens=options.max_context_tokens, top_n=options.top_n or 0
+        min_score=options.min_score,
+        prune=bool(options.prune),
+        tokens=options.max_context_tokens,
+        top_n=options.top_n or 0,
+        diversity=options.diversity or 0.0,
     )
     if span_options is None:
         return asked
