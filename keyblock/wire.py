@@ -60,6 +60,10 @@ def _score(value: object, check: ValidatorFunctionWrapHandler) -> object:
 MinScore = Annotated[Annotated[float, Field(ge=0, le=1)] | Literal["auto"], WrapValidator(_score)]
 
 
+Ids = Annotated[list[str | int], Field(fail_fast=True)]
+FirstStageScores = Annotated[list[Annotated[float, Field(allow_inf_nan=False)]], Field(fail_fast=True)]
+
+
 class RelevantSpans(BaseModel):
     """Options of spans, in the form of Cohere's client; other fields change nothing."""
 
@@ -111,7 +115,7 @@ class Options(BaseModel):
         description="the instruction for a model that answers in words, in place of its bundle's, or for an upstream; other models "
         "do not read it",
     )
-    first_stage_scores: Annotated[list[Annotated[float, Field(allow_inf_nan=False)]], Field(fail_fast=True)] | None = Field(
+    first_stage_scores: FirstStageScores | None = Field(
         None, description="for each document its score from the first stage, higher is better; `fusion` reads them"
     )
     fusion: str | dict[str, Any] | None = Field(
@@ -186,6 +190,38 @@ class Candidates(BaseModel):
 
 class RerankRequest(Candidates, Options):
     """A native request, which the clients of Jina, Cohere, vLLM and Infinity can also send."""
+
+
+class QueryOptions(BaseModel):
+    """What a query of several has of its own, beside its text and its documents."""
+
+    model_config = ConfigDict(extra="allow", strict=True, json_schema_extra={"additionalProperties": True})
+
+    document_ids: Ids | None = Field(None, description="ids of stored documents, in place of documents")
+    candidates: Annotated[list[Annotated[Whole, Field(ge=0)]], Field(fail_fast=True)] | None = Field(
+        None, description="the places of its documents among those that the queries share; by default all of them"
+    )
+    first_stage_scores: FirstStageScores | None = Field(None, description="for each of its documents, as in the request")
+
+
+class Query(QueryOptions):
+    """A query of several."""
+
+    query: str = Field(min_length=1, description="the query; cut, with a warning, if it is too long for the model")
+    documents: list[str | Document | None] | str | None = Field(None, description="its own candidates, in place of the shared ones")
+
+
+class QueriesOptions(Options):
+    """The options of a request with several queries, which hold for each of them."""
+
+    document_ids: Ids | None = Field(None, description="ids of stored documents, in place of documents")
+
+
+class QueriesRequest(QueriesOptions):
+    """Several queries in the native form; each is answered as a request of its own, and each document is prepared once."""
+
+    queries: list[Query] = Field(description="the queries, of which one that cannot be answered gets an error of its own")
+    documents: list[str | Document | None] | str | None = Field(None, description="the candidates of the queries without their own")
 
 
 class VoyageOptions(Options):
@@ -486,6 +522,26 @@ class NimAnswer(Frame):
     rankings: list[PassageLogit]
 
 
+class ErrorBody(TypedDict):
+    """An error in the forms that the clients of Jina (`detail`), Cohere (`message`) and vLLM (`error`) read."""
+
+    detail: str | list[dict[str, Any]]
+    message: str
+    error: dict[str, Any]
+    error_type: NotRequired[
+        Annotated[str, Field(description="TEI's error type, if the request was refused without reading it: 401, 403, 429 and 503")]
+    ]
+
+
+class QueriesAnswer(TypedDict):
+    """The answers to several queries, in their order."""
+
+    answers: Annotated[
+        list[RerankAnswer | ErrorBody],
+        Field(description="of each query, as of a request of its own; an error for one that has none"),
+    ]
+
+
 class WrongLine(TypedDict):
     """A line of PUT /documents that is not stored, and why."""
 
@@ -537,17 +593,6 @@ class TeiResult(TypedDict):
     index: int
     score: float
     text: NotRequired[str]
-
-
-class ErrorBody(TypedDict):
-    """An error in the forms that the clients of Jina (`detail`), Cohere (`message`) and vLLM (`error`) read."""
-
-    detail: str | list[dict[str, Any]]
-    message: str
-    error: dict[str, Any]
-    error_type: NotRequired[
-        Annotated[str, Field(description="TEI's error type, if the request was refused without reading it: 401, 403, 429 and 503")]
-    ]
 
 
 class TeiErrorBody(TypedDict):

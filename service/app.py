@@ -21,6 +21,7 @@ from keyblock.wire import (
     DocumentLine,
     ErrorBody,
     NimAnswer,
+    QueriesAnswer,
     RerankAnswer,
     ScoreAnswer,
     StoredAnswer,
@@ -65,12 +66,12 @@ OPERATIONS = (*HEALTH, "/info", "/v1/models", "/metrics")
 EXPOSED = ["X-Request-ID", "Retry-After", "X-Degraded", "Server-Timing", *COST_HEADERS]
 ABOUT = """Reranks documents, however long, by their key blocks. `POST /rerank` speaks the native shape, which Jina's, Cohere's,
 vLLM's and Infinity's clients understand, Voyage's with `top_k`, and TEI's when `texts` takes the place of `documents`.
-`POST /score` speaks vLLM's, `POST /v1/ranking` NIM's. `PUT /documents` stores documents, which are then ranked by their id
-alone."""
+Several `queries` may share the documents. `POST /score` speaks vLLM's, `POST /v1/ranking` NIM's. `PUT /documents` stores
+documents, which are then ranked by their id alone."""
 REQUESTS = tuple(dict.fromkeys(example.model for example in (EXAMPLES | SCORE_EXAMPLES | NIM_EXAMPLES).values()))
 ANSWER: dict[int | str, dict[str, Any]] = {
     200: {
-        "model": RerankAnswer | VoyageAnswer | list[TeiResult],
+        "model": RerankAnswer | VoyageAnswer | QueriesAnswer | list[TeiResult],
         "description": "best first",
         "content": {"application/json": {"examples": {name: {"value": answer} for name, answer in ANSWERS.items()}}},
     }

@@ -39,6 +39,11 @@ class AnswerOptions(NamedTuple):
         """Whether the documents' texts are needed to answer."""
         return self.spans or self.prune
 
+    @property
+    def in_turns(self) -> bool:
+        """Whether the answer may take long: it is then made in turns with others."""
+        return self.reads_texts or self.diversity > 0
+
     def results(self, first_stage: FirstStage, config: PipelineConfig) -> int | None:
         """How many results the request is about, RESULTS if it does not say; None if the model has to judge each document.
 
