@@ -159,6 +159,15 @@ class Queries:
         """How many documents all queries have together."""
         return sum(len(call.documents) for call in self.asked)
 
+    @property
+    def repeated(self) -> int:
+        """The most characters of documents that the answers repeat: each answer may have the same texts."""
+        most = 0
+        for call in self.asked:
+            if call.return_documents or call.asked.prune:
+                most += sum(sorted(map(len, call.documents.texts), reverse=True)[: call.asked.top_n or None])
+        return most
+
     def hand_out(self, prepared: Sequence[PreparedDocument | None]) -> None:
         """Give the calls their documents, as the store has them, and `prepared`."""
         whole = self.documents

@@ -171,6 +171,7 @@ async def prepare_once(model: Parts, queries: Queries, library: Library | None, 
         renew(library, documents, stale, model.fingerprint)
     place.add_bytes(sum(one.nbytes for number, one in enumerate(prepared) if one and number not in documents.by_id.ids))
     queries.hand_out(prepared)
+    place.add_bytes(queries.repeated)
 
 
 async def look_up(

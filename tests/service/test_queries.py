@@ -217,6 +217,21 @@ def test_all_documents_together_are_limited(settings: Settings) -> None:
         assert len(ask(client, [{"query": "river"}], documents=SHARED)) == 1
 
 
+def test_texts_that_all_answers_repeat_are_limited(settings: Settings) -> None:
+    """The body has 200,000 characters, its answers would have 64 times as many; of one result each they have 6,400,000."""
+    with warm(settings.model_copy(update={"max_bytes_in_flight": 10_000_000})) as client:
+        body = {
+            "queries": [{"query": "river"}] * 64,
+            "documents": [f"{RIVER} {CITY} ".ljust(100_000)] * 2,
+            "return_documents": True,
+        }
+        response = post(client, **body)
+        assert response.status_code == 422
+        assert "ask for fewer" in response.json()["message"]
+        assert post(client, **body, top_n=1).status_code == 200
+        assert post(client, **body | {"return_documents": False}).status_code == 200
+
+
 def test_a_deadline_holds_for_all_queries_together(client: TestClient) -> None:
     texts = [f"{RIVER} {number} {CITY} " * 200 for number in range(60)]
     began = time.perf_counter()

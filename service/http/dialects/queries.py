@@ -9,7 +9,7 @@ from keyblock.ranking.warnings import first_few
 from keyblock.wire import QueriesOptions, QueryOptions
 from service.call import Call, Documents, Queries
 from service.errors import RequestError
-from service.http.answers import PIECE, About, PiecesResponse
+from service.http.answers import COST_HEADERS, PIECE, About, PiecesResponse
 from service.http.bodies.parsing import json_type
 from service.http.dialects import native
 from service.http.dialects.reading import Payload, read_documents, read_options, read_query, unknown_fields
@@ -110,10 +110,11 @@ def error(problem: RequestError) -> PiecesResponse:
 
 
 def together(answers: Sequence[PiecesResponse]) -> PiecesResponse:
-    """The answers to all queries, whose cost is the sum of theirs."""
+    """The answers to all queries: their tokens and characters together, and the longest of their times, since they run at once."""
     whole = PiecesResponse(_joined(answers))
-    for name in ("x-compute-tokens", "x-compute-characters"):
-        whole.headers[name] = str(sum(int(one.headers.get(name, 0)) for one in answers))
+    for name in COST_HEADERS:
+        of_each = [int(one.headers.get(name, 0)) for one in answers]
+        whole.headers[name] = str(max(of_each, default=0) if name.endswith("-Time") else sum(of_each))
     if any("x-degraded" in one.headers for one in answers):
         whole.headers["x-degraded"] = "true"
     return whole
