@@ -38,7 +38,9 @@ def _whole(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-Whole = Annotated[int, BeforeValidator(_whole)]
+Natural = Annotated[int, Field(ge=0), BeforeValidator(_whole)]  # bounds inside, since outside they are not in the JSON schema
+Positive = Annotated[int, Field(ge=1), BeforeValidator(_whole)]
+Priority = Annotated[int, Field(ge=0, le=999), BeforeValidator(_whole)]
 
 
 def _flag(value: object) -> object:
@@ -73,7 +75,7 @@ class RelevantSpans(BaseModel):
     threshold: float | None = Field(
         None, ge=0, le=1, description="the probability that a sentence must reach to be part of a span; 0.1 by default"
     )
-    max_spans: Whole | None = Field(None, ge=1, description="the most spans of a document that are shown, the best; all by default")
+    max_spans: Positive | None = Field(None, description="the most spans of a document that are shown, the best; all by default")
 
 
 class Options(BaseModel):
@@ -86,7 +88,7 @@ class Options(BaseModel):
         description="the model to use; an unknown name means the default model, with a warning if several are served, or an error "
         "with `strict`",
     )
-    top_n: Whole | None = Field(None, ge=0, description="results to return, best first; 0 or null for all")
+    top_n: Natural | None = Field(None, description="results to return, best first; 0 or null for all")
     return_documents: Flag | None = Field(None, description="return each result's document as {text, title?}")
     return_blocks: bool | None = Field(None, description="return the blocks that the model read, best first, with their offsets")
     raw_scores: bool | None = Field(None, description="scores on the logit scale instead of probabilities")
@@ -101,7 +103,7 @@ class Options(BaseModel):
         description="milliseconds from the request's last byte to the answer: if time is short, documents get fewer tokens, or are "
         "ordered by their blocks alone, or keep the order given; meta.degraded and meta.warnings report that",
     )
-    priority: Whole | None = Field(None, ge=0, le=999, description="requests with a smaller number are scored first; 0 by default")
+    priority: Priority | None = Field(None, description="requests with a smaller number are scored first; 0 by default")
     rank_fields: Annotated[list[str], Field(fail_fast=True)] | None = Field(
         None,
         max_length=64,
@@ -146,8 +148,8 @@ class Options(BaseModel):
         description="return as `context` the parts of each result to pass on: its relevant spans with the headings above them and "
         "the sentences beside them, each sentence once",
     )
-    max_context_tokens: Whole | None = Field(
-        None, ge=1, description="the most tokens of all contexts together; the best spans of all documents come first"
+    max_context_tokens: Positive | None = Field(
+        None, description="the most tokens of all contexts together; the best spans of all documents come first"
     )
 
     second_look: bool | None = Field(
@@ -198,7 +200,7 @@ class QueryOptions(BaseModel):
     model_config = ConfigDict(extra="allow", strict=True, json_schema_extra={"additionalProperties": True})
 
     document_ids: Ids | None = Field(None, description="ids of stored documents, in place of documents")
-    candidates: Annotated[list[Annotated[Whole, Field(ge=0)]], Field(fail_fast=True)] | None = Field(
+    candidates: Annotated[list[Natural], Field(fail_fast=True)] | None = Field(
         None, description="the places of its documents among those that the queries share; by default all of them"
     )
     first_stage_scores: FirstStageScores | None = Field(None, description="for each of its documents, as in the request")
@@ -227,7 +229,7 @@ class QueriesRequest(QueriesOptions):
 class VoyageOptions(Options):
     """The options of a request in Voyage's form."""
 
-    top_n: Whole | None = Field(None, ge=0, alias="top_k", description="results to return, best first; 0 or null for all")
+    top_n: Natural | None = Field(None, alias="top_k", description="results to return, best first; 0 or null for all")
     truncation: bool | None = Field(None, description="accepted, but ignored: blocks are selected from the whole document")
 
 
