@@ -56,6 +56,7 @@ def test_an_answer_leaves_out_unrequested_fields_and_may_have_unknown_ones() -> 
 
 
 def test_bounds_of_whole_numbers_are_in_the_schema() -> None:
-    schemas = [RerankRequest.model_json_schema()["properties"][name]["anyOf"][0] for name in ("priority", "top_n", "max_context_tokens")]
+    properties = RerankRequest.model_json_schema()["properties"]
+    schemas = [properties[name]["anyOf"][0] for name in ("priority", "top_n", "max_context_tokens")]
     bounds = {"minimum": 0, "maximum": 999}, {"minimum": 0}, {"minimum": 1}
     assert schemas == [{"type": "integer", **each} for each in bounds]
