@@ -34,6 +34,7 @@ class Beside(TypedDict, total=False):
         span_threshold: the probability that a sentence of a span must reach, 0 to 1; 0.1 by default.
         max_spans: the most spans of a document; all by default.
         min_score: the probability that a result must reach, 0 to 1, or "auto" for what the bundle recommends.
+        diversity: how much a result is to differ from those before it, 0 to 1; see `keyblock.ranking.diversity`.
         prune: whether results have a context: the parts to pass on.
         max_context_tokens: the most tokens of all contexts together.
         first_stage_scores: for each document its score from the first stage, higher is better; `fusion` reads them.
@@ -46,6 +47,7 @@ class Beside(TypedDict, total=False):
     span_threshold: float | None
     max_spans: int | None
     min_score: float | Literal["auto"] | None
+    diversity: float | None
     prune: bool
     max_context_tokens: int | None
     first_stage_scores: Sequence[float] | None
@@ -260,7 +262,7 @@ def _answer_options(beside: Beside) -> AnswerOptions:
     for name in ("relevant_spans", "prune", "second_look"):
         if (switch := given.get(name)) not in (None, False, True):  # a mapping, as the service accepts, may say "disabled"
             raise TypeError(f"{name} must be True or False, not {shown(switch)}; options of spans stand beside")
-    for name, least in (("span_threshold", None), ("min_score", AUTO)):
+    for name, least in (("span_threshold", None), ("min_score", AUTO), ("diversity", None)):
         score = given.get(name)
         if score not in (None, least) and (isinstance(score, bool) or not isinstance(score, Real) or not 0 <= float(score) <= 1):
             raise ValueError(f"{name} must be from 0 to 1{', or auto' if least else ''}, not {score!r}")
@@ -270,7 +272,8 @@ def _answer_options(beside: Beside) -> AnswerOptions:
             raise ValueError(f"{name} must be a whole number from 1, or none, not {count!r}")
     threshold = THRESHOLD if given.get("span_threshold") is None else given["span_threshold"]
     spans = bool(given.get("relevant_spans")), threshold, given.get("max_spans")
-    return AnswerOptions(*spans, given.get("min_score"), bool(given.get("prune")), given.get("max_context_tokens"))
+    options = AnswerOptions(*spans, given.get("min_score"), bool(given.get("prune")), given.get("max_context_tokens"))
+    return options._replace(diversity=given.get("diversity") or 0.0)
 
 
 def _context_size(whole: Answered) -> ContextSize | None:

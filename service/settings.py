@@ -73,6 +73,7 @@ class Limits(BaseModel):
     """Limits of a request, and of all requests in flight; what exceeds them is refused before any work is done."""
 
     max_documents: int = Field(2048, ge=1, description="most documents of a request")
+    max_queries: int = Field(64, ge=1, description="most queries of a request")
     max_document_chars: int = Field(4_000_000, ge=1, description="most characters of a document's text or title")
     max_body_bytes: int = Field(64 * MIB, ge=1, description="most bytes of a request's body, also once it is unpacked")
     max_requests_in_flight: int = Field(

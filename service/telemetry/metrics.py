@@ -74,6 +74,7 @@ TABLE = {
         f"Rerank requests by outcome: {_list(OUTCOMES)}",
         {"dialect": DIALECTS, "outcome": OUTCOMES},
     ),
+    "queries": Metric("counter", "keyblock_queries_total", "Queries of requests with several, by outcome", {"outcome": OUTCOMES}),
     "refused": Metric(
         "counter",
         "keyblock_refused_total",

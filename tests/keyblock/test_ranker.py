@@ -285,6 +285,7 @@ def test_results_below_a_score_are_left_out(ranker: Ranker) -> None:
     [
         ({"min_score": 2}, "min_score must be from 0 to 1, or auto, not 2"),
         ({"min_score": "best"}, "min_score must be from 0 to 1, or auto, not 'best'"),
+        ({"diversity": 1.5}, "diversity must be from 0 to 1, not 1.5"),
         ({"span_threshold": -1}, "span_threshold must be from 0 to 1, not -1"),
         ({"span_threshold": [0.5]}, r"span_threshold must be from 0 to 1, not \[0.5\]"),
         ({"max_spans": 0}, "max_spans must be a whole number from 1, or none, not 0"),

@@ -292,6 +292,7 @@ def test_unknown_paths_and_methods_in_the_shape_of_all_errors(client: TestClient
         assert response.status_code == status
         assert ERROR.validate_json(response.content)["error"]["code"] == status
     assert client.get("/rerank").headers["allow"] == "POST"
+    assert client.post("/documents/7").headers["allow"] == "DELETE, GET", "of all routes of the path"
 
 
 def test_openapi_shows_both_requests_with_an_example_of_each_dialect(client: TestClient) -> None:
@@ -300,6 +301,7 @@ def test_openapi_shows_both_requests_with_an_example_of_each_dialect(client: Tes
         content = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]
         assert [s["$ref"].rsplit("/", 1)[1] for s in content["schema"]["anyOf"]] == [
             "RerankRequest",
+            "QueriesRequest",
             "TeiRequest",
             "VoyageRequest",
         ]
