@@ -45,11 +45,6 @@ def test_a_wrong_description_is_named(description: dict[str, Any], said: str) ->
         PipelineConfig.model_validate(description)
 
 
-def test_packing_defaults_leave_room() -> None:
-    packing = PackingConfig()
-    assert packing.budget_range[0] <= packing.budget <= packing.budget_range[1]
-
-
 @pytest.mark.parametrize(
     ("selector", "evidence"),
     [
