@@ -8,7 +8,6 @@ from pydantic import ValidationError
 
 from keyblock.description import PipelineConfig
 from keyblock.encoders import Static
-from keyblock.packing import PackingConfig
 
 
 def test_a_description_survives_json() -> None:
