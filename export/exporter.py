@@ -25,6 +25,7 @@ from keyblock.bundle import (
     GraphEntry,
     Manifest,
     Variant,
+    check_target,
     write_bundle,
 )
 from keyblock.description import PipelineConfig
@@ -52,6 +53,7 @@ def export_run(source: Path, out: Path, options: Options) -> Bundle:
         BundleError: the bundle cannot be written, or the given bundle is damaged.
         ProviderError: the provider to serve on is not available.
     """
+    check_target(out, options.overwrite)
     trained = load_trained(source)
     with tempfile.TemporaryDirectory(prefix="keyblock-export-") as folder:
         plain = export_graphs(trained, Path(folder) / "fp32")

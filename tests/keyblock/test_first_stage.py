@@ -72,22 +72,6 @@ def test_against_slow_versions(pairs: list[tuple[float, float]]) -> None:
 
 
 @pytest.mark.parametrize("fusion", FUSIONS, ids=FIRST_STAGE_FUSIONS.names())
-@given(pairs=PAIRS, seed=st.integers(0, 99))
-def test_permuted_candidates_permute_the_scores(fusion: Any, pairs: list[tuple[float, float]], seed: int) -> None:
-    logits, first = np.asarray(pairs).T
-    order = np.random.default_rng(seed).permutation(len(pairs))
-    assert fusion.fuse(logits[order], first[order]) == pytest.approx(fusion.fuse(logits, first)[order], abs=1e-9)
-
-
-@pytest.mark.parametrize("fusion", FUSIONS, ids=FIRST_STAGE_FUSIONS.names())
-@given(pairs=PAIRS)
-def test_a_constant_first_stage_turns_no_pair_around(fusion: Any, pairs: list[tuple[float, float]]) -> None:
-    logits = np.asarray(pairs)[:, 0]
-    fused = fusion.fuse(logits, np.full(len(logits), 0.1))
-    assert (np.diff(fused[np.argsort(-logits, kind="stable")]) <= 0).all()
-
-
-@pytest.mark.parametrize("fusion", FUSIONS, ids=FIRST_STAGE_FUSIONS.names())
 def test_what_cannot_be_fused_is_refused(fusion: Any) -> None:
     for wrong in (np.nan, np.inf, -np.inf):
         for pair in ((LOGITS, [1, wrong, 2]), ([1, wrong, 2], FIRST)):

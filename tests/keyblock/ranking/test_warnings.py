@@ -15,15 +15,9 @@ from keyblock.ranking.warnings import (
     about_position,
     about_query,
     about_scripts,
-    first_few,
 )
 from keyblock.selectors import SelectedBy
 from keyblock.text.alphabets import TrainedOn
-
-
-def test_the_first_few_and_how_many_more() -> None:
-    assert first_few(["a", "b", "c"], at_most=2) == "a, b and 1 more"
-    assert first_few(["a", "b"], at_most=2) == "a, b"
 
 
 def test_a_budget_outside_the_range_is_named_with_the_bound() -> None:
