@@ -122,7 +122,7 @@ def resolve(
             passed.append(f"no {provider}: {missing}")
         elif reason := failed.get((provider, variant)):
             passed.append(f"no {provider}: {reason}")
-        elif reason := _lacking(arithmetic, variants) or (is_auto and _no_faster(arithmetic)):
+        elif reason := _lacking(arithmetic, variants) or (_no_faster(arithmetic) if is_auto else None):
             passed.append(f"no {arithmetic} on {provider}: {reason}")
         else:
             head = "auto" if requested is Provider.AUTO else "asked for"

@@ -14,6 +14,7 @@ from export.options import ImportOptions, Options
 from keyblock.bundle import Bundle, load_bundle
 from keyblock.description import PipelineConfig
 from keyblock.pipeline import Pipeline
+from keyblock.runtime.providers import Provider
 from keyblock.text.analyzer import DocumentFrequencies
 from tests.support.checkpoints import save_checkpoint
 from tests.support.once import once

@@ -1,9 +1,4 @@
-<<<<<<< HEAD
 import re
-import subprocess
-import sys
-=======
->>>>>>> wt-tests
 from collections.abc import Callable
 from pathlib import Path
 

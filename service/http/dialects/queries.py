@@ -10,7 +10,7 @@ from keyblock.wire import QueriesOptions, QueryOptions
 from service.call import Call, Documents, Queries
 from service.errors import RequestError
 from service.http.answers import COST_HEADERS, PIECE, About, PiecesResponse
-from service.http.bodies.parsing import json_type
+from service.http.bodies.parsing import described
 from service.http.dialects import native
 from service.http.dialects.reading import Payload, read_documents, read_options, read_query, unknown_fields
 from service.settings import Limits
@@ -27,7 +27,7 @@ def read(payload: Payload, limits: Limits) -> Queries:
     if payload.get("query") is not None:
         raise RequestError(422, "stand beside query: send one of them", ("queries",))
     if not isinstance(given, list):
-        raise RequestError(422, f"must be a list, not {json_type(given)}", ("queries",))
+        raise RequestError(422, f"must be a list, not {described(given)}", ("queries",))
     if len(given) > limits.max_queries:
         raise RequestError(422, f"has {len(given)} elements, limit {limits.max_queries}", ("queries",))
     options = read_options(QueriesOptions, payload, {"queries", "query", "documents"})
@@ -56,7 +56,7 @@ def _call(
 ) -> tuple[Call, Sequence[int] | None]:
     """A query's call, and which of the shared documents it has, if it says so. Raises RequestError 422."""
     if not isinstance(given, dict):
-        raise RequestError(422, f"must be an object with 'query', not {json_type(given)}")
+        raise RequestError(422, f"must be an object with 'query', not {described(given)}")
     query = read_query(given.get("query"), limits, warnings)
     own = read_options(QueryOptions, given, {"query", "documents"})
     if unknown := unknown_fields(own):
