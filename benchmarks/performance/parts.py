@@ -34,11 +34,12 @@ class System:
     peer: Peer | None = None
 
 
-def keyblock(bench: Bench, tokens: int | None) -> System:
+def keyblock(bench: Bench, tokens: int | None, *, second_look: bool = True) -> System:
     """KeyBlock with a budget of `tokens` tokens a document; with None, the embedded bundle as it is."""
     service = bench.service(wide=tokens is not None)
     name = f"KeyBlock, as it comes ({service.budgets[1]} tokens)" if tokens is None else f"KeyBlock, {tokens} tokens"
-    return System(name, tokens, service.precision, lambda request: service.rank(request, tokens))
+    name += "" if second_look else ", without the second look"
+    return System(name, tokens, service.precision, lambda request: service.rank(request, tokens, second_look=second_look))
 
 
 def start(bench: Bench) -> Iterator[Row]:
@@ -59,7 +60,7 @@ def throughput(bench: Bench) -> Iterator[Row]:
     """
     sizes = bench.sizes
     peers = [System(peer.name, LONGEST, peer.precision, running.rank, peer) for peer, running in bench.peers.items()]
-    systems = [*(keyblock(bench, tokens) for tokens in BUDGETS), *peers]
+    systems = [*(keyblock(bench, tokens) for tokens in BUDGETS), keyblock(bench, None, second_look=False), *peers]
     shared = [bench.source.request(sizes.documents, sizes.words) for _ in range(sizes.turns)]
 
     def ask(system: System, turn: int) -> float:

@@ -125,9 +125,9 @@ class Service:
             time.sleep(POLL_SECONDS)
         raise ServiceError(f"keyblock-serve was not ready after {patience:g} s: {last_line(self._log)}")
 
-    def rank(self, request: Request, tokens: int | None = None) -> Answer:
+    def rank(self, request: Request, tokens: int | None = None, **options: object) -> Answer:
         """Send a request for the documents' scores. Its conversion to JSON is not timed. Raises ServiceError."""
-        body = make_body(request, tokens)
+        body = make_body(request, tokens, **options)
         started = time.perf_counter()
         try:
             response = self._client.post("/rerank", content=body)
@@ -164,9 +164,9 @@ class Service:
         return str(self.info["provider"]["arithmetic"])
 
 
-def make_body(request: Request, tokens: int | None = None) -> bytes:
+def make_body(request: Request, tokens: int | None = None, **options: object) -> bytes:
     """The request as JSON, with a token budget or the bundle's own. It asks for all documents, so that the model reads all."""
-    fields = {"query": request.query, "documents": request.documents, "top_n": len(request.documents)}
+    fields = {"query": request.query, "documents": request.documents, "top_n": len(request.documents), **options}
     return json.dumps(fields if tokens is None else fields | {"max_tokens_per_doc": tokens}).encode()
 
 
