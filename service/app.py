@@ -45,8 +45,7 @@ from service.playground.reading import add_reading
 from service.ranking.ranker import Ranker
 from service.ranking.reload import Reloader
 from service.settings import Settings
-from service.telemetry.account import Accounting
-from service.telemetry.tracing import open_tracing, tracing_of
+from service.telemetry.account import Accounting, open_tracing, tracing_of
 
 log = logging.getLogger(__name__)
 RERANK_PATHS = ("/rerank", "/v1/rerank", "/v2/rerank")

@@ -26,8 +26,7 @@ from service.ranking.ranker import Ranker
 from service.store.base import Item
 from service.store.codec import Found, StoredDocument, encode, pack_text
 from service.store.library import OFF, Library
-from service.telemetry.account import account_of
-from service.telemetry.tracing import tracing_of
+from service.telemetry.account import account_of, tracing_of
 
 PIECE = 1 << 16  # bytes of the body that are received before a thread parses them
 

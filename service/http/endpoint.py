@@ -29,8 +29,7 @@ from service.ranking.model import Model
 from service.ranking.preparation import count_bytes
 from service.ranking.ranker import Ranker, dead_error
 from service.ranking.slicing import LARGE_CHARS
-from service.telemetry.account import Stages, account_of
-from service.telemetry.tracing import UNTRACED, Trace
+from service.telemetry.account import UNTRACED, Stages, Trace, account_of
 
 GONE = 499  # the client has gone, so nobody reads this status
 PACKED_LARGE = 256 * 2**10  # bytes of a compressed body that seldom unpacks to less than PIECEWISE_FROM
