@@ -20,8 +20,9 @@ from service.http.bodies.parsing import (
     expects_continue,
     parse,
     read_body,
+    unpack,
+    unpack_small,
 )
-from service.http.bodies.unpacking import unpack, unpack_small
 from service.http.dialects import NATIVE, TEI, Dialect, dialect_of, error_response, native
 from service.queue.job import ModelDeadError, ModelError
 from service.ranking.admission import Place
