@@ -11,7 +11,7 @@ from keyblock.description import PipelineConfig
 from keyblock.fusion import sigmoid
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedQuery
-from keyblock.ranking.order import Candidate, Ranking, ScoredBy, rank, with_first_stage
+from keyblock.ranking.order import NOTHING_LOOKED, Candidate, Looked, Ranking, ScoredBy, rank, with_first_stage
 from keyblock.ranking.pruning import Context, Pruner
 from keyblock.ranking.request import AnswerOptions, RankRequest
 from keyblock.ranking.spans import Marked, Span, scored_sentences, spans
@@ -31,7 +31,6 @@ from keyblock.ranking.warnings import (
     about_unknown,
     named,
 )
-from keyblock.second_look import NOTHING_LOOKED, Looked
 
 AUTO = "auto"
 
