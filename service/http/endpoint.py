@@ -27,9 +27,8 @@ from service.http.dialects import NATIVE, TEI, Dialect, dialect_of, error_respon
 from service.queue.job import ModelDeadError, ModelError
 from service.ranking.admission import Place
 from service.ranking.model import Model
-from service.ranking.preparation import count_bytes
+from service.ranking.preparation import LARGE_CHARS, count_bytes
 from service.ranking.ranker import Ranker, dead_error
-from service.ranking.slicing import LARGE_CHARS
 from service.telemetry.account import UNTRACED, Stages, Trace, account_of
 
 GONE = 499  # the client has gone, so nobody reads this status

@@ -21,9 +21,8 @@ from service.pace import Pace
 from service.ranking.admission import Place
 from service.ranking.drive import Drive
 from service.ranking.plan import Plan, Work, make_plan
-from service.ranking.preparation import Preparer, costs, sizes
+from service.ranking.preparation import LARGE_CHARS, Preparer, Threads, costs, sizes
 from service.ranking.scorers import Scorer
-from service.ranking.slicing import LARGE_CHARS, Threads
 from service.settings import Settings
 from service.store.library import OFF, Library
 from service.telemetry.account import Stages
