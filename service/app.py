@@ -33,9 +33,9 @@ from service import assets, playground, reference
 from service.errors import RequestError
 from service.http import inference, info
 from service.http.admin import RELOAD_PATH, add_admin
-from service.http.answers import COST_HEADERS
 from service.http.auth import DENIALS, NEEDED, Browsers, DeniedError, denied, failed, ranker_of, requires
 from service.http.dialects import NIM, SCORE, error_response
+from service.http.dialects.common import COST_HEADERS
 from service.http.documents import delete_document, get_document, put_documents
 from service.http.endpoint import Exchange
 from service.http.examples import ANSWERS, EXAMPLES, NIM_EXAMPLES, SCORE_EXAMPLES, Example

@@ -10,7 +10,6 @@ from starlette.responses import Response
 from keyblock.ranking.answer import Answered
 from service.call import Call
 from service.errors import RequestError, ending, unexpected
-from service.http.answers import About, PiecesResponse, cost_headers, disconnected
 from service.http.bodies.parsing import (
     PIECEWISE_FROM,
     check_head,
@@ -24,6 +23,7 @@ from service.http.bodies.parsing import (
     unpack_small,
 )
 from service.http.dialects import NATIVE, TEI, Dialect, dialect_of, error_response, native
+from service.http.dialects.common import About, PiecesResponse, cost_headers
 from service.queue.job import ModelDeadError, ModelError
 from service.ranking.admission import Place
 from service.ranking.model import Model
@@ -184,3 +184,9 @@ async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def disconnected(request: Request) -> None:
+    """Return when the client has gone; the request's body must have been read."""
+    while (await request.receive())["type"] != "http.disconnect":
+        continue

@@ -8,7 +8,7 @@ from keyblock.ranking.warnings import LONGEST_SHOWN
 from keyblock.wire import LONGEST_ID, MOST_EXPIRES_IN, DocumentLine
 from service.errors import RequestError
 from service.http.bodies.parsing import Unpacking, json_type, parse_line
-from service.http.dialects.reading import read_text
+from service.http.dialects.common import read_text
 from service.settings import Limits
 
 BATCH_DOCUMENTS = 512

@@ -12,8 +12,8 @@ from starlette.responses import Response
 from keyblock.ranking.answer import Answered
 from service.call import Call
 from service.errors import RequestError
-from service.http.answers import About, PiecesResponse
 from service.http.dialects import native, nim, score, tei, voyage
+from service.http.dialects.common import About, PiecesResponse
 from service.settings import Limits
 
 JSON = "application/json"
