@@ -10,6 +10,7 @@ from starlette.responses import Response
 from keyblock.ranking.answer import Answered
 from service.call import Call
 from service.errors import RequestError, ending, unexpected
+from service.http.auth import ranker_of
 from service.http.bodies.parsing import (
     PIECEWISE_FROM,
     check_head,
@@ -22,20 +23,35 @@ from service.http.bodies.parsing import (
     unpack,
     unpack_small,
 )
-from service.http.dialects import NATIVE, TEI, Dialect, dialect_of, error_response, native
+from service.http.dialects import NATIVE, NIM, SCORE, TEI, Dialect, dialect_of, error_response, native
 from service.http.dialects.common import About, PiecesResponse, cost_headers
 from service.queue.job import ModelDeadError, ModelError
 from service.ranking.admission import Place
 from service.ranking.model import Model
 from service.ranking.preparation import LARGE_CHARS, count_bytes
 from service.ranking.ranker import Ranker, dead_error
-from service.telemetry.account import UNTRACED, Stages, Trace, account_of
+from service.telemetry.account import UNTRACED, Stages, Trace, account_of, tracing_of
 
 GONE = 499  # the client has gone, so nobody reads this status
 PACKED_LARGE = 256 * 2**10  # bytes of a compressed body that seldom unpacks to less than PIECEWISE_FROM
 
 
 T = TypeVar("T")
+
+
+async def rerank(request: Request) -> Response:
+    """Rank documents for a query: best first, with the blocks that decided it."""
+    return await Exchange(ranker_of(request), request, tracing_of(request).begin(request)).respond()
+
+
+async def score(request: Request) -> Response:
+    """Score documents for a query, as vLLM does: in the order given."""
+    return await Exchange(ranker_of(request), request, tracing_of(request).begin(request), SCORE).respond()
+
+
+async def rank_passages(request: Request) -> Response:
+    """Rank passages for a query, as NVIDIA's NIM does: best first, by logit."""
+    return await Exchange(ranker_of(request), request, tracing_of(request).begin(request), NIM).respond()
 
 
 class Exchange:
