@@ -29,8 +29,8 @@ from keyblock.ranking.order import (
     judge,
     without_skipped,
 )
+from keyblock.ranking.pruning import Late, Steps
 from keyblock.ranking.request import RankRequest
-from keyblock.ranking.steps import Late, Steps
 from keyblock.ranking.warnings import NOTHING_MISSING, Missing
 
 T = TypeVar("T")

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from keyblock.bundle import TOKENIZER_FILE, Bundle
 from keyblock.fingerprint import preparation_fingerprint
-from keyblock.ranking.answer import Answered, empty_documents
+from keyblock.ranking.answer import Answered, empty_documents, finished
 from keyblock.ranking.answer import Outcome as Known
 from keyblock.ranking.flow import Answer
 from keyblock.ranking.order import ScoredBy
-from keyblock.ranking.steps import finished, never
+from keyblock.ranking.pruning import never
 from service.call import Call
 from service.errors import RequestError
 from service.lru import DocumentCache

@@ -20,7 +20,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument, PreparedQuery, content_digest
-from keyblock.ranking.steps import Steps
+from keyblock.ranking.pruning import Steps
 from service.call import ASSUMED_CHARS, Documents
 from service.errors import RequestError
 from service.lru import DocumentCache

@@ -17,10 +17,10 @@ from keyblock.fusion import SecondLook
 from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument
-from keyblock.ranking.answer import Answered, Scores
+from keyblock.ranking.answer import Answered, Scores, finished
 from keyblock.ranking.flow import Answer, Choose, Fetch, Flow, Pack, Prepare, Read, Score, Step, ranking
+from keyblock.ranking.pruning import never
 from keyblock.ranking.request import AnswerOptions, RankRequest, Texts
-from keyblock.ranking.steps import finished, never
 from keyblock.ranking.warnings import Missing
 from keyblock.scoring import drive, drive_all
 from keyblock.text.analyzer import DocumentFrequencies

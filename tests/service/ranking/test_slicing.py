@@ -5,7 +5,7 @@ from itertools import count
 
 import pytest
 
-from keyblock.ranking.steps import Steps
+from keyblock.ranking.pruning import Steps
 from service.errors import RequestError
 from service.pace import Pace
 from service.ranking.preparation import LARGE_CHARS, AbandonedError, Texts, Threads, Watch
