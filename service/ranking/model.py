@@ -19,8 +19,7 @@ from service.errors import RequestError
 from service.lru import DocumentCache
 from service.pace import Pace
 from service.ranking.admission import Place
-from service.ranking.drive import Drive
-from service.ranking.plan import Plan, Work, make_plan
+from service.ranking.drive import Drive, Plan, Work, make_plan
 from service.ranking.preparation import LARGE_CHARS, Preparer, Threads, costs, sizes
 from service.ranking.scorers import Scorer
 from service.settings import Settings
