@@ -1,7 +1,10 @@
-"""POST /rerank and its kin: turns a request into an answer in the same dialect."""
+"""POST /rerank and its kin: turns a request into an answer in the same dialect.
+
+At the paths of /rerank the payload tells the dialect; others have their own paths.
+"""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
@@ -23,7 +26,7 @@ from service.http.bodies.parsing import (
     unpack,
     unpack_small,
 )
-from service.http.dialects import NATIVE, NIM, SCORE, TEI, Dialect, dialect_of, error_response, native
+from service.http.dialects import NATIVE, NIM, SCORE, TEI, VOYAGE, Dialect, error_response, native
 from service.http.dialects.common import About, PiecesResponse, cost_headers
 from service.queue.job import ModelDeadError, ModelError
 from service.ranking.admission import Place
@@ -186,6 +189,16 @@ class Exchange:
         if isinstance(error, ModelError):
             return RequestError(500, str(error))
         return unexpected(error)
+
+
+def dialect_of(payload: Mapping[str, Any]) -> Dialect:
+    """The dialect of a payload for /rerank.
+
+    TEI if it has `texts`, and `documents` is missing, null or empty; Voyage's if it has `top_k` or `truncation`; otherwise native.
+    """
+    if payload.get("texts") is not None and payload.get("documents") in (None, []):
+        return TEI
+    return NATIVE if all(payload.get(name) is None for name in ("top_k", "truncation")) else VOYAGE
 
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
