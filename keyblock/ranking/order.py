@@ -45,6 +45,36 @@ class Further(NamedTuple):
     places: NDArray[np.int32]
 
 
+class Looked(NamedTuple):
+    """What a second look found.
+
+    Attributes:
+        documents: the numbers of the documents that it read.
+        fused: the fused logit of each after it.
+        logits: for each of them those of its further blocks, shape (n_blocks,), -inf where time was up; of a document with none,
+            that of the first look.
+        sequences: for each of them what the model read.
+        marks: for each of them the token logits of each sequence; None if tokens are not marked.
+    """
+
+    documents: Sequence[int] = ()
+    fused: Sequence[float] = ()
+    logits: Sequence[NDArray[np.float32]] = ()
+    sequences: Sequence[list[Packed]] = ()
+    marks: Sequence[Sequence[NDArray[np.float32]]] | None = None
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that the model read."""
+        read = zip(self.sequences, self.logits, strict=True)
+        return sum(
+            len(packed.ids) for sequences, logits in read for packed, one in zip(sequences, logits, strict=False) if one > -np.inf
+        )
+
+
+NOTHING_LOOKED = Looked()
+
+
 class Candidate(NamedTuple):
     """The data kept of a document after it has met the query.
 
@@ -104,36 +134,6 @@ class Candidate(NamedTuple):
 
 
 UNREAD = Candidate([], np.zeros(len(FEATURES) - 1), [], read=False)
-
-
-class Looked(NamedTuple):
-    """What a second look found.
-
-    Attributes:
-        documents: the numbers of the documents that it read.
-        fused: the fused logit of each after it.
-        logits: for each of them those of its further blocks, shape (n_blocks,), -inf where time was up; of a document with none,
-            that of the first look.
-        sequences: for each of them what the model read.
-        marks: for each of them the token logits of each sequence; None if tokens are not marked.
-    """
-
-    documents: Sequence[int] = ()
-    fused: Sequence[float] = ()
-    logits: Sequence[NDArray[np.float32]] = ()
-    sequences: Sequence[list[Packed]] = ()
-    marks: Sequence[Sequence[NDArray[np.float32]]] | None = None
-
-    @property
-    def tokens(self) -> int:
-        """Tokens that the model read."""
-        read = zip(self.sequences, self.logits, strict=True)
-        return sum(
-            len(packed.ids) for sequences, logits in read for packed, one in zip(sequences, logits, strict=False) if one > -np.inf
-        )
-
-
-NOTHING_LOOKED = Looked()
 
 
 def candidate(document: PreparedDocument, selection: Selection, further: int = 0) -> Candidate:
