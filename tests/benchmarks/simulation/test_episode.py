@@ -27,7 +27,7 @@ from service.queue.worker import Worker
 from service.ranking.admission import Admission, Place
 from service.ranking.preparation import Threads
 from service.ranking.reload import Reloaded, Reloader
-from service.store.base import AWAY, StoreError
+from service.store.base import AWAY
 from service.store.library import Library
 from service.upstream import client
 from service.upstream.client import Answer, Upstream
