@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
+from reprlib import repr as shown
 from typing import Any, NamedTuple
 
 from bulk.errors import BulkError
@@ -108,7 +109,7 @@ def _row_documents(row: Row) -> list[tuple[str, object]]:
     """The documents of a row that holds a whole list, each with its place."""
     given = row.fields["documents"]
     if not isinstance(given, list):
-        raise BulkError(f"{row.place}: 'documents' must be a list of texts or objects, not {type(given).__name__}")
+        raise BulkError(f"{row.place}: 'documents' must be a list of texts or objects, not {shown(given)}")
     return [(f"{row.place}, document {number}", one) for number, one in enumerate(given)]
 
 
@@ -116,7 +117,7 @@ def _document(number: int, place: str, given: object) -> Given:
     if isinstance(given, str):
         return Given(str(number), text=without_surrogates(given))
     if not isinstance(given, Mapping):
-        raise BulkError(f"{place}: a document must be a text or an object, not {type(given).__name__}")
+        raise BulkError(f"{place}: a document must be a text or an object, not {shown(given)}")
     named = next((given[name] for name in ("docid", "id") if given.get(name) is not None), None)
     docid = str(number) if named is None else _name(place, "docid", named)
     text, title = _text(place, given, "text"), _text(place, given, "title")
@@ -128,13 +129,13 @@ def _document(number: int, place: str, given: object) -> Given:
 def _text(place: str, fields: Mapping[str, Any], name: str) -> str | None:
     value = fields.get(name)
     if not isinstance(value, str | None):
-        raise BulkError(f"{place}: {name!r} must be a text, not {type(value).__name__}")
+        raise BulkError(f"{place}: {name!r} must be a text, not {shown(value)}")
     return None if value is None else without_surrogates(value)
 
 
 def _name(place: str, field: str, value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise BulkError(f"{place}: {field!r} must be a text or a whole number, not {type(value).__name__}")
+        raise BulkError(f"{place}: {field!r} must be a text or a whole number, not {shown(value)}")
     return without_surrogates(str(value))
 
 

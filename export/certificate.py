@@ -7,7 +7,7 @@ import platform
 import random
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -19,7 +19,7 @@ from keyblock import __version__
 from keyblock.pipeline import Pipeline
 from keyblock.scoring import Model
 
-ALLOWED = 1e-3  # largest difference of a logit in fp32
+ALLOWED = 1e-3  # largest difference of a logit in fp32; of logits that span less than a unit, this share of what they span
 PAIRS = 384  # the least pairs of a certificate
 FULL = 0.15  # the share of pairs that fill a sequence; the others have a log-uniform number of words, from one up
 Pair = tuple[str, str]
@@ -86,13 +86,26 @@ def differences(expected: NDArray[np.float32], found: NDArray[np.float32]) -> di
 
 
 def beyond(value: float, limit: float) -> str:
-    """A value above a limit, in as many digits as tell it from the limit, and at least two.
+    """A value in as many digits as tell it from the limit that it exceeds, and at least two.
 
     >>> beyond(0.0010432, 0.001), beyond(0.0312, 0.001)
     ('0.00104', '0.031')
     """
     texts = (f"{value:.{digits}g}" for digits in range(2, 18))
     return next((text for text in texts if float(text) > limit), str(value))
+
+
+def allowed(found: Mapping[str, float]) -> float:
+    """The largest difference that proves equality in fp32, from what `differences` found: a part of what the logits span."""
+    return ALLOWED * min(1.0, found["largest_logit"] - found["least_logit"])
+
+
+def in_words(found: Mapping[str, float]) -> str:
+    """What `differences` found, with the limit, for a line."""
+    span, limit = found["largest_logit"] - found["least_logit"], allowed(found)
+    most = f"{found['max']:.2g}" if found["max"] <= limit else beyond(found["max"], limit)
+    about = f"{limit:.2g} is allowed where logits span {span:.2g}"
+    return f"differ from transformers' by up to {most} over {found['pairs']} pairs ({about})"
 
 
 def check_varied(expected: NDArray[np.float32]) -> None:
@@ -115,19 +128,19 @@ def certify(expected: NDArray[np.float32], pipeline: Pipeline, model: Model, pai
         pairs: see `mixed_pairs`.
 
     Raises:
-        ExportError: a logit differs by more than ALLOWED, or is not finite.
+        ExportError: a logit differs by more than is allowed, or is not finite.
     """
     check_varied(expected)  # before the graph runs, whose error message would be about its outputs
     found = differences(expected, served_logits(pipeline, model, pairs))
-    if not found["max"] <= ALLOWED:
+    if not found["max"] <= allowed(found):
         raise ExportError(
-            f"the graph's logits differ from transformers' by up to {beyond(found['max'], ALLOWED)} over {len(pairs)} pairs "
-            f"({ALLOWED:g} is allowed), so no bundle is written; use the locked versions of torch, transformers and onnxruntime"
+            f"the graph's logits {in_words(found)}, so no bundle is written; use the locked versions of torch, transformers and "
+            "onnxruntime"
         )
     lengths = [len(pipeline.tokenizer.ids(text)) for _, text in pairs]
     return {
         "logits": found,
-        "allowed": ALLOWED,
+        "allowed": allowed(found),
         "tokens_of_passages": {"least": min(lengths), "most": max(lengths)},
         "versions": versions(),
         "command": shlex.join([sys.argv[0].rpartition("/")[2], *sys.argv[1:]]),

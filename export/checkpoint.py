@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import ValidationError
 from pydantic_core import from_json
+from tqdm import tqdm
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer, PretrainedConfig
 from transformers.modeling_utils import PreTrainedModel
 from transformers.utils import cached_file
@@ -110,6 +111,7 @@ CLASSIFIER, GENERATOR = "ForSequenceClassification", "ForCausalLM"
 CARD = "config_sentence_transformers.json"
 TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")  # without any of these, transformers makes an empty one
 ROWS, TOKENS = 8, 4096  # the most pairs, and tokens with padding, of a batch: memory grows with the square of the length
+PROGRESS = "transformers"
 UNBOUNDED = 1 << 20  # a tokenizer without a model_max_length reports a far larger number
 ACTIVATIONS = {"Sigmoid": "sigmoid", "Identity": "identity"}
 WHOLE = "put all of model.safetensors beside config.json (a file of a few lines is git-lfs's pointer: git lfs pull)"
@@ -189,9 +191,11 @@ class Checkpoint:
     def logits(self, pairs: Sequence[Pair]) -> NDArray[np.float32]:
         """Logits from transformers' tokenizer and model for (query, text), shape (pairs,); for two labels, their difference."""
         if self.question is not None:
-            return np.asarray([self._log_odds(self.question, *pair) for pair in pairs], dtype=np.float32)
+            given = tqdm(pairs, PROGRESS, disable=None)
+            return np.asarray([self._log_odds(self.question, *pair) for pair in given], dtype=np.float32)
         found = []
-        for batch in batches([len(self.tokenizer(*pair)["input_ids"]) for pair in pairs]):
+        lengths = [len(self.tokenizer(*pair)["input_ids"]) for pair in pairs]
+        for batch in tqdm(list(batches(lengths)), PROGRESS, disable=None):
             queries, texts = zip(*pairs[batch], strict=True)
             logits = self._labels(self.tokenizer(list(queries), list(texts), padding=True, return_tensors="pt"))
             found.append(logits[:, 0] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0])
@@ -336,7 +340,8 @@ def _one_line(source: str, what: str, advice: str) -> Any:
         if "trust_remote_code" in line:
             message = "it runs code of its own, which is not trusted; read that code, then add --trust-remote-code"
         elif not Path(source).is_dir():
-            message = f"no such directory here, and the hub does not give it ({line[:160]}); check the name and the network"
+            said = line.partition(". ")[0][:160]
+            message = f"no such directory here, and the hub does not give it ({said}); check the name and the network"
         else:
             message = f"{what} ({type(error).__name__}: {line[:200]}); {advice}"
         raise ExportError(f"{source}: {message}") from None

@@ -2,12 +2,13 @@
 
 import tempfile
 from collections.abc import Mapping
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from export.graph import LOGITS, OPSET, output_name
-from export.graphs import Graphs, export_graphs
+from export.graphs import Graphs, export_graphs, fails_on
 from export.onnx_source import GivenGraph
 from export.options import Options, VariantKind, WeightPrecision
 from export.trained import Trained, load_trained
@@ -24,12 +25,13 @@ from keyblock.bundle import (
     GraphEntry,
     Manifest,
     Variant,
+    check_target,
     write_bundle,
 )
 from keyblock.description import PipelineConfig
 from keyblock.packing import Packed
-from keyblock.runtime.model import GraphModel
-from keyblock.runtime.providers import Provider, ProviderError
+from keyblock.runtime.model import GraphModel, open_first
+from keyblock.runtime.providers import Graph, Provider, ProviderError
 from training.data.collection import Collection
 from training.model.ranker_module import RankerModule
 
@@ -51,6 +53,7 @@ def export_run(source: Path, out: Path, options: Options) -> Bundle:
         BundleError: the bundle cannot be written, or the given bundle is damaged.
         ProviderError: the provider to serve on is not available.
     """
+    check_target(out, options.overwrite)
     trained = load_trained(source)
     with tempfile.TemporaryDirectory(prefix="keyblock-export-") as folder:
         plain = export_graphs(trained, Path(folder) / "fp32")
@@ -70,6 +73,7 @@ def export_run(source: Path, out: Path, options: Options) -> Bundle:
             },
             provenance=trained.provenance | {"export": software()},
             quality=trained.quality | {"export": quality},
+            fails_on=fails_on(checks.failed),
         )
         return write_bundle(out, manifest, _files(source, manifest.pipeline, served, stored), overwrite=options.overwrite)
 
@@ -81,6 +85,9 @@ class Checks:
         trained: the model in PyTorch.
         exact: the served graphs, in fp32; they are compared with PyTorch, and all other graphs with them.
         options: what to measure.
+
+    Attributes:
+        failed: graphs that could not be loaded, see `open_first`.
     """
 
     def __init__(self, trained: Trained, exact: Graphs, options: Options) -> None:
@@ -88,6 +95,7 @@ class Checks:
         self._devs = [Dev.build(collection, trained.pipeline, options.queries, options.depth) for collection in collections]
         self._reference = exact.open(trained.pipeline.tokenizer, Provider.CPU)
         self._trained, self._options = trained, options
+        self.failed: dict[Graph, str] = {}
 
     def read(self) -> list[Packed]:
         """Sequences that set the scales, the same number from each collection; relevance judgements play no part."""
@@ -98,7 +106,7 @@ class Checks:
 
     def served(self, graphs: Graphs) -> dict[str, Any]:
         """The measurements of the graphs that the bundle serves, for the manifest. Raises ExportError if a check fails."""
-        model = graphs.open(self._trained.pipeline.tokenizer, self._options.provider)
+        model = open_first(partial(graphs.open, self._trained.pipeline.tokenizer), self._options.provider, failed=self.failed)
         parity = check_parity(self._trained.reference, self._reference, self._devs[0])
         return self._compared(model) | {"parity": parity}
 

@@ -2,12 +2,14 @@
 
 import hashlib
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import onnx
+import onnxruntime
 from onnx import ModelProto
 
 from export import ExportError
@@ -21,7 +23,7 @@ from export.trained import Trained
 from export.variants import Batch, convert, fused_nodes, halve_weights
 from keyblock.bundle import AGGREGATOR_FILE, GRAPH_FILE, SELECTOR_FILE, GraphFiles, SharedFile
 from keyblock.runtime.model import GraphModel
-from keyblock.runtime.providers import Precision, Provider, resolve
+from keyblock.runtime.providers import GPU, Choice, Graph, Precision, Provider, resolve
 from keyblock.text.tokenizer import Tokenizer
 from training.model.ranker_module import RankerModule
 
@@ -43,9 +45,9 @@ class Graphs:
     fused: dict[str, dict[str, int]] = field(default_factory=dict)
     shares: dict[str, SharedFile] = field(default_factory=dict)
 
-    def open(self, tokenizer: Tokenizer, provider: Provider, precision: str = Precision.AUTO) -> GraphModel:
+    def open(self, tokenizer: Tokenizer, requested: Provider | Choice, precision: str = Precision.AUTO) -> GraphModel:
         """Load them. Raises ProviderError and SessionError."""
-        choice = resolve(provider, precision=precision, variants=[precision])
+        choice = requested if isinstance(requested, Choice) else resolve(requested, precision=precision, variants=[precision])
         aggregator, selector = (self.folder / name for name in (AGGREGATOR_FILE, SELECTOR_FILE))
         return GraphModel.open_files(
             tokenizer,
@@ -127,6 +129,11 @@ def _without_names(path: Path) -> list[object]:
         tensor.name = ""
         found.append((number, tensor.SerializeToString()))
     return found
+
+
+def fails_on(failed: Mapping[Graph, str]) -> dict[Any, str]:
+    """`keyblock.bundle.Manifest.fails_on`, of graphs that could not be run. Not on a GPU, which may have had too little memory."""
+    return {provider.value: onnxruntime.__version__ for provider, variant in failed if not variant and provider not in GPU}
 
 
 def _all_changes(*changes: Change) -> Change:

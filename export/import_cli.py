@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from export.options import CHOICES, ImportOptions, add_bundle_arguments
 from keyblock.bundle import Bundle
 from keyblock.fusion import Activation
-from training.commands.command import count, make_parser, quiet_transformers, run
+from training.commands.command import count, make_parser, quiet_transformers, run, say_for
 
 
 def parser() -> argparse.ArgumentParser:
@@ -104,22 +104,20 @@ def _import(given: argparse.Namespace) -> None:
         overwrite=given.overwrite,
     )
     try:
-        print(summary(import_model(given.model, given.out, options)))
+        print(summary(import_model(given.model, given.out, options, say_for("keyblock-import"))))
     except RuntimeError as error:  # ExportError, SessionError, and PyTorch's own
         raise ValueError(str(error)) from error
 
 
 def summary(bundle: Bundle) -> str:
-    """The bundle's path and size, and the certificate in one line."""
+    """The bundle's path and size, the measurements, and the certificate in one line."""
+    from export.certificate import in_words  # not for --help
+
     manifest = bundle.manifest
     proof: dict[str, Any] = manifest.quality["certificate"]["logits"]
     megabytes = sum(entry.bytes for entry in manifest.files.values()) / 1e6
     fused = ", ".join(f"{name} {count}" for name, count in bundle.graph.fused.items()) or "not fused"
-    return (
-        f"{bundle.path}: {megabytes:.1f} MB, {fused}\n"
-        f"certificate: {proof['pairs']} pairs, largest difference of a logit {proof['max']:.2g}, mean {proof['mean']:.2g}\n"
-        f"{json.dumps(manifest.quality['import'])}"
-    )
+    return f"{bundle.path}: {megabytes:.1f} MB, {fused}\n{json.dumps(manifest.quality['import'])}\nOK: logits {in_words(proof)}"
 
 
 if __name__ == "__main__":

@@ -5,16 +5,18 @@ import platform
 import re
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from export import ExportError
 from export.certificate import Pair, certify, differences, mixed_pairs, served_logits
 from export.checkpoint import Checkpoint, read_checkpoint
 from export.exporter import graph_entry
-from export.graphs import Graphs, export_graph_of
+from export.graphs import Graphs, export_graph_of, fails_on
 from export.import_defaults import import_analyzer, import_frequencies, import_pipeline, import_tokenizer
 from export.options import ImportOptions, VariantKind, WeightPrecision
 from export.variants import variant_name
@@ -22,8 +24,8 @@ from keyblock.bundle import FREQUENCIES_FILE, GRAPH_FILE, TOKENIZER_FILE, Bundle
 from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
 from keyblock.runtime.batching import TOKEN_CAP, bucket
-from keyblock.runtime.model import GraphModel
-from keyblock.runtime.providers import Provider, ProviderError, resolve
+from keyblock.runtime.model import GraphModel, open_first
+from keyblock.runtime.providers import Choice, Graph, Provider, ProviderError, resolve
 from keyblock.runtime.session import ScoreError, SessionError
 from training.data.files import read_json
 
@@ -58,13 +60,18 @@ def _seconds(model: GraphModel, sequences: list[Packed]) -> float:
 SAMPLE = Path(__file__).parent / "sample"
 
 
-def import_model(source: str, out: Path, options: ImportOptions) -> Bundle:
+def silent(_: str) -> None:
+    """Says nothing."""
+
+
+def import_model(source: str, out: Path, options: ImportOptions, say: Callable[[str], None] = silent) -> Bundle:
     """Write a bundle of a checkpoint, and prove that its scores are the checkpoint's.
 
     Args:
         source: a directory, or a name on the hub.
         out: where the bundle goes; nothing is left there after an error.
         options: how to import.
+        say: gets a line at each step.
 
     Raises:
         ExportError: the source is no cross-encoder, or its graph's logits are not the model's.
@@ -75,7 +82,9 @@ def import_model(source: str, out: Path, options: ImportOptions) -> Bundle:
     resolve(options.provider)
     if VariantKind.INT8_STATIC in options.variants:
         raise ExportError("int8-static is for models of keyblock-train, whose graphs it was measured on; leave that --variant out")
+    say(f"reading {source}")
     checkpoint = read_checkpoint(source, options)
+    say("writing its graph")
     with tempfile.TemporaryDirectory(prefix="keyblock-import-") as folder:
         files = {name: Path(folder) / name for name in (TOKENIZER_FILE, FREQUENCIES_FILE)}
         tokenizer = import_tokenizer(checkpoint, files[TOKENIZER_FILE])
@@ -89,14 +98,16 @@ def import_model(source: str, out: Path, options: ImportOptions) -> Bundle:
         variants = {kind: plain.variant(kind, Path(folder) / kind) for kind in options.variants}
         full = options.precision is WeightPrecision.FP32
         exact = served if full else plain.served(Path(folder) / "exact", WeightPrecision.FP32)
-        checks = ImportChecks(checkpoint, pipeline, exact, options)
+        checks = ImportChecks(checkpoint, pipeline, exact, options, say)
+        quality = checks.served(served)
         manifest = Manifest(
             name=options.name or own_name(source),
             pipeline=pipeline.config,
             graph=graph_entry(checkpoint.model, options.precision.value, GRAPH_FILE, served),
             variants={kind.value: _variant(checkpoint, graphs, kind, checks) for kind, graphs in variants.items()},
             provenance={"import": checkpoint.about | {"frequencies": str(options.frequencies or default_table)}},
-            quality=checks.served(served),
+            quality=quality,
+            fails_on=fails_on(checks.failed),
         )
         files |= {path.name: path for path in served.folder.iterdir()}
         files |= {variant_name(name, kind): graphs.folder / name for kind, graphs in variants.items() for name in graphs.fused}
@@ -111,12 +122,21 @@ class ImportChecks:
         pipeline: the bundle's pipeline.
         exact: the served graph, in fp32.
         options: how many pairs, and the provider that will serve.
+        say: gets a line at each step.
+
+    Attributes:
+        failed: graphs that could not be run, see `open_first`.
     """
 
-    def __init__(self, checkpoint: Checkpoint, pipeline: Pipeline, exact: Graphs, options: ImportOptions) -> None:
-        self._pipeline, self._options = pipeline, options
+    def __init__(
+        self, checkpoint: Checkpoint, pipeline: Pipeline, exact: Graphs, options: ImportOptions, say: Callable[[str], None]
+    ) -> None:
+        self._pipeline, self._options, self._say = pipeline, options, say
+        self.failed: dict[Graph, str] = {}
         self._pairs = sample_pairs(pipeline, options.pairs)
+        say(f"scoring {options.pairs} pairs of a query and a text with transformers")
         self._expected = checkpoint.logits(self._pairs)
+        say("scoring them with the graph")
         model = exact.open(pipeline.tokenizer, Provider.CPU, "fp32")
         self._certificate = certify(self._expected, pipeline, model, self._pairs)
 
@@ -132,14 +152,21 @@ class ImportChecks:
             return {"unmeasured": str(error)}
 
     def _measured(self, graphs: Graphs, provider: Provider, precision: str = "auto") -> dict[str, Any]:
+        self._say(f"measuring scores and pace on provider {provider}")
+
+        def opened(choice: Choice) -> tuple[GraphModel, NDArray[np.float32]]:
+            model = graphs.open(self._pipeline.tokenizer, choice)
+            return model, served_logits(self._pipeline, model, self._pairs)
+
         try:
-            model = graphs.open(self._pipeline.tokenizer, provider, precision)
-            found = served_logits(self._pipeline, model, self._pairs)
+            model, found = open_first(opened, provider, precision=precision, variants=[precision], failed=self.failed)
         except (SessionError, ScoreError) as error:
-            return {"provider": provider.value, "cannot": f"{error}; serve it with another --provider"}
+            return {"provider": provider.value, "cannot": str(error)}
+        choice = model.session.choice
         return {
-            "provider": model.session.choice.provider.value,
-            "precision": model.session.choice.precision.value,
+            "provider": choice.provider.value,
+            "precision": choice.precision.value,
+            "why": choice.why,
             "logits": differences(self._expected, found),
             "pace": measured_pace(model, self._pipeline.config.packing.budget),
         }

@@ -96,10 +96,17 @@ def scored_by_vectors(config: PipelineConfig, scale: float) -> dict[str, Any]:
     An aggregator that does not work with vectors is replaced by the best block's score.
     """
     aggregator = AGGREGATORS.create(config.aggregator)
-    learned = {"fusion": Fusion().model_dump(), "activation": Activation(), "min_score": None, "spans": None, "pre_ranking": None}
+    unfit = dict.fromkeys(("min_score", "spans", "first_stage", "pre_ranking", "second_look"))
     packing = {"title_tokens": 0, "grow": False}
     kept = config.aggregator if not (aggregator.joint or aggregator.learned) else {"name": "max"}
-    return {"cosine_scale": scale, "packing": packing, "aggregator": kept, **learned, "first_stage": None}
+    return {
+        "cosine_scale": scale,
+        "packing": packing,
+        "aggregator": kept,
+        "fusion": Fusion().model_dump(),
+        "activation": Activation(),
+        **unfit,
+    }
 
 
 def _of_run(run: Path, folder: Path) -> str | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from export.options import ImportOptions
 from keyblock.client import Client, KeyBlockError
-from training.commands.command import count, make_parser, quiet_transformers, run
+from training.commands.command import count, make_parser, quiet_transformers, run, say_for
 
 API_KEY = "KEYBLOCK_API_KEY"
 LEAST_PAIRS = 2  # with fewer, scores cannot differ from each other
@@ -41,10 +41,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _verify(given: argparse.Namespace) -> None:
+    from export.certificate import in_words
     from export.verifying import verify  # imports PyTorch, which takes seconds
     from keyblock.bundle import load_bundle
 
     quiet_transformers()
+    say = say_for("keyblock-verify")
     name = load_bundle(given.bundle).manifest.name
     options = ImportOptions(
         pairs=given.pairs, template=given.template, yes=given.yes, no=given.no, trust_remote_code=given.trust_remote_code
@@ -62,6 +64,8 @@ def _verify(given: argparse.Namespace) -> None:
 
     try:
         with Client(given.url, api_key=os.environ.get(API_KEY), timeout=SECONDS) as client:
-            print(json.dumps(verify(given.bundle, given.model, ask, options, precision), indent=2))
+            found = verify(given.bundle, given.model, ask, options, precision, say)
+            print(json.dumps(found, indent=2), flush=True)
+            say(f"OK: raw scores {in_words(found)}")
     except (RuntimeError, KeyBlockError) as error:  # ExportError among them
         raise ValueError(str(error)) from error

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from tqdm import tqdm
 
 from export import ExportError
-from export.certificate import ALLOWED, Pair, beyond, differences, versions
+from export.certificate import Pair, allowed, differences, in_words, versions
 from export.checkpoint import Checkpoint, read_checkpoint
-from export.importing import sample_pairs
+from export.importing import sample_pairs, silent
 from export.options import ImportOptions
 from keyblock.bundle import Bundle, load_bundle
 from keyblock.fusion import Fusion
@@ -23,7 +24,12 @@ Ask = Callable[[str, Sequence[str], int], Sequence[float]]
 
 
 def verify(
-    bundle_path: Path, source: str, ask: Ask, options: ImportOptions, precision: Callable[[], str] = lambda: FULL
+    bundle_path: Path,
+    source: str,
+    ask: Ask,
+    options: ImportOptions,
+    precision: Callable[[], str] = lambda: FULL,
+    say: Callable[[str], None] = silent,
 ) -> dict[str, Any]:
     """Compare a service with a checkpoint.
 
@@ -33,12 +39,13 @@ def verify(
         ask: sends requests to the service.
         options: how many pairs, and a decoder's prompt if the bundle has none.
         precision: says in which precision the service computes.
+        say: gets a line at each step.
 
     Returns:
         Largest and mean difference of a logit, how many pairs, and versions.
 
     Raises:
-        ExportError: a logit differs by more than ALLOWED, or the bundle's scores are not the model's alone.
+        ExportError: a logit differs by more than is allowed, or the bundle's scores are not the model's alone.
         BundleError: the path is no bundle.
     """
     bundle = load_bundle(bundle_path)
@@ -49,7 +56,9 @@ def verify(
     pairs = sample_pairs(bundle.pipeline, options.pairs)
     longest = bundle.pipeline.config.packing.budget_range[1]
     _answers(pairs[:1], ask, longest)  # fails early if the service is not available, before the checkpoint is read
+    say(f"reading {source}")
     checkpoint = _with_bundle_prompt(read_checkpoint(source, options), bundle)
+    say(f"scoring {len(pairs)} pairs of a query and a text with transformers")
     try:
         expected = checkpoint.logits(pairs)
     except (IndexError, RuntimeError) as error:  # PyTorch's errors for more tokens than the model's window
@@ -57,18 +66,16 @@ def verify(
             f"{source}: cannot read what the bundle reads ({' '.join(str(error).split())[:120]}): the bundle was made of another "
             "checkpoint"
         ) from None
+    say("asking the service")
     found = differences(expected, _answers(pairs, ask, longest))
-    if not found["max"] <= ALLOWED:
+    if not found["max"] <= allowed(found):
         computes = precision()
         why = (
             "it computes in fp32, so it serves another model"
             if computes == FULL
             else f"it computes in {computes}; to compare the model alone, start it with --provider cpu --precision {FULL}"
         )
-        raise ExportError(
-            f"the service's raw scores differ from transformers' by up to {beyond(found['max'], ALLOWED)} over {len(pairs)} pairs "
-            f"({ALLOWED:g} is allowed): {why}"
-        )
+        raise ExportError(f"the service's raw scores {in_words(found)}: {why}")
     return found | {"versions": versions()}
 
 
@@ -83,7 +90,7 @@ def _with_bundle_prompt(checkpoint: Checkpoint, bundle: Bundle) -> Checkpoint:
 def _answers(pairs: Sequence[Pair], ask: Ask, longest: int) -> NDArray[np.float32]:
     """The service's logits, shape (pairs,); a request has at most TEXTS pairs of one query."""
     found = np.zeros(len(pairs), dtype=np.float32)
-    for query in dict.fromkeys(query for query, _ in pairs):
+    for query in tqdm(dict.fromkeys(query for query, _ in pairs), "service", disable=None if len(pairs) > 1 else True):
         numbers = [number for number, pair in enumerate(pairs) if pair[0] == query]
         for first in range(0, len(numbers), TEXTS):
             batch = numbers[first : first + TEXTS]

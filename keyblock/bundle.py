@@ -130,6 +130,9 @@ class Manifest(BaseModel):
     variants: dict[Literal["int8", "int8-static", "fp16"], Variant] = Field(
         {}, description="graphs for another arithmetic: int8 for plain CPUs, int8-static with VNNI, fp16 (without padding) for CUDA"
     )
+    fails_on: dict[Literal["cuda", "openvino", "cpu"], str] = Field(
+        {}, description="providers that could not run `graph` when the bundle was made, each with ONNX Runtime's version"
+    )
     files: dict[str, FileEntry] = Field({}, description="every file but bundle.json, by name")
     provenance: dict[str, Any] = Field({}, description="where the model comes from")
     quality: dict[str, Any] = Field({}, description="measurements of the model")

@@ -19,6 +19,7 @@ answers at all.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from reprlib import repr as shown
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -313,7 +314,7 @@ class FirstStage:
         if fusion is None:
             return cls(known)
         if not isinstance(fusion, str | Mapping):
-            raise FirstStageError("fusion", f"must be a name or a mapping, {{name, ...}}, not {type(fusion).__name__}")
+            raise FirstStageError("fusion", f"must be a name or a mapping, {{name, ...}}, not {shown(fusion)}")
         if isinstance(fusion, Mapping) and len(fusion) > MOST_PARAMETERS:
             raise FirstStageError("fusion", f"has {len(fusion)} parameters, and no fusion has more than {MOST_PARAMETERS}")
         try:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from pathlib import Path
+from reprlib import repr as shown
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Protocol, Self, TypedDict, Unpack, cast
 
@@ -33,6 +34,7 @@ class Beside(TypedDict, total=False):
         span_threshold: the probability that a sentence of a span must reach, 0 to 1; 0.1 by default.
         max_spans: the most spans of a document; all by default.
         min_score: the probability that a result must reach, 0 to 1, or "auto" for what the bundle recommends.
+        diversity: how much a result is to differ from those before it, 0 to 1; see `keyblock.ranking.diversity`.
         prune: whether results have a context: the parts to pass on.
         max_context_tokens: the most tokens of all contexts together.
         first_stage_scores: for each document its score from the first stage, higher is better; `fusion` reads them.
@@ -45,6 +47,7 @@ class Beside(TypedDict, total=False):
     span_threshold: float | None
     max_spans: int | None
     min_score: float | Literal["auto"] | None
+    diversity: float | None
     prune: bool
     max_context_tokens: int | None
     first_stage_scores: Sequence[float] | None
@@ -149,7 +152,7 @@ class Ranker:
         model = self._model
         if model is None:
             raise ValueError("the ranker is closed: open the bundle again")
-        _check(query, instruction, top_n)
+        _check(query, instruction, top_n, max_tokens_per_doc)
         read = [_read(one, f"documents[{number}]") for number, one in enumerate(_as_documents(documents))]
         request = RankRequest(
             without_surrogates(query),
@@ -209,7 +212,7 @@ def _as_documents(given: Iterable[Given | None] | Given) -> Iterable[object]:
     if isinstance(given, str | Mapping) or hasattr(given, "text"):
         return [given]
     if not isinstance(given, Iterable):
-        raise TypeError(f"documents must be a list of texts, mappings or objects with a text, not {type(given).__name__}")
+        raise TypeError(f"documents must be a list of texts, mappings or objects with a text, not {shown(given)}")
     return given
 
 
@@ -224,27 +227,29 @@ def _read(given: object, name: str) -> _Document:
         text, title, identity = (getattr(given, field, None) for field in _Document._fields)
         text = "" if text is None else text
     else:
-        raise TypeError(f"{name} must be a string, a mapping or an object with a text, not {type(given).__name__}")
+        raise TypeError(f"{name} must be a string, a mapping or an object with a text, not {shown(given)}")
     if not isinstance(text, str):
-        raise TypeError(f"{name} must have a text that is a string, not {type(text).__name__}")
+        raise TypeError(f"{name} must have a text that is a string, not {shown(text)}")
     if title is not None and not isinstance(title, str):
-        raise TypeError(f"{name} must have a title that is a string, or none, not {type(title).__name__}")
+        raise TypeError(f"{name} must have a title that is a string, or none, not {shown(title)}")
     if isinstance(identity, bool) or not isinstance(identity, str | int | None):
-        raise TypeError(f"{name} must have an id that is a string or an integer, or none, not {type(identity).__name__}")
+        raise TypeError(f"{name} must have an id that is a string or an integer, or none, not {shown(identity)}")
     return _Document(text, title, identity)
 
 
-def _check(query: str, instruction: str | None, top_n: int | None) -> None:
+def _check(query: str, instruction: str | None, top_n: int | None, max_tokens: float | None) -> None:
     if not isinstance(instruction, str | None):
-        raise TypeError(f"instruction must be a string, or none, not {type(instruction).__name__}")
+        raise TypeError(f"instruction must be a string, or none, not {shown(instruction)}")
     if not isinstance(query, str):
-        raise TypeError(f"query must be a string, not {type(query).__name__}")
+        raise TypeError(f"query must be a string, not {shown(query)}")
     if not query.strip():
         raise ValueError("query is empty: say what to rank the documents for")
+    if isinstance(max_tokens, bool) or not isinstance(max_tokens, Real | None):
+        raise TypeError(f"max_tokens_per_doc must be a number, or none, not {shown(max_tokens)}")
     if top_n is None:
         return
     if isinstance(top_n, bool) or not hasattr(top_n, "__index__"):  # numpy's integers are accepted too
-        raise TypeError(f"top_n must be a whole number, or none, not {type(top_n).__name__}")
+        raise TypeError(f"top_n must be a whole number, or none, not {shown(top_n)}")
     if top_n < 0:
         raise ValueError(f"top_n must be at least 0, not {top_n}")
 
@@ -256,8 +261,8 @@ def _answer_options(beside: Beside) -> AnswerOptions:
     given = dict[str, Any](beside)
     for name in ("relevant_spans", "prune", "second_look"):
         if (switch := given.get(name)) not in (None, False, True):  # a mapping, as the service accepts, may say "disabled"
-            raise TypeError(f"{name} must be True or False, not {type(switch).__name__}; options of spans stand beside")
-    for name, least in (("span_threshold", None), ("min_score", AUTO)):
+            raise TypeError(f"{name} must be True or False, not {shown(switch)}; options of spans stand beside")
+    for name, least in (("span_threshold", None), ("min_score", AUTO), ("diversity", None)):
         score = given.get(name)
         if score not in (None, least) and (isinstance(score, bool) or not isinstance(score, Real) or not 0 <= float(score) <= 1):
             raise ValueError(f"{name} must be from 0 to 1{', or auto' if least else ''}, not {score!r}")
@@ -267,7 +272,8 @@ def _answer_options(beside: Beside) -> AnswerOptions:
             raise ValueError(f"{name} must be a whole number from 1, or none, not {count!r}")
     threshold = THRESHOLD if given.get("span_threshold") is None else given["span_threshold"]
     spans = bool(given.get("relevant_spans")), threshold, given.get("max_spans")
-    return AnswerOptions(*spans, given.get("min_score"), bool(given.get("prune")), given.get("max_context_tokens"))
+    options = AnswerOptions(*spans, given.get("min_score"), bool(given.get("prune")), given.get("max_context_tokens"))
+    return options._replace(diversity=given.get("diversity") or 0.0)
 
 
 def _context_size(whole: Answered) -> ContextSize | None:

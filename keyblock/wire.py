@@ -38,7 +38,9 @@ def _whole(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-Whole = Annotated[int, BeforeValidator(_whole)]
+Natural = Annotated[int, Field(ge=0), BeforeValidator(_whole)]  # bounds inside, since outside they are not in the JSON schema
+Positive = Annotated[int, Field(ge=1), BeforeValidator(_whole)]
+Priority = Annotated[int, Field(ge=0, le=999), BeforeValidator(_whole)]
 
 
 def _flag(value: object) -> object:
@@ -60,6 +62,10 @@ def _score(value: object, check: ValidatorFunctionWrapHandler) -> object:
 MinScore = Annotated[Annotated[float, Field(ge=0, le=1)] | Literal["auto"], WrapValidator(_score)]
 
 
+Ids = Annotated[list[str | int], Field(fail_fast=True)]
+FirstStageScores = Annotated[list[Annotated[float, Field(allow_inf_nan=False)]], Field(fail_fast=True)]
+
+
 class RelevantSpans(BaseModel):
     """Options of spans, in the form of Cohere's client; other fields change nothing."""
 
@@ -69,7 +75,7 @@ class RelevantSpans(BaseModel):
     threshold: float | None = Field(
         None, ge=0, le=1, description="the probability that a sentence must reach to be part of a span; 0.1 by default"
     )
-    max_spans: Whole | None = Field(None, ge=1, description="the most spans of a document that are shown, the best; all by default")
+    max_spans: Positive | None = Field(None, description="the most spans of a document that are shown, the best; all by default")
 
 
 class Options(BaseModel):
@@ -82,7 +88,7 @@ class Options(BaseModel):
         description="the model to use; an unknown name means the default model, with a warning if several are served, or an error "
         "with `strict`",
     )
-    top_n: Whole | None = Field(None, ge=0, description="results to return, best first; 0 or null for all")
+    top_n: Natural | None = Field(None, description="results to return, best first; 0 or null for all")
     return_documents: Flag | None = Field(None, description="return each result's document as {text, title?}")
     return_blocks: bool | None = Field(None, description="return the blocks that the model read, best first, with their offsets")
     raw_scores: bool | None = Field(None, description="scores on the logit scale instead of probabilities")
@@ -97,7 +103,7 @@ class Options(BaseModel):
         description="milliseconds from the request's last byte to the answer: if time is short, documents get fewer tokens, or are "
         "ordered by their blocks alone, or keep the order given; meta.degraded and meta.warnings report that",
     )
-    priority: Whole | None = Field(None, ge=0, le=999, description="requests with a smaller number are scored first; 0 by default")
+    priority: Priority | None = Field(None, description="requests with a smaller number are scored first; 0 by default")
     rank_fields: Annotated[list[str], Field(fail_fast=True)] | None = Field(
         None,
         max_length=64,
@@ -111,7 +117,7 @@ class Options(BaseModel):
         description="the instruction for a model that answers in words, in place of its bundle's, or for an upstream; other models "
         "do not read it",
     )
-    first_stage_scores: Annotated[list[Annotated[float, Field(allow_inf_nan=False)]], Field(fail_fast=True)] | None = Field(
+    first_stage_scores: FirstStageScores | None = Field(
         None, description="for each document its score from the first stage, higher is better; `fusion` reads them"
     )
     fusion: str | dict[str, Any] | None = Field(
@@ -130,13 +136,20 @@ class Options(BaseModel):
         description='the probability that a result must reach, or "auto" for what the bundle recommends; results below it are left '
         "out and counted. Documents that the model could not score stay, if they have a text",
     )
+    diversity: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="how much a result is to differ from those before it: maximal marginal relevance, on the vectors of the best "
+        "blocks, gives the order; scores stay as they are; 0 by default",
+    )
     prune: bool | None = Field(
         None,
         description="return as `context` the parts of each result to pass on: its relevant spans with the headings above them and "
         "the sentences beside them, each sentence once",
     )
-    max_context_tokens: Whole | None = Field(
-        None, ge=1, description="the most tokens of all contexts together; the best spans of all documents come first"
+    max_context_tokens: Positive | None = Field(
+        None, description="the most tokens of all contexts together; the best spans of all documents come first"
     )
 
     second_look: bool | None = Field(
@@ -181,10 +194,42 @@ class RerankRequest(Candidates, Options):
     """A native request, which the clients of Jina, Cohere, vLLM and Infinity can also send."""
 
 
+class QueryOptions(BaseModel):
+    """What a query of several has of its own, beside its text and its documents."""
+
+    model_config = ConfigDict(extra="allow", strict=True, json_schema_extra={"additionalProperties": True})
+
+    document_ids: Ids | None = Field(None, description="ids of stored documents, in place of documents")
+    candidates: Annotated[list[Natural], Field(fail_fast=True)] | None = Field(
+        None, description="the places of its documents among those that the queries share; by default all of them"
+    )
+    first_stage_scores: FirstStageScores | None = Field(None, description="for each of its documents, as in the request")
+
+
+class Query(QueryOptions):
+    """A query of several."""
+
+    query: str = Field(min_length=1, description="the query; cut, with a warning, if it is too long for the model")
+    documents: list[str | Document | None] | str | None = Field(None, description="its own candidates, in place of the shared ones")
+
+
+class QueriesOptions(Options):
+    """The options of a request with several queries, which hold for each of them."""
+
+    document_ids: Ids | None = Field(None, description="ids of stored documents, in place of documents")
+
+
+class QueriesRequest(QueriesOptions):
+    """Several queries in the native form; each is answered as a request of its own, and each document is prepared once."""
+
+    queries: list[Query] = Field(description="the queries, of which one that cannot be answered gets an error of its own")
+    documents: list[str | Document | None] | str | None = Field(None, description="the candidates of the queries without their own")
+
+
 class VoyageOptions(Options):
     """The options of a request in Voyage's form."""
 
-    top_n: Whole | None = Field(None, ge=0, alias="top_k", description="results to return, best first; 0 or null for all")
+    top_n: Natural | None = Field(None, alias="top_k", description="results to return, best first; 0 or null for all")
     truncation: bool | None = Field(None, description="accepted, but ignored: blocks are selected from the whole document")
 
 
@@ -479,6 +524,26 @@ class NimAnswer(Frame):
     rankings: list[PassageLogit]
 
 
+class ErrorBody(TypedDict):
+    """An error in the forms that the clients of Jina (`detail`), Cohere (`message`) and vLLM (`error`) read."""
+
+    detail: str | list[dict[str, Any]]
+    message: str
+    error: dict[str, Any]
+    error_type: NotRequired[
+        Annotated[str, Field(description="TEI's error type, if the request was refused without reading it: 401, 403, 429 and 503")]
+    ]
+
+
+class QueriesAnswer(TypedDict):
+    """The answers to several queries, in their order."""
+
+    answers: Annotated[
+        list[RerankAnswer | ErrorBody],
+        Field(description="of each query, as of a request of its own; an error for one that has none"),
+    ]
+
+
 class WrongLine(TypedDict):
     """A line of PUT /documents that is not stored, and why."""
 
@@ -530,17 +595,6 @@ class TeiResult(TypedDict):
     index: int
     score: float
     text: NotRequired[str]
-
-
-class ErrorBody(TypedDict):
-    """An error in the forms that the clients of Jina (`detail`), Cohere (`message`) and vLLM (`error`) read."""
-
-    detail: str | list[dict[str, Any]]
-    message: str
-    error: dict[str, Any]
-    error_type: NotRequired[
-        Annotated[str, Field(description="TEI's error type, if the request was refused without reading it: 401, 403, 429 and 503")]
-    ]
 
 
 class TeiErrorBody(TypedDict):

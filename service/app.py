@@ -12,6 +12,7 @@ from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Match, Route
 from starlette.types import ASGIApp
 
 from keyblock import __version__
@@ -21,6 +22,7 @@ from keyblock.wire import (
     DocumentLine,
     ErrorBody,
     NimAnswer,
+    QueriesAnswer,
     RerankAnswer,
     ScoreAnswer,
     StoredAnswer,
@@ -64,12 +66,12 @@ OPERATIONS = (*HEALTH, "/info", "/v1/models", "/metrics")
 EXPOSED = ["X-Request-ID", "Retry-After", "X-Degraded", "Server-Timing", *COST_HEADERS]
 ABOUT = """Reranks documents, however long, by their key blocks. `POST /rerank` speaks the native shape, which Jina's, Cohere's,
 vLLM's and Infinity's clients understand, Voyage's with `top_k`, and TEI's when `texts` takes the place of `documents`.
-`POST /score` speaks vLLM's, `POST /v1/ranking` NIM's. `PUT /documents` stores documents, which are then ranked by their id
-alone."""
+Several `queries` may share the documents. `POST /score` speaks vLLM's, `POST /v1/ranking` NIM's. `PUT /documents` stores
+documents, which are then ranked by their id alone."""
 REQUESTS = tuple(dict.fromkeys(example.model for example in (EXAMPLES | SCORE_EXAMPLES | NIM_EXAMPLES).values()))
 ANSWER: dict[int | str, dict[str, Any]] = {
     200: {
-        "model": RerankAnswer | VoyageAnswer | list[TeiResult],
+        "model": RerankAnswer | VoyageAnswer | QueriesAnswer | list[TeiResult],
         "description": "best first",
         "content": {"application/json": {"examples": {name: {"value": answer} for name, answer in ANSWERS.items()}}},
     }
@@ -222,18 +224,27 @@ async def http_error(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         raise error
     target = f"{request.method} {request.url.path[:LONGEST_PATH]!r}"
-    allowed = (error.headers or {}).get("Allow")
     settings: Settings = request.app.state.settings
     here = "here: POST /rerank ranks, and GET /docs shows all paths"
     if settings.admin_port is not None and request.url.path in ("/metrics", RELOAD_PATH):
         here = f"at this port: it has moved to the admin port (KEYBLOCK_ADMIN_PORT={settings.admin_port})"
     problem = {
         404: f"there is no {target} {here}",
-        405: f"{target} is not served: this path takes {allowed}",
+        405: f"{target} is not served: this path takes {_allowed(request)}",
     }.get(error.status_code, error.detail)
     response = error_response(RequestError(error.status_code, problem))
     response.headers.update(error.headers or {})
+    if error.status_code == 405:
+        response.headers["allow"] = _allowed(request)
     return response
+
+
+def _allowed(request: Request) -> str:
+    """The methods that are served at the path of a request, of all its routes."""
+    routes = (
+        route for route in request.app.routes if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE
+    )
+    return ", ".join(sorted({method for route in routes for method in route.methods or ()}))
 
 
 def create_app(settings: Settings, ranker: Ranker | None = None, *, loopback: bool = False) -> FastAPI:

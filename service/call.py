@@ -6,6 +6,7 @@ from sys import getsizeof
 
 from keyblock.prepared import PreparedDocument
 from keyblock.ranking.request import RankRequest
+from service.errors import RequestError
 
 DEFAULT_NAMESPACE = "default"
 ASSUMED_CHARS = 1000  # of a stored document until it is looked up: enough for any budget's tokens
@@ -64,6 +65,7 @@ class Documents:
         ids: one for each document; None for none.
         by_id: those that were sent as an id alone; their texts and titles are "" until they are looked up.
         utf8: bytes of each text and title in UTF-8; empty until they are counted.
+        prepared: each of them, if several queries share them, None for which time ran out; otherwise empty.
     """
 
     texts: list[str]
@@ -71,6 +73,7 @@ class Documents:
     ids: list[str | int | None]
     by_id: ById = field(default_factory=ById)
     utf8: list[int] = field(default_factory=list)
+    prepared: list[PreparedDocument | None] = field(default_factory=list)
 
     @property
     def n_bytes(self) -> int:
@@ -79,6 +82,14 @@ class Documents:
 
     def __len__(self) -> int:
         return len(self.texts)
+
+    def take(self, documents: "Documents", number: int) -> None:
+        """Add one of other documents, as it was sent."""
+        if (identity := documents.by_id.ids.get(number)) is not None:
+            self.by_id.ids[len(self)] = identity
+        self.texts.append(documents.texts[number])
+        self.titles.append(documents.titles[number])
+        self.ids.append(documents.ids[number])
 
     @property
     def stored_ids(self) -> Mapping[int, str]:
@@ -109,3 +120,69 @@ class Call(RankRequest):
     priority: int = 0
     strict: bool = False
     warnings: list[str] = field(default_factory=list)
+
+
+class Queries:
+    """The queries of one request: a call for each, all of them with the same options.
+
+    Args:
+        calls: in the order given; an error for a query that cannot be asked.
+        candidates: of the calls whose documents are some of those that all share, by the call's place: their numbers among these.
+
+    Attributes:
+        calls, candidates: as given.
+        asked: the calls without the errors.
+        documents: the documents of all calls, each once.
+    """
+
+    def __init__(self, calls: Sequence[Call | RequestError], candidates: Mapping[int, Sequence[int]]) -> None:
+        self.calls, self.candidates = calls, candidates
+        self.asked = [call for call in calls if isinstance(call, Call)]
+        known: dict[object, int] = {}
+        self.documents = Documents([], [], [])
+        self._numbers: list[list[int]] = []  # of each call's documents, among all
+        for call in self.asked:
+            keys = _keys(call.documents)
+            for place, key in enumerate(keys):
+                if known.setdefault(key, len(known)) == len(self.documents):
+                    self.documents.take(call.documents, place)
+            self._numbers.append([known[key] for key in keys])
+
+    def call(self, number: int) -> Call:
+        """One of the calls. Raises RequestError if it cannot be asked."""
+        if isinstance(one := self.calls[number], RequestError):
+            raise one
+        return one
+
+    @property
+    def pairs(self) -> int:
+        """How many documents all queries have together."""
+        return sum(len(call.documents) for call in self.asked)
+
+    @property
+    def repeated(self) -> int:
+        """The most characters of documents that the answers repeat: each answer may have the same texts."""
+        most = 0
+        for call in self.asked:
+            if call.return_documents or call.asked.prune:
+                most += sum(sorted(map(len, call.documents.texts), reverse=True)[: call.asked.top_n or None])
+        return most
+
+    def hand_out(self, prepared: Sequence[PreparedDocument | None]) -> None:
+        """Give the calls their documents, as the store has them, and `prepared`."""
+        whole = self.documents
+        for call, numbers in zip(self.asked, self._numbers, strict=True):
+            own, by_id = call.documents, call.documents.by_id
+            own.prepared[:] = [prepared[number] for number in numbers]
+            by_id.chars, by_id.found, by_id.stale = whole.by_id.chars, whole.by_id.found, whole.by_id.stale
+            for place in by_id.ids:
+                number = numbers[place]
+                own.texts[place], own.titles[place] = whole.texts[number], whole.titles[number]
+                by_id.unknown |= {place} if number in whole.by_id.unknown else set()
+                by_id.away |= {place} if number in whole.by_id.away else set()
+
+
+def _keys(documents: Documents) -> list[object]:
+    """What tells documents apart, of each: the id of a stored one, else its title and text."""
+    ids = documents.by_id.ids
+    return [ids.get(number, pair) for number, pair in enumerate(zip(documents.titles, documents.texts, strict=True))]

@@ -2,7 +2,7 @@
 
 import logging
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 log = logging.getLogger(__name__)
 Path = tuple[str | int, ...]
@@ -62,6 +62,10 @@ class RequestError(Exception):
     def message(self) -> str:
         """The problem, after the field's name."""
         return f"{dotted(self.path)}: {self.problem}" if self.path else self.problem
+
+    def inside(self, *path: str | int) -> Self:
+        """The same error, of a part of the body that is at this path."""
+        return type(self)(self.status, self.problem, (*path, *self.path), self.kind, self.retry_after)
 
     @property
     def outcome(self) -> str:

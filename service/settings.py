@@ -73,6 +73,7 @@ class Limits(BaseModel):
     """Limits of a request, and of all requests in flight; what exceeds them is refused before any work is done."""
 
     max_documents: int = Field(2048, ge=1, description="most documents of a request")
+    max_queries: int = Field(64, ge=1, description="most queries of a request")
     max_document_chars: int = Field(4_000_000, ge=1, description="most characters of a document's text or title")
     max_body_bytes: int = Field(64 * MIB, ge=1, description="most bytes of a request's body, also once it is unpacked")
     max_requests_in_flight: int = Field(
@@ -148,7 +149,8 @@ class Settings(Limits, BaseSettings):
     host: str = Field("127.0.0.1", description="address to listen on; 0.0.0.0 for every interface")
     port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
     provider: Provider = Field(
-        Provider.AUTO, description="where the model runs; if the named provider is missing, the service does not start"
+        Provider.AUTO,
+        description="where the model runs: auto takes the fastest that loads the graph; a named one that is missing is an error",
     )
     precision: Precision = Field(
         Precision.AUTO,

@@ -101,10 +101,10 @@ GOLDEN = Row(
         Panel(
             "Requests by dialect",
             "The API that clients use: the native one (also Jina's, Cohere's, vLLM's and Infinity's), or that of TEI, Voyage, "
-            "vLLM's scores or NIM.",
-            Kind.STACKED,
+            "vLLM's scores or NIM. Queries: of requests with several, each of which counts as one native request.",
+            Kind.LINES,
             Unit.REQUESTS,
-            [Query(rate("requests", ["dialect"]), "{{dialect}}")],
+            [Query(rate("requests", ["dialect"]), "{{dialect}}"), Query(rate("queries"), "queries")],
         ),
         Panel(
             "Latency",

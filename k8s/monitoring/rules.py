@@ -148,7 +148,7 @@ ALERTS = (
         "5m",
         "ticket",
         "A replica that could use a GPU computes on the CPU",
-        "{{ $labels.pod }} was built for a GPU but sees none, so {{ $labels.model }} runs far more slowly.",
+        "{{ $labels.pod }} was built for a GPU but uses none, so {{ $labels.model }} runs far more slowly.",
     ),
     Alert(
         "KeyBlockReadinessFlaps",

@@ -4,6 +4,7 @@ import gzip
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from reprlib import repr as shown
 from typing import Any, Literal
 
 from pydantic import BaseModel
@@ -56,7 +57,7 @@ def as_document(given: object, name: str) -> Mapping[str, Any]:
         return given.model_dump(exclude_unset=True)
     if isinstance(given, Mapping):
         return given
-    raise TypeError(f"{name} must be a string, a mapping or a Document, not {type(given).__name__}")
+    raise TypeError(f"{name} must be a string, a mapping or a Document, not {shown(given)}")
 
 
 def rerank_body(query: str, documents: Sequence[Mapping[str, Any]]) -> Callable[[Mapping[str, Any]], bytes]:

@@ -5,6 +5,7 @@
 
 from collections.abc import Iterable, Mapping
 from numbers import Real
+from reprlib import repr as shown
 from typing import Any
 from urllib.parse import quote
 
@@ -109,7 +110,7 @@ def _number(name: str, value: object) -> float | None:
     if value is None:
         return None
     if type(value) is bool or not isinstance(value, Real):
-        raise TypeError(f"{name} must be a number, not {type(value).__name__}")
+        raise TypeError(f"{name} must be a number, not {shown(value)}")
     return float(value)
 
 

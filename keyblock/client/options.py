@@ -66,6 +66,7 @@ class RerankOptions(TypedDict, total=False):
     fusion: str | Mapping[str, Any] | None
     relevant_spans: RelevantSpansOption | None
     min_score: float | Literal["auto"] | None
+    diversity: float | None
     prune: bool | None
     max_context_tokens: int | None
     second_look: bool | None

@@ -11,7 +11,8 @@ from keyblock.description import PipelineConfig
 from keyblock.fusion import sigmoid
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedQuery
-from keyblock.ranking.order import NOTHING_LOOKED, Candidate, Looked, Ranking, ScoredBy, rank, with_first_stage
+from keyblock.ranking.diversity import by_marginal_relevance
+from keyblock.ranking.order import NOTHING_LOOKED, Block, Candidate, Looked, Ranking, ScoredBy, rank, with_first_stage
 from keyblock.ranking.pruning import Context, Late, Pruner, Steps, never
 from keyblock.ranking.request import AnswerOptions, RankRequest
 from keyblock.ranking.spans import Marked, Span, scored_sentences, spans
@@ -229,7 +230,7 @@ def _about_order(request: RankRequest, config: PipelineConfig, outcome: Outcome,
             for number, one in enumerate(outcome.candidates)
             for start, end, _ in one.blocks
         ),
-        *about_position(ranking.selected_by, config),
+        *about_position(ranking.selected_by, _best(config, ranking), config),
         *about_scripts(ranking.foreign, n, config, without_model=ranking.without_model),
         *about_languages(ranking.unknown, n, config),
     ]
@@ -291,7 +292,7 @@ def answered(
     if options.tokens is not None and not options.prune:
         warnings.append("max_context_tokens: bounds the contexts that prune gives, which was not asked for")
     order, refused = _reaching(pipeline, documents.candidates, ranking, options, warnings)
-    order = order[: options.top_n or None]
+    order = (yield from _diverse(pipeline, documents.candidates, ranking, order, options, late, warnings))[: options.top_n or None]
     kept = replace(ranking, order=order)
     if not options.reads_texts:
         return Answered(kept, refused=refused, warnings=warnings)
@@ -325,6 +326,17 @@ def answered(
     return Answered(kept, found if options.spans else {}, contexts, saved, refused, unread, warnings)
 
 
+def _probable(config: PipelineConfig, ranking: Ranking) -> NDArray[np.float64]:
+    """The score of each document as a probability, whatever the request and the bundle make of it."""
+    return sigmoid(config.activation.scale * ranking.logits)
+
+
+def _best(config: PipelineConfig, ranking: Ranking) -> float:
+    """The best of the model's own scores, as a probability; 0 if it has scored nothing."""
+    by_model = [by is ScoredBy.MODEL for by in ranking.scored_by]
+    return float(_probable(config, ranking)[by_model].max(initial=0.0))
+
+
 def _reaching(
     pipeline: Pipeline, candidates: Sequence[Candidate], ranking: Ranking, options: AnswerOptions, warnings: list[str]
 ) -> tuple[list[int], Refused | None]:
@@ -339,7 +351,7 @@ def _reaching(
         warnings.append("min_score: this model's bundle recommends no threshold, so nothing is left out; give a number")
     if least is None or isinstance(least, str):
         return ranking.order, None
-    probable = sigmoid(pipeline.config.activation.scale * ranking.logits)
+    probable = _probable(pipeline.config, ranking)
     order = [
         number
         for number in ranking.order
@@ -356,3 +368,44 @@ def _reaching(
         if number not in reaching and ranking.scored_by[number] is ScoredBy.MODEL
     ]
     return order, Refused(float(least), len(ranking.order) - len(order) - ranking.skipped, max(below, default=None))
+
+
+def _diverse(
+    pipeline: Pipeline,
+    candidates: Sequence[Candidate],
+    ranking: Ranking,
+    order: list[int],
+    options: AnswerOptions,
+    late: Late,
+    warnings: list[str],
+) -> Steps[list[int]]:
+    """The order, that of the documents that the model has scored by maximal marginal relevance, if the call asks for it.
+
+    Documents are compared by the vectors of their best blocks. The scores stay as they are.
+    """
+    scored = [number for number in order if ranking.scored_by[number] is ScoredBy.MODEL]
+    if not options.diversity or len(scored) < 2:
+        return order
+    vectors = [_best_vector(candidates[number], ranking.blocks[number]) for number in scored]
+    if ranking.fused:
+        warnings.append("diversity: left out, since a fusion with the first stage orders the results")
+        return order
+    if any(one is None for one in vectors):
+        warnings.append("diversity: left out, since this model's bundle has no vectors of blocks to compare")
+        return order
+    relevance = _probable(pipeline.config, ranking)[scored]
+    places = yield from by_marginal_relevance(relevance, np.asarray(vectors), options.diversity, late)
+    if len(places) < len(scored):
+        warnings.append(
+            f"diversity: time was up after {len(places)} of {len(scored)} results; the others are ordered by their scores"
+        )
+    first = dict.fromkeys(scored[place] for place in places)
+    return [*first, *(number for number in order if number not in first)]
+
+
+def _best_vector(candidate: Candidate, blocks: Sequence[Block]) -> NDArray[np.int8] | None:
+    """The vector of the first of the blocks, best first, that has one: those of a second look have none."""
+    if candidate.vectors is None:
+        return None
+    places = {(block.start, block.end): place for place, block in enumerate(candidate.blocks)}
+    return np.asarray(candidate.vectors[next(places[one[:2]] for one in blocks if one[:2] in places)])

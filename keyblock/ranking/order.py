@@ -93,6 +93,7 @@ class Candidate(NamedTuple):
         tokens: tokens of its text.
         skipped: whether the pre-ranking skipped it, so that the model does not read its blocks; `sequences` is then empty.
         further: its next best blocks, for a second look; None without one.
+        vectors: shape (n_blocks, dimensions), of each of `blocks`; None if nothing compares them, or the document has none.
     """
 
     sequences: list[Packed]
@@ -108,6 +109,7 @@ class Candidate(NamedTuple):
     tokens: int = 0
     skipped: bool = False
     further: Further | None = None
+    vectors: NDArray[np.int8] | None = None
 
     @property
     def has_blocks(self) -> bool:
@@ -136,13 +138,14 @@ class Candidate(NamedTuple):
 UNREAD = Candidate([], np.zeros(len(FEATURES) - 1), [], read=False)
 
 
-def candidate(document: PreparedDocument, selection: Selection, further: int = 0) -> Candidate:
+def candidate(document: PreparedDocument, selection: Selection, further: int = 0, *, vectors: bool = False) -> Candidate:
     """Keep only what scoring and answering need; the prepared document itself is large.
 
     Args:
         document: the document.
         selection: its blocks.
         further: how many of the next best blocks are kept for a second look.
+        vectors: whether the blocks' vectors are kept.
     """
     if not document.n_blocks:
         return Candidate([], selection.evidence, [])
@@ -161,6 +164,7 @@ def candidate(document: PreparedDocument, selection: Selection, further: int = 0
         title=len(document.title_ids),
         tokens=len(document.token_ids),
         further=_further(document, selection, further) if further else None,
+        vectors=document.vectors[selection.taken] if vectors and document.vectors is not None else None,
     )
 
 

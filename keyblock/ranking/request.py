@@ -22,6 +22,7 @@ class AnswerOptions(NamedTuple):
         prune: whether results have a context.
         tokens: the most tokens of all contexts together; none: no limit.
         top_n: the most results, after `min_score` is applied; 0 for all.
+        diversity: how much results are to differ from those before them, 0 to 1; see `keyblock.ranking.diversity`.
     """
 
     spans: bool = False
@@ -31,11 +32,17 @@ class AnswerOptions(NamedTuple):
     prune: bool = False
     tokens: int | None = None
     top_n: int = 0
+    diversity: float = 0.0
 
     @property
     def reads_texts(self) -> bool:
         """Whether the documents' texts are needed to answer."""
         return self.spans or self.prune
+
+    @property
+    def in_turns(self) -> bool:
+        """Whether the answer may take long: it is then made in turns with others."""
+        return self.reads_texts or self.diversity > 0
 
     def results(self, first_stage: FirstStage, config: PipelineConfig) -> int | None:
         """How many results the request is about, RESULTS if it does not say; None if the model has to judge each document.

@@ -15,10 +15,7 @@ from keyblock.text.tokenizer import Tokenizer
 
 _APART = re.compile(r"(?<!\S)[^\W\d_](?: [^\W\d_\u0e00-\U0010ffff]){4}(?!\S)")  # letters of scripts with spaces between words
 MOST_EMPTY = 10  # documents that a warning names
-BY_POSITION = "their first blocks were chosen, by position alone"
-BY_LITTLE = "their blocks were chosen by so little that it is no evidence"  # by words or vectors that hardly match
-
-
+GOOD = 0.5  # a score that answers, where the bundle recommends no min_score
 LONGEST_SHOWN = 40  # characters of an id that a message repeats
 
 
@@ -139,13 +136,21 @@ def about_languages(unknown: int, documents: int, config: PipelineConfig) -> lis
     return [f"{found}: what is rare is counted in this request, and scores compare within this answer alone"]
 
 
-def about_position(selected_by: Sequence[SelectedBy | None], config: PipelineConfig) -> list[str]:
-    """In how many documents no evidence told the blocks apart, if the selector uses evidence."""
-    blind = selected_by.count(SelectedBy.POSITION)
-    if not blind:
+def about_position(selected_by: Sequence[SelectedBy | None], best: float, config: PipelineConfig) -> list[str]:
+    """Whether no evidence told the blocks of any document apart, though the selector uses evidence, and nothing answers.
+
+    A few such documents are what is to be expected: most candidates are not about the query.
+
+    Args:
+        selected_by: what chose the blocks of each document.
+        best: the best score, a probability.
+        config: of the model.
+    """
+    chosen = {by for by in selected_by if by is not None}
+    answered = best >= (GOOD if config.min_score is None else config.min_score)
+    if chosen != {SelectedBy.POSITION} or answered or not SELECTORS.create(config.selector).needs:
         return []
-    selector = SELECTORS.create(config.selector)
-    if not selector.needs:
-        return []
-    how = BY_LITTLE if selector.compares_vectors else BY_POSITION
-    return [f"selected_by: nothing stands out for the query in {blind} of {len(selected_by)} documents: {how}"]
+    return [
+        "query: nothing in the documents stands out for it, so the passages that the model read may be the wrong ones; ask in "
+        "words that the documents use"
+    ]

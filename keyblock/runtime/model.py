@@ -1,20 +1,26 @@
 """A bundle's graphs as the model of `keyblock.scoring`: it scores sequences, chooses blocks and combines states."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
+import onnxruntime
 from numpy.typing import NDArray
 
 from keyblock.bundle import Bundle, GraphFiles
 from keyblock.packing import Packed
 from keyblock.runtime.aggregator import AggregatorSession
 from keyblock.runtime.batching import TOKEN_CAP, Marks, mark_all, score_all
-from keyblock.runtime.providers import Choice, Precision, Provider, resolve
-from keyblock.runtime.session import Session, SessionError
+from keyblock.runtime.providers import Choice, Graph, Precision, Provider, ProviderError, resolve
+from keyblock.runtime.session import LoadError, ScoreError, Session, SessionError
 from keyblock.scoring import Model
 from keyblock.text.tokenizer import Tokenizer
 from keyblock.vector_scores import VectorModel
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class GraphModel:
@@ -57,11 +63,19 @@ class GraphModel:
     ) -> "GraphModel":
         """Open a session for each graph of the bundle, using graphs made for the chosen precision if there are any.
 
-        Raises ProviderError and SessionError.
+        See `open_first` for `auto`. Raises ProviderError and SessionError.
         """
-        choice = resolve(requested, threads=threads, precision=precision, variants=bundle.manifest.variants)
-        graph, selector = bundle.encoder_files(choice.precision)
-        return cls.open_files(bundle.tokenizer, graph, bundle.aggregator_path, selector, requested=choice, threads=threads)
+
+        def opened(choice: Choice) -> GraphModel:
+            graph, selector = bundle.encoder_files(choice.precision)
+            return cls.open_files(bundle.tokenizer, graph, bundle.aggregator_path, selector, requested=choice, threads=threads)
+
+        failed = {
+            (Provider(name), ""): f"ONNX Runtime {version} could not load the graph when the bundle was made"
+            for name, version in bundle.manifest.fails_on.items()
+            if version == onnxruntime.__version__ and requested == Provider.AUTO
+        }
+        return open_first(opened, requested, threads=threads, precision=precision, variants=bundle.manifest.variants, failed=failed)
 
     @classmethod
     def open_files(
@@ -105,6 +119,43 @@ class GraphModel:
     def _run(self, session: Session, sequences: Sequence[Packed]) -> NDArray[np.float32]:
         document_type = self.tokenizer.template.document_type
         return score_all(session, sequences, self.tokenizer.pad_id, document_type, self.token_cap)
+
+
+def open_first(
+    opened: Callable[[Choice], T],
+    requested: Provider | str,
+    *,
+    threads: int | None = None,
+    precision: Precision | str = Precision.AUTO,
+    variants: Collection[str] = (),
+    failed: dict[Graph, str],
+) -> T:
+    """What `opened` returns for the best provider with which it succeeds; one line of warning for each that fails before.
+
+    Only `auto` has a next provider.
+
+    Args:
+        opened: opens a graph as chosen, and may try it.
+        requested, threads, precision, variants: see `resolve`.
+        failed: graphs that are known not to load, and why; gets those that fail here.
+
+    Raises what `opened` raises for the last provider, and ProviderError as `resolve` does.
+    """
+    choice = resolve(requested, threads=threads, precision=precision, variants=variants, failed=failed)
+    while True:
+        try:
+            return opened(choice)
+        except (LoadError, ScoreError, ProviderError) as error:
+            reason = f"it cannot load the graph ({error.reason})" if isinstance(error, LoadError) else str(error)
+            failed[choice.provider, choice.variant] = reason
+            if requested != Provider.AUTO:
+                raise SessionError(f"{error}; ask for provider auto") if isinstance(error, LoadError) else error from None
+            try:
+                following = resolve(requested, threads=threads, precision=precision, variants=variants, failed=failed)
+            except ProviderError:
+                raise error from None
+            log.warning("auto takes %s instead of %s: %s", following.provider, choice.provider, error)
+            choice = following
 
 
 def open_model(

@@ -2,7 +2,7 @@
 
 import ctypes
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -15,7 +15,7 @@ class ProviderError(RuntimeError):
 
 
 class Provider(StrEnum):
-    """The execution provider; `auto` takes the fastest available: see WAYS."""
+    """The execution provider; `auto` takes the fastest of WAYS that is available and loads the graph."""
 
     CUDA = "cuda"
     TENSORRT = "tensorrt"
@@ -63,6 +63,11 @@ WAYS = (  # fastest first
 _OF_VARIANTS = (Precision.INT8, Precision.INT8_STATIC, Precision.FP16)
 
 
+Graph = tuple[Provider, str]
+"""A provider and the variant of the graph that it is to load; the variant is empty for the bundle's own graph."""
+NONE_FAILED: Mapping[Graph, str] = {}
+
+
 @dataclass(frozen=True)
 class Choice:
     """An available provider.
@@ -72,7 +77,8 @@ class Choice:
         ort_providers: names and options for ``onnxruntime.InferenceSession``, the chosen provider first.
         why: one sentence for the log and for /info.
         precision: precision of the matrix products; never `auto`. A bundle has separate graphs for int8 and fp16.
-        fell_back: whether this build could use a GPU, but `auto` found none.
+        fell_back: whether this build could use a GPU, but `auto` found none that loads the graph.
+        variant: the variant of the graph that it loads; empty for the bundle's own graph.
     """
 
     provider: Provider
@@ -80,6 +86,7 @@ class Choice:
     why: str
     precision: Precision = Precision.FP32
     fell_back: bool = False
+    variant: str = ""
 
 
 def resolve(
@@ -88,6 +95,7 @@ def resolve(
     threads: int | None = None,
     precision: Precision | str = Precision.AUTO,
     variants: Collection[str] = (),
+    failed: Mapping[Graph, str] = NONE_FAILED,
 ) -> Choice:
     """Choose the first of WAYS that fits the request and is available. `auto` never chooses TensorRT: it stalls on each new shape.
 
@@ -96,9 +104,10 @@ def resolve(
         threads: size of the OpenVINO pool; the container's CPU quota by default.
         precision: the precision that the configuration names; CUDA's fp32 has TF32 products, ONNX Runtime's default.
         variants: precisions for which the bundle has separate graphs: int8, int8-static, fp16.
+        failed: graphs that providers cannot load, and why.
 
     Raises:
-        ProviderError: the provider is not available, or cannot compute in that precision.
+        ProviderError: the provider is not available, loads no graph, or cannot compute in that precision.
     """
     requested, precision = _member(Provider, requested), _member(Precision, precision)
     if requested is not Provider.AUTO and (missing := _missing(requested)):
@@ -108,17 +117,19 @@ def resolve(
         is_auto = precision is Precision.AUTO
         if arithmetic is Precision.INT8_STATIC and is_auto and arithmetic not in variants:
             continue  # few bundles have int8-static graphs, so the reason does not mention them for the others
+        variant = arithmetic.value if arithmetic in variants else ""
         if missing := _missing(provider):
             passed.append(f"no {provider}: {missing}")
-        elif reason := _lacking(arithmetic, variants) or (is_auto and _no_faster(arithmetic)):
+        elif reason := failed.get((provider, variant)):
+            passed.append(f"no {provider}: {reason}")
+        elif reason := _lacking(arithmetic, variants) or (_no_faster(arithmetic) if is_auto else None):
             passed.append(f"no {arithmetic} on {provider}: {reason}")
         else:
             head = "auto" if requested is Provider.AUTO else "asked for"
             chosen = f"{provider} in {arithmetic}{_reason(arithmetic)}"
             fell_back = requested is Provider.AUTO and provider not in GPU and ORT_NAMES[Provider.CUDA] in _available()
-            return Choice(
-                provider, _options(provider, arithmetic, threads), _reasons([head, *passed, chosen]), arithmetic, fell_back
-            )
+            why = _reasons([head, *passed, chosen])
+            return Choice(provider, _options(provider, arithmetic, threads), why, arithmetic, fell_back, variant)
     raise ProviderError(f"precision {precision} was asked for, but {_reasons(passed)}; ask for precision auto")
 
 

@@ -24,6 +24,18 @@ class SessionError(RuntimeError):
     """A graph cannot be loaded; the message is one line."""
 
 
+class LoadError(SessionError):
+    """ONNX Runtime cannot load a graph on this provider; another one may. The message is one line.
+
+    Attributes:
+        reason: ONNX Runtime's.
+    """
+
+    def __init__(self, graph_path: Path, provider: Provider, reason: str) -> None:
+        super().__init__(f"{graph_path}: ONNX Runtime cannot load it on {provider}: {reason}")
+        self.reason = reason
+
+
 class ScoreError(RuntimeError):
     """A batch could not be scored; the message is one line. The session stays usable."""
 
@@ -135,7 +147,7 @@ class Session:
 
 
 def open_graph(graph_path: Path, choice: Choice, threads: int, shared: Path | None = None) -> Any:
-    """An ONNX Runtime session. Raises ProviderError and SessionError; see Session.
+    """An ONNX Runtime session. Raises ProviderError, LoadError and SessionError; see Session.
 
     ONNX Runtime gets the bytes of the shared file and copies what it needs. By default it would map the file, crash when somebody
     writes into it, and refuse a file that is a link.
@@ -149,11 +161,11 @@ def open_graph(graph_path: Path, choice: Choice, threads: int, shared: Path | No
         try:
             session = _session(graph_path, choice, threads, shared, left_out)
         except Exception as error:  # see score
-            problem = one_line(error)
+            problem = _reason(error)
         else:
             _check_provider(choice.provider, session.get_providers())
             return session
-    raise SessionError(f"{graph_path}: ONNX Runtime cannot load it on {choice.provider}: {problem}")
+    raise LoadError(graph_path, choice.provider, problem)
 
 
 def _session(graph_path: Path, choice: Choice, threads: int, shared: Path | None, left_out: list[str]) -> Any:
@@ -221,3 +233,9 @@ def _width(graph_path: Path, session: Any) -> int | None:
 def one_line(error: Exception) -> str:
     """An exception's message in one line of bounded length."""
     return " ".join(str(error).split())[:600]
+
+
+def _reason(error: Exception) -> str:
+    """The last line of an exception's message, of bounded length: OpenVINO's begins with the names of functions and files."""
+    lines = str(error).split("\n")
+    return " ".join(next((line for line in reversed(lines) if line.strip()), "").split())[:600]

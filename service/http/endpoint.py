@@ -4,14 +4,15 @@ At the paths of /rerank the payload tells the dialect; others have their own pat
 """
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from keyblock.ranking.answer import Answered
-from service.call import Call
+from service.call import Call, Queries
 from service.errors import RequestError, ending, unexpected
 from service.http.auth import ranker_of
 from service.http.bodies.parsing import (
@@ -26,11 +27,11 @@ from service.http.bodies.parsing import (
     unpack,
     unpack_small,
 )
-from service.http.dialects import NATIVE, NIM, SCORE, TEI, VOYAGE, Dialect, error_response, native
+from service.http.dialects import NATIVE, NIM, SCORE, TEI, VOYAGE, Dialect, error_response, native, queries
 from service.http.dialects.common import About, PiecesResponse, cost_headers
 from service.queue.job import ModelDeadError, ModelError
 from service.ranking.admission import Place
-from service.ranking.model import Model
+from service.ranking.model import Model, Outcome
 from service.ranking.preparation import LARGE_CHARS, count_bytes
 from service.ranking.ranker import Ranker, dead_error
 from service.telemetry.account import UNTRACED, Stages, Trace, account_of, tracing_of
@@ -40,6 +41,8 @@ PACKED_LARGE = 256 * 2**10  # bytes of a compressed body that seldom unpacks to 
 
 
 T = TypeVar("T")
+Write = Callable[[Call, Answered, About], PiecesResponse]
+"""Writes an answer."""
 
 
 async def rerank(request: Request) -> Response:
@@ -75,7 +78,6 @@ class Exchange:
         self._of_path = dialect
         self._dialect: Dialect = dialect or NATIVE
         self._account = account_of(request)
-        self._degraded = False
 
     async def respond(self) -> Response:
         """The answer or the error, whatever happens; also counts it."""
@@ -123,22 +125,71 @@ class Exchange:
         place.set_bytes(len(unpacked))
         n_bytes = len(unpacked)
         large = n_bytes >= PIECEWISE_FROM
-        call = await self._ranker.off_loop(lambda: self._read(unpacked), large=large)
-        place.set_bytes(max(n_bytes, call.documents.n_bytes))
-        model = self._ranker.models.chosen(call, strict=self._ranker.settings.strict_models)
+        asked = await self._ranker.off_loop(lambda: self._read(unpacked), large=large)
+        place.set_bytes(max(n_bytes, asked.documents.n_bytes))
+        if isinstance(asked, Queries):
+            response = await self._answer_each(asked, place, large=large)
+        else:
+            model = self._model(asked)
+            scoring = model.score(asked, self._stages, place)
+            response = await self._answered(asked, model, scoring, self._stages, self._dialect.answer, large=large)
+        place.set_answer(response.n_bytes)
+        return response
+
+    def _model(self, *calls: Call) -> Model:
+        """The model for calls that name the same; they are read. Raises RequestError 422."""
+        for call in calls:  # each is warned
+            model = self._ranker.models.chosen(call, strict=self._ranker.settings.strict_models)
         self._stages.metrics = model.metrics
         self._stages.end("parse")
-        outcome = await model.score(call, self._stages, place)
+        return model
+
+    async def _answer_each(self, asked: Queries, place: Place, *, large: bool) -> PiecesResponse:
+        """The answers to several queries. Raises RequestError for what concerns all of them."""
+        if not asked.asked:
+            errors = enumerate(one for one in asked.calls if isinstance(one, RequestError))
+            return queries.together([self._failed(*error) for error in errors])
+        model = self._model(*asked.asked)
+        admitted = await model.prepare(asked, self._stages, place)
+
+        async def answer(number: int) -> PiecesResponse:
+            try:
+                call, stages = asked.call(number), self._stages.branch()
+                write = partial(queries.answer, candidates=asked.candidates.get(number))
+                scoring = model.score_one(call, admitted, stages)
+                answered = await self._answered(call, model, scoring, stages, write, large=large)
+            except Exception as error:
+                return self._failed(number, error)
+            self._ranker.metrics.add("queries", outcome="ok")
+            return answered
+
+        response = queries.together(await asyncio.gather(*map(answer, range(len(asked.calls)))))
+        self._stages.note("queries")
+        tokens, degraded = int(response.headers["x-compute-tokens"]), "x-degraded" in response.headers
+        self._trace.annotate(queries=len(asked.calls), documents=asked.pairs, tokens=tokens, degraded=degraded)
+        return response
+
+    def _failed(self, number: int, error: Exception) -> PiecesResponse:
+        """The error of one of several queries; it is counted."""
+        problem = self._problem(error).inside("queries", number)
+        self._ranker.metrics.add("queries", outcome=problem.outcome)
+        return queries.error(problem)
+
+    async def _answered(
+        self, call: Call, model: Model, scoring: Awaitable[Outcome], stages: Stages, write: Write, *, large: bool
+    ) -> PiecesResponse:
+        """The answer to a call; it is counted."""
+        outcome = await scoring
         repeats = call.return_documents or call.asked.reads_texts
         large |= repeats and sum(map(len, call.documents.texts)) > LARGE_CHARS  # the body may only have ids
-        if call.asked.reads_texts:
-            answered = await model.answer_in_turns(call, outcome)
-            response = await self._ranker.off_loop(lambda: self._write(call, answered, model), large=large)
-        else:
-            response = await self._ranker.off_loop(lambda: self._write(call, model.answer(call, outcome), model), large=large)
-        place.set_answer(response.n_bytes)
-        self._stages.end("respond")
-        model.count_answer(call, self._stages.total, degraded=self._degraded)
+        answered = await model.answer_in_turns(call, outcome) if call.asked.in_turns else None
+
+        def written() -> PiecesResponse:
+            return self._write(call, answered or model.answer(call, outcome), model, stages, write)
+
+        response = await self._ranker.off_loop(written, large=large)
+        stages.end("respond")
+        model.count_answer(call, stages.total, degraded="x-degraded" in response.headers)
         return response
 
     async def _unpacked(self, body: bytearray) -> bytearray:
@@ -152,11 +203,13 @@ class Exchange:
                 return small
         return await self._ranker.off_loop(lambda: unpack(body, encoding, self._ranker.settings.max_body_bytes), large=True)
 
-    def _read(self, body: bytearray) -> Call:
+    def _read(self, body: bytearray) -> Call | Queries:
         settings = self._ranker.settings
         payload = parse(body, settings)
         body.clear()  # the texts are copies; do not keep a large body while a slow model works
         self._dialect = self._of_path or dialect_of(payload)
+        if self._dialect is NATIVE and payload.get("queries") is not None:
+            return self._read_queries(payload)
         call = self._dialect.read(payload, settings)
         count_bytes(call.documents)
         call.documents.by_id.namespace = self._account.namespace
@@ -167,13 +220,22 @@ class Exchange:
             return call
         return native.without_unreadable(call, self._request.headers.get("user-agent", ""), self._request.url.path)
 
-    def _write(self, call: Call, answered: Answered, model: Model) -> PiecesResponse:
+    def _read_queries(self, payload: dict[str, Any]) -> Queries:
+        asked = queries.read(payload, self._ranker.settings)
+        count_bytes(asked.documents)
+        for documents in (asked.documents, *(call.documents for call in asked.asked)):
+            documents.by_id.namespace = self._account.namespace
+        self._account.documents = asked.pairs
+        if self._ranker.settings.log_texts and asked.asked:
+            self._account.call = asked.asked[0]
+        return asked
+
+    def _write(self, call: Call, answered: Answered, model: Model, stages: Stages, write: Write) -> PiecesResponse:
         ranking = answered.ranking
-        self._stages.end("aggregate")
-        self._degraded = ranking.degraded
-        about = About(model.name, self._request.url.path, self._stages.milliseconds(), self._account.request_id)
+        stages.end("aggregate")
+        about = About(model.name, self._request.url.path, stages.milliseconds(), self._account.request_id)
         self._trace.annotate(documents=len(call.documents), tokens=ranking.n_tokens, degraded=ranking.degraded, model=about.model)
-        response = self._dialect.answer(call, answered, about)
+        response = write(call, answered, about)
         response.headers.update(cost_headers(call, ranking, about.timings_ms))
         return response
 

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
-from keyblock.wire import NimRequest, RerankRequest, ScoreRequest, TeiRequest, VoyageRequest
+from keyblock.wire import NimRequest, QueriesRequest, RerankRequest, ScoreRequest, TeiRequest, VoyageRequest
 
 
 class Example(NamedTuple):
@@ -36,6 +36,14 @@ EXAMPLES = {
             "top_n": 2,
             "return_blocks": True,
             "deadline_ms": 2000,
+        },
+    ),
+    "queries": Example(
+        QueriesRequest,
+        "KeyBlock: several queries, which share the documents",
+        {
+            "queries": [{"query": QUERY}, {"query": "Which river flows through London?", "candidates": [1]}],
+            "documents": [DANUBE, THAMES],
         },
     ),
     "cohere_v1": Example(

@@ -63,6 +63,8 @@ class Main(uvicorn.Server):
         self._log_started_message(sockets or [])
         if self._operators is not None:
             config, listening = self._operators
+            host, port = listening[0].getsockname()[:2]
+            log.info("operators are served at http://%s:%d", f"[{host}]" if ":" in host else host, port)
             self._operator_server = OperatorServer(config)
             self._task = asyncio.create_task(self._operator_server.serve(sockets=listening))
 

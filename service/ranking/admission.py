@@ -129,9 +129,10 @@ class Admission:
         if held and held + n > limit:
             raise self._refusal("documents", f"requests in flight hold {held} documents, and the limit is {limit}")
 
-    def queued(self, place: "Place") -> None:
-        """The model has its work now, and counts it itself."""
-        self._unqueued.pop(place, None)
+    def queued(self, place: "Place", seconds: float = math.inf) -> None:
+        """The model has so much of its work now, and counts it itself."""
+        if (left := self._unqueued.pop(place, 0.0) - seconds) > 0:
+            self._unqueued[place] = left
         self._preparing.pop(place, None)
 
     def answered(self, place: "Place") -> None:
@@ -178,7 +179,7 @@ class Place:
 
     def __init__(self, admission: Admission, caller: str = "") -> None:
         self._admission, self._caller = admission, caller
-        self._held = Load()
+        self._held, self._seconds = Load(), 0.0
 
     def __enter__(self) -> Self:
         return self
@@ -245,6 +246,7 @@ class Place:
         if not has_deadline:
             self._admission.check_wait(seconds, ahead)
         self._add(documents=n_documents)
+        self._seconds = seconds
         self._admission.set_documents(self, self._held.bytes if by_text else 0, seconds, pace)
 
     def set_preparation(self, seconds: Seconds, *, has_deadline: bool) -> None:
@@ -261,9 +263,9 @@ class Place:
         """
         self._admission.set_answering(self, seconds, has_deadline=has_deadline)
 
-    def queued(self) -> None:
-        """The model has its work now, and counts it itself."""
-        self._admission.queued(self)
+    def queued(self, share: float = 1.0) -> None:
+        """The model has this share of the request's work now, and counts it itself."""
+        self._admission.queued(self, share * self._seconds)
 
     def set_answer(self, n_bytes: int) -> None:
         """The work is done: from now on the request only holds the bytes of its answer, until they are written."""

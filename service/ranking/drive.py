@@ -7,6 +7,7 @@ useless work. Each step ends at its time whatever the plan says, with the result
 scored are ordered by their blocks, and documents that were not even read keep the order given.
 """
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from keyblock.ranking.answer import Scores
 from keyblock.ranking.flow import Answer, Choose, Fetch, Flow, Pack, Prepare, Read, Score, Step, ranking
 from keyblock.ranking.warnings import Missing, named
 from keyblock.runtime.batching import LENGTHS
-from service.call import Call, Documents
+from service.call import Call, Documents, Queries
 from service.errors import RequestError
 from service.queue.graphs import Priority
 from service.ranking.admission import Place
@@ -148,11 +149,24 @@ class Drive:
         stages: times the steps.
         place: what the call holds of the service's room.
         library: the store, for a call with documents by id.
+        share: of the place's work, 1 unless several calls hold it.
+        turns: in which such calls prepare, so that many of them hold up nobody else.
     """
 
-    def __init__(self, model: Parts, call: Call, plan: Plan, stages: Stages, place: Place, library: Library | None) -> None:
+    def __init__(
+        self,
+        model: Parts,
+        call: Call,
+        plan: Plan,
+        stages: Stages,
+        place: Place,
+        library: Library | None,
+        share: float,
+        turns: asyncio.Semaphore,
+    ) -> None:
         self._model, self._call, self._plan = model, call, plan
         self._stages, self._place, self._library = stages, place, library
+        self._share, self._turns = share, turns
         self._stale: dict[str, StoredDocument] = {}
 
     async def run(self) -> Answer:
@@ -162,9 +176,17 @@ class Drive:
         """
         pipeline, outcome = self._model.bundle.pipeline, None
         flow: Flow[Any] = ranking(self._call, pipeline, self._plan.budget, scored_by_texts=self._model.scorer.reads_texts)
-        while not isinstance(step := flow.send(outcome), Answer):
-            outcome = await self._performed(step)
+        try:
+            while not isinstance(step := flow.send(outcome), Answer):
+                outcome = await self._performed(step)
+        finally:
+            self._queued()
         return step
+
+    def _queued(self) -> None:
+        """The model has the call's work, or will not get it."""
+        self._place.queued(self._share)
+        self._share = 0.0
 
     async def _performed(self, step: Step) -> Any:
         preparer, plan = self._model.preparer, self._plan
@@ -172,15 +194,18 @@ class Drive:
             case Fetch() if self._library is not None:
                 return await self._fetched(self._library)
             case Prepare():
-                return await preparer.query(step.do)
+                async with self._turns:
+                    return await preparer.query(step.do)
             case Read():
-                found = await preparer.read(self._call.documents, step.choose, plan.prepared_by)
+                async with self._turns:
+                    found = await preparer.read(self._call.documents, step.choose, plan.prepared_by)
                 self._stages.end("prepare")
                 return found
             case Choose():
                 return await self._chosen(step)
             case Pack():
-                packed = await preparer.pack(step.tokens, step.choose, plan.scored_by)
+                async with self._turns:
+                    packed = await preparer.pack(step.tokens, step.choose, plan.scored_by)
                 self._stages.end("select")
                 return packed
             case Score():
@@ -189,15 +214,10 @@ class Drive:
 
     async def _fetched(self, library: Library) -> Missing:
         call = self._call
-        self._stale = await look_up(
-            library,
-            call.documents,
-            self._model.fingerprint,
-            self._place,
-            texts=call.return_documents or call.asked.reads_texts or self._model.scorer.reads_texts,
-            check=self._model.bundle.pipeline.check,
-            until=self._plan.prepared_by,
-        )
+        if not call.documents.prepared:
+            self._stale = await look_up_for(self._model, call, call.documents, library, self._place, self._plan)
+        elif len(call.documents.by_id.away) == len(call.documents):
+            raise RequestError(503, AWAY_PROBLEM, retry_after=AWAY_SECONDS)
         missing = Missing(call.documents.by_id.unknown, call.documents.by_id.away)
         if call.strict:
             _check_strict(call, missing)
@@ -206,7 +226,7 @@ class Drive:
     async def _chosen(self, step: Choose) -> NDArray[np.float32]:
         own = sum(len(packed.ids) for packed in step.sequences)
         until = self._plan.chosen_by(own, step.tokens_to_score, time.perf_counter())
-        self._place.queued()
+        self._queued()
         logits = (await self._model.scorer.choose(step.sequences, Priority(until, level=self._call.priority))).logits
         self._model.metrics.add("blocks", len(step.sequences) - int(np.isneginf(logits).sum()), step="asked")
         return logits
@@ -215,7 +235,7 @@ class Drive:
         if self._library is not None:
             renew(self._library, self._call.documents, self._stale, self._model.fingerprint)
         until = self._plan.scored_by
-        self._place.queued()
+        self._queued()
         priority = Priority(until, step.order() if until else None, self._call.priority)
         scored = await self._model.scorer.score(self._call, step.candidates, priority)
         self._stages.add("queue", scored.queue_seconds)
@@ -231,6 +251,28 @@ def _check_strict(call: Call, missing: Missing) -> None:
     if missing.unknown:
         problem = f"the store has no document of these ids: {named(missing.unknown, ids)}; store them, or ask without `strict`"
         raise RequestError(422, problem, ("documents", min(missing.unknown), "id"))
+
+
+async def look_up_for(
+    model: Parts, call: Call, documents: Documents, library: Library, place: Place, plan: Plan
+) -> dict[str, StoredDocument]:
+    """Look up these documents as the call needs them, see `look_up`."""
+    texts = call.return_documents or call.asked.reads_texts or model.scorer.reads_texts
+    check, until = model.bundle.pipeline.check, plan.prepared_by
+    return await look_up(library, documents, model.fingerprint, place, texts=texts, check=check, until=until)
+
+
+async def prepare_once(model: Parts, queries: Queries, library: Library | None, place: Place, plan: Plan) -> None:
+    """Look up and prepare the documents of several queries, each once, and hand them out. Raises RequestError as `look_up` does."""
+    documents, stale = queries.documents, dict[str, StoredDocument]()
+    if library is not None:
+        stale = await look_up_for(model, queries.asked[0], documents, library, place, plan)
+    prepared = await model.preparer.read(documents, list, plan.prepared_by)
+    if library is not None:
+        renew(library, documents, stale, model.fingerprint)
+    place.add_bytes(sum(one.nbytes for number, one in enumerate(prepared) if one and number not in documents.by_id.ids))
+    queries.hand_out(prepared)
+    place.add_bytes(queries.repeated)
 
 
 async def look_up(

@@ -104,7 +104,10 @@ def open_bundle(bundle: Bundle, settings: Settings) -> LoadedBundle:
         return LoadedBundle(bundle, None, None)
     started = time.perf_counter()
     model = GraphModel.open(bundle, settings.provider, settings.n_threads, settings.precision)
+    choice = model.session.choice
+    where = choice.provider, choice.precision
+    log.info("%s from %s, on %s in %s: %s", bundle.manifest.name, bundle.path, *where, choice.why)
     combine = None if model.aggregator is None else model.combine
-    graphs = Graphs(model.session, model.selector, combine, ahead=int(model.session.choice.provider in GPU))
+    graphs = Graphs(model.session, model.selector, combine, ahead=int(choice.provider in GPU))
     give_back()  # while it opens a graph, the runtime frees several copies of the weights: a hundred megabytes for a small model
-    return LoadedBundle(bundle, graphs, model.session.choice, time.perf_counter() - started)
+    return LoadedBundle(bundle, graphs, choice, time.perf_counter() - started)

@@ -1,8 +1,9 @@
 """One model: a bundle, every step from a call to its ranking, and what the metrics count of its answer."""
 
+import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -14,13 +15,13 @@ from keyblock.ranking.answer import Outcome as Known
 from keyblock.ranking.flow import Answer
 from keyblock.ranking.order import ScoredBy
 from keyblock.ranking.pruning import never
-from service.call import Call
+from service.call import Call, Documents, Queries
 from service.errors import RequestError
 from service.lru import DocumentCache
 from service.pace import Pace
 from service.ranking.admission import Place
-from service.ranking.drive import Drive, Plan, Work, make_plan
-from service.ranking.preparation import LARGE_CHARS, Preparer, Threads, costs, sizes
+from service.ranking.drive import Drive, Plan, Work, make_plan, prepare_once
+from service.ranking.preparation import LARGE_CHARS, SLICES_IN_HAND, Preparer, Threads, costs, sizes
 from service.ranking.scorers import Scorer
 from service.settings import Settings
 from service.store.library import OFF, Library
@@ -56,11 +57,31 @@ class Outcome(NamedTuple):
         step: the last step of the flow, which makes the answer.
         estimated_tokens: estimate of the call's tokens with one sequence per document, made before the call was prepared.
         answered_by: when the answer must be made, on the machine's clock; None: no deadline.
+        turns: in which it is made.
     """
 
     step: Answer
     estimated_tokens: float
-    answered_by: float | None = None
+    answered_by: float | None
+    turns: asyncio.Semaphore
+
+
+class Admitted(NamedTuple):
+    """The calls of a request, for which there is room.
+
+    Attributes:
+        plan: of all of them.
+        work: of all of them.
+        place: what they hold of the service's room.
+        pairs: how many documents they have together.
+        turns: in which they prepare.
+    """
+
+    plan: Plan
+    work: Work
+    place: Place
+    pairs: int
+    turns: asyncio.Semaphore
 
 
 class Model:
@@ -101,32 +122,62 @@ class Model:
 
         Raises RequestError: 429 when there is no room for its documents; 422 or 503 when stored documents cannot be had.
         """
+        self._library_for(call)
+        return await self.score_one(call, self._admitted([call], call.documents, stages, place), stages)
+
+    async def prepare(self, queries: Queries, stages: Stages, place: Place) -> Admitted:
+        """Find room for all queries of a request, and prepare their documents, each once.
+
+        Raises RequestError as `score` does, but for what concerns a single query.
+        """
+        admitted = self._admitted(queries.asked, queries.documents, stages, place)
+        library = self._shared.library if queries.documents.by_id.ids else None
+        await prepare_once(self, queries, library, place, admitted.plan)
+        return admitted
+
+    async def score_one(self, call: Call, admitted: Admitted, stages: Stages) -> Outcome:
+        """Prepare and score one of the admitted calls, as `score` does."""
         if not self._shared.settings.second_look:
             call = replace(call, second_look=False)
-        library = self._library_for(call)
-        packing = self.bundle.manifest.pipeline.packing
-        budget = packing.kept_inside(call.max_tokens)
-        work = self._work(call)
-        time_limit = self._time_limit(call)
-        has_deadline, by_text = time_limit is not None, library is None
+        plan, work, place, pairs, turns = admitted
+        share = len(call.documents) / max(pairs, 1)
+        tokens = replace(work, chars=sizes(call.documents)).tokens(plan.budget)
+        step = await Drive(self, call, plan, stages, place, self._library_for(call), share, turns).run()
+        return Outcome(step, tokens / work.fed, plan.answered_by, turns)
+
+    def _admitted(self, calls: Sequence[Call], documents: Documents, stages: Stages, place: Place) -> Admitted:
+        """Take room for the calls of a request together, and plan them.
+
+        Args:
+            calls: at least one, all with the same options.
+            documents: of all calls, each once.
+            stages: of the request.
+            place: of the request.
+
+        Raises RequestError 429.
+        """
+        packing, pairs = self.bundle.manifest.pipeline.packing, sum(len(call.documents) for call in calls)
+        budget = packing.kept_inside(calls[0].max_tokens)
+        work = self._work(calls, documents)
+        time_limit = self._time_limit(calls[0])
+        has_deadline = time_limit is not None
         place.set_documents(
-            len(call.documents),
+            pairs,
             work.own_seconds(budget),
             has_deadline=has_deadline,
-            by_text=by_text,
+            by_text=len(calls) == 1 and not documents.by_id.ids,
             pace=work.model_pace,
             ahead=work.ahead,
         )
-        if call.asked.reads_texts:
-            place.set_answering(lambda: self._answering.estimate(_n_results(call)), has_deadline=has_deadline)
-        if (cost := sum(costs(call.documents))) > LARGE_CHARS:
+        if calls[0].asked.reads_texts:
+            place.set_answering(lambda: self._answering.estimate(_n_results(calls)), has_deadline=has_deadline)
+        if (cost := sum(costs(documents))) > LARGE_CHARS:
             pace, threads = self.preparer.pace, self._shared.threads.number
             place.set_preparation(lambda: pace.estimate(cost) / threads, has_deadline=has_deadline)
         plan = (
             Plan(budget) if time_limit is None else make_plan(budget, packing, stages.began, time_limit, work, time.perf_counter())
         )
-        step = await Drive(self, call, plan, stages, place, library).run()
-        return Outcome(step, work.tokens(plan.budget) / work.fed, plan.answered_by)
+        return Admitted(plan, work, place, pairs, asyncio.Semaphore(SLICES_IN_HAND))
 
     def _time_limit(self, call: Call) -> float | None:
         """Seconds that a call may take; None: as long as it needs."""
@@ -150,13 +201,13 @@ class Model:
             raise RequestError(422, f"is missing or null, and {OFF}", ("documents", number, "text"))
         return self._shared.library
 
-    def _work(self, call: Call) -> Work:
+    def _work(self, calls: Sequence[Call], documents: Documents) -> Work:
         packing = self.bundle.manifest.pipeline.packing
-        chars = sizes(call.documents)
-        a_char = sum(costs(call.documents)) / max(sum(chars), 1)
+        chars = [chars for call in calls for chars in sizes(call.documents)]
+        a_char = sum(costs(documents)) / max(sum(chars), 1)
         paces = self.preparer.pace.seconds * a_char, self.scorer.pace.seconds
         fed = self._fed.seconds or 1.0
-        answering = self._answering.estimate(_n_results(call)) if call.asked.reads_texts else 0.0
+        answering = self._answering.estimate(_n_results(calls)) if calls[0].asked.reads_texts else 0.0
         return Work(chars, packing.longest_query + SPECIALS, *paces, self.scorer.backlog(), fed, answering)
 
     def answer(self, call: Call, outcome: Outcome) -> Answered:
@@ -167,8 +218,10 @@ class Model:
         """The answer to a call, with the spans and contexts that it requests, as far as its deadline allows; it is counted."""
         until = outcome.answered_by
         late = never if until is None else lambda: time.perf_counter() >= until
-        answered, seconds = await self._shared.threads.in_turns(outcome.step.steps(late))
-        self._answering.measured(len(answered.ranking.order) - answered.unread, seconds)
+        async with outcome.turns:
+            answered, seconds = await self._shared.threads.in_turns(outcome.step.steps(late))
+        if call.asked.reads_texts:
+            self._answering.measured(len(answered.ranking.order) - answered.unread, seconds)
         return self._counted(call, outcome, answered)
 
     def _counted(self, call: Call, outcome: Outcome, answered: Answered) -> Answered:
@@ -179,9 +232,9 @@ class Model:
         return answered
 
 
-def _n_results(call: Call) -> int:
-    """The most results of a call."""
-    return min(call.asked.top_n or len(call.documents), len(call.documents))
+def _n_results(calls: Sequence[Call]) -> int:
+    """The most results of calls."""
+    return sum(min(call.asked.top_n or len(call.documents), len(call.documents)) for call in calls)
 
 
 def count(answered: Answered, outcome: Known, metrics: Metrics) -> None:

@@ -275,12 +275,28 @@ class Preparer:
     async def read(
         self, documents: Documents, choose: Callable[[Sequence[PreparedDocument]], list[T]], until: float | None = None
     ) -> list[T | None]:
-        """Prepare the documents and apply `choose` to them; in the order given, None where time ran out."""
+        """Prepare the documents, unless they are, and apply `choose` to them; in the order given, None where time ran out."""
+        if documents.prepared:
+            return await self._of_prepared(documents.prepared, choose, until)
 
         def work(numbers: range, watch: Watch) -> list[T]:
             return choose(self._prepared(documents, numbers, watch))
 
         return await self._threads.in_slices(costs(documents), work, until, self.pace, _texts(documents))
+
+    async def _of_prepared(
+        self,
+        prepared: Sequence[PreparedDocument | None],
+        choose: Callable[[Sequence[PreparedDocument]], list[T]],
+        until: float | None,
+    ) -> list[T | None]:
+        def work(numbers: range, _: Watch) -> list[T | None]:
+            slice_of = [prepared[number] for number in numbers]
+            chosen = iter(choose([one for one in slice_of if one is not None]))
+            return [None if one is None else next(chosen) for one in slice_of]
+
+        tokens = [0 if one is None else len(one.token_ids) for one in prepared]
+        return await self._threads.in_slices(tokens, work, until, self._choosing_pace)
 
     async def pack(
         self, tokens: Sequence[int], choose: Callable[[Sequence[int]], list[T]], until: float | None = None

@@ -160,15 +160,15 @@ class Ranker:
         bundle, graphs, choice = opened.bundle, opened.graphs, opened.choice
         if opened.elsewhere is not None:
             model = Model(bundle, opened.elsewhere, self._shared)
-            log.info("%s from %s, whose graphs run in another process", model.name, bundle.path)
+            how = "%s from %s, whose graphs run in another process, on %s in %s"
+            labels = model.scorer.labels()
+            log.info(how, model.name, bundle.path, labels["provider"], labels["precision"])
             return model
         if graphs is None or choice is None:
             model = Model(bundle, lambda _: VectorScorer(bundle), self._shared)
             log.info("%s from %s: scores by the vectors of blocks, and runs no graph to score", model.name, bundle.path)
             return model
-        model = Model(bundle, lambda _: GraphScorer(self.worker, bundle, graphs, choice), self._shared, opened.seconds)
-        log.info("%s from %s, on %s: %s", model.name, bundle.path, choice.provider, choice.why)
-        return model
+        return Model(bundle, lambda _: GraphScorer(self.worker, bundle, graphs, choice), self._shared, opened.seconds)
 
     def _asking_upstream(self, bundle: Bundle) -> Model:
         """The model in front of the settings' upstream."""

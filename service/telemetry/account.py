@@ -6,6 +6,7 @@ continued, and decides whether the request is sampled. If nothing is traced here
 metrics have it as an exemplar.
 """
 
+import copy
 import logging
 import os
 import re
@@ -15,7 +16,7 @@ import uuid
 from contextlib import ExitStack
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 from starlette.requests import HTTPConnection, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -71,6 +72,12 @@ class Stages:
         self.began = self._last = time.perf_counter()
         self.intervals: list[Interval] = []
 
+    def branch(self) -> Self:
+        """The times of one of the request's queries: from now on they are its own."""
+        own = copy.copy(self)
+        own.intervals = list(self.intervals)
+        return own
+
     def end(self, stage: str) -> None:
         """End a stage that began at the end of the one before it."""
         self.add(stage, time.perf_counter() - self._last)
@@ -80,6 +87,11 @@ class Stages:
         start, self._last = self._last, self._last + seconds
         self.intervals.append(Interval(stage, start, self._last))
         self.metrics.observe("stages", seconds, self.trace_id, stage=stage)
+
+    def note(self, stage: str) -> None:
+        """End a stage that the metrics have in parts: those of `branch`."""
+        start, self._last = self._last, time.perf_counter()
+        self.intervals.append(Interval(stage, start, self._last))
 
     @property
     def total(self) -> float:

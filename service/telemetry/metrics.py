@@ -74,6 +74,7 @@ TABLE = {
         f"Rerank requests by outcome: {_list(OUTCOMES)}",
         {"dialect": DIALECTS, "outcome": OUTCOMES},
     ),
+    "queries": Metric("counter", "keyblock_queries_total", "Queries of requests with several, by outcome", {"outcome": OUTCOMES}),
     "refused": Metric(
         "counter",
         "keyblock_refused_total",
@@ -254,7 +255,7 @@ TABLE = {
     "fell_back": Metric(
         "gauge",
         "keyblock_provider_fell_back",
-        "1 if this build of ONNX Runtime could use a GPU but sees none, so the model computes elsewhere",
+        "1 if this build of ONNX Runtime could use a GPU but uses none, so the model computes elsewhere",
         BY_MODEL,
     ),
     "gpu_memory": Metric("gauge", "keyblock_gpu_memory_used_bytes", "Memory in use on the GPU, by all processes", {"gpu": ()}),

@@ -68,9 +68,9 @@ def test_a_query_without_a_name_is_its_own(tmp_path: Path) -> None:
         ([PAIRS[0], PAIRS[2], PAIRS[1]], "line 3: query 'q1' was there before: keep the rows of a query together"),
         ([{"documents": ["x"]}], "line 1: has neither 'query' nor 'qid'"),
         ([{"query": " ", "documents": ["x"]}], "line 1: the query is empty"),
-        ([{"query": 3, "documents": ["x"]}], "line 1: 'query' must be a text, not int"),
-        ([{"query": "tea", "documents": "x"}], "'documents' must be a list of texts or objects, not str"),
-        ([{"query": "tea", "documents": [4]}], "line 1, document 0: a document must be a text or an object, not int"),
+        ([{"query": 3, "documents": ["x"]}], "line 1: 'query' must be a text, not 3"),
+        ([{"query": "tea", "documents": "x"}], "'documents' must be a list of texts or objects, not 'x'"),
+        ([{"query": "tea", "documents": [4]}], "line 1, document 0: a document must be a text or an object, not 4"),
         ([{"query": "tea", "documents": ["x", {"title": "T"}]}], "line 1, document 1: the document has neither 'text' nor 'docid'"),
         ([{"query": "tea", "documents": [{"id": 1.5, "text": ""}]}], "'docid' must be a text or a whole number, not float"),
         (

@@ -56,4 +56,4 @@ def test_bad_usage_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     first, second, third = capsys.readouterr().err.splitlines()
     assert first.startswith("keyblock-bulk: --workers: Input should be a valid integer")
     assert second.endswith("B: does not exist; give the path of a bundle, as keyblock-export writes it")
-    assert third == f"keyblock-bulk: {tmp_path}/a.jsonl, line 1: 'query' must be a text, not int"
+    assert third == f"keyblock-bulk: {tmp_path}/a.jsonl, line 1: 'query' must be a text, not 3"

@@ -7,14 +7,18 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel
 
+from export.exporter import SAMPLE, export_run
+from export.graph import export_graph
 from export.importing import import_model
-from export.options import ImportOptions
+from export.options import ImportOptions, Options
+from keyblock.bundle import Bundle, load_bundle
 from keyblock.description import PipelineConfig
 from keyblock.pipeline import Pipeline
 from keyblock.runtime.providers import Provider
 from keyblock.text.analyzer import DocumentFrequencies
 from tests.support.checkpoints import save_checkpoint
 from tests.support.once import once
+from training.data.collection import Collection
 from training.data.files import write_json
 from training.model.aggregators import build_aggregation
 from training.model.cross_encoder import CrossEncoder
@@ -77,7 +81,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path
 @pytest.fixture(scope="session")
 def imported(tmp_path_factory: pytest.TempPathFactory, checkpoint: Callable[[str], Path]) -> Callable[[str], Path]:
     """The bundle of such a checkpoint; each is imported once, and compared on few pairs."""
-    options = ImportOptions(pairs=40, provider=Provider.CPU, passage_tokens=128)
+    options = ImportOptions(pairs=40, passage_tokens=128)
 
     def made(name: str) -> Path:
         return once(tmp_path_factory, f"imported/{name}", lambda place: import_model(str(checkpoint(name)), place, options))
@@ -93,6 +97,19 @@ def run(tmp_path_factory: pytest.TempPathFactory, save_run: Callable[..., Path])
 @pytest.fixture(scope="session")
 def model(run: Path) -> CrossEncoder:
     return CrossEncoder.load(run / "checkpoint", attention="eager")
+
+
+@pytest.fixture(scope="session")
+def fp32(model: CrossEncoder, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The fused graph of `model`. Never write to it."""
+    return once(tmp_path_factory, "fp32", lambda place: export_graph(model, place / "model.onnx")) / "model.onnx"
+
+
+@pytest.fixture(scope="session")
+def plain(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """The bundle of `run`, measured on the sample. Never write into it."""
+    options = Options(collections=[Collection(SAMPLE)], provider=Provider.CPU, queries=3, depth=3)
+    return load_bundle(once(tmp_path_factory, "plain", lambda place: export_run(run, place, options)))
 
 
 @pytest.fixture

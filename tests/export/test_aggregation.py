@@ -18,6 +18,7 @@ DESCRIPTIONS: list[dict[str, Any]] = [
     {"name": "attention"},
     {"name": "cnn"},
     {"name": "transformer", "heads": 4},
+    {"name": "transformer", "heads": 2, "layers": 1, "width": 20, "positions": 40},
 ]
 
 

@@ -45,32 +45,19 @@ def test_errors_that_a_person_can_mend_are_one_line(
     assert expected in said[0]
 
 
-def test_an_unknown_precision_names_the_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        export(tmp_path, "--out", tmp_path, "--precision", "int4")
-    assert stopped.value.code == 2
-    assert "fp16-weights" in capsys.readouterr().err
-
-
-def test_its_version(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["--version"])
-    assert ended.value.code == 0
-    assert capsys.readouterr().out == f"keyblock-export {__version__}\n"
-
-
-def test_help_does_not_wait_for_pytorch() -> None:
+@pytest.mark.parametrize("command", ["", "import", "verify", "encoder"])
+def test_help_and_version_do_not_wait_for_pytorch(command: str) -> None:
     """Importing what exports takes seconds."""
-    code = """
+    code = f"""
 import sys
-from export.cli import main
-try:
-    main(["--help"])
-except SystemExit as ended:
-    assert ended.code == 0
-print({"torch", "transformers", "onnx", "onnxruntime", "scipy"} & set(sys.modules))
+from export.{f"{command}_cli" if command else "cli"} import main
+for option in ("--help", "--version"):
+    try:
+        main([option])
+    except SystemExit as ended:
+        assert ended.code == 0
+print({{"torch", "transformers", "onnx", "onnxruntime", "scipy"}} & set(sys.modules))
 """
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()
-    assert said[0].startswith("usage: keyblock-export ")
-    assert any("--variant" in line for line in said)
-    assert said[-1] == "set()"
+    assert said[0].startswith(f"usage: keyblock-{command or 'export'} ")
+    assert said[-2:] == [f"keyblock-{command or 'export'} {__version__}", "set()"]

@@ -13,7 +13,7 @@ from export import ExportError
 from export.exporter import SAMPLE, export_run
 from export.last_attention import CLS_ATTENTION, compute_cls_alone
 from export.options import Options, WeightPrecision
-from keyblock.bundle import AggregatorEntry, Bundle, BundleError, load_bundle
+from keyblock.bundle import AggregatorEntry, Bundle, BundleError
 from keyblock.runtime.batching import score_all
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
@@ -27,16 +27,12 @@ SaveRun = Callable[..., Path]
 Tiny = Callable[..., CrossEncoder]
 FEW = {"queries": 3, "depth": 3}
 SMALL = {"segmenter": {"name": "cogltx", "block_tokens": 30}, "packing": {"budget": 64, "budget_range": (64, 128)}}
-BINB, CASCADE = {"name": "learned"}, {"name": "learned", "keep": 3}
+BINB = {"name": "learned"}
 PARADE = {"aggregator": {"name": "states", "passages": 3}}
 SYSTEMS: dict[str, tuple[dict[str, Any], dict[str, Any] | None]] = {  # parts of the pipeline, and the learned aggregator
-    "KeyB(vBERT)_TF-IDF": ({"selector": {"name": "tfidf"}}, None),
     "KeyB(vBERT)_BinB": ({"selector": BINB}, None),
-    "cascade": ({"selector": CASCADE}, None),
     "MaxP": ({"selector": {"name": "first"}, "aggregator": {"name": "max"}}, None),
-    "BeST": ({"segmenter": {"name": "sentences", "block_tokens": 30}, "aggregator": {"name": "max"}}, None),
     "PARADE": (PARADE | {"selector": {"name": "spread"}}, {"name": "transformer", "heads": 4}),
-    "KeyB(PARADE3)_BM25": (PARADE, {"name": "cnn"}),
     "KeyB(PARADE3)_BinB": (PARADE | {"selector": BINB}, {"name": "attention"}),
 }
 
@@ -47,9 +43,8 @@ def copied(run: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(run, tmp_path / "damaged"))
 
 
-def test_a_run_becomes_a_bundle_that_scores_alike(run: Path, tmp_path: Path) -> None:
-    export_run(run, tmp_path / "bundle", Options(collections=[Collection(SAMPLE)], provider=Provider.CPU, **FEW))
-    bundle = load_bundle(tmp_path / "bundle")
+def test_a_run_becomes_a_bundle_that_scores_alike(run: Path, plain: Bundle) -> None:
+    bundle = plain
     assert (bundle.manifest.name, bundle.manifest.graph.precision) == ("tiny", "fp16-weights")
     assert bundle.manifest.graph.fused["Attention"] == 1  # the last layer's is computed for [CLS] alone
     assert bundle.manifest.provenance["recipe"] == {"seed": 7}
@@ -65,7 +60,7 @@ def test_a_run_becomes_a_bundle_that_scores_alike(run: Path, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_each_system_ranks_as_it_was_trained(tmp_path: Path, save_run: SaveRun, tiny: Tiny, system: str) -> None:
-    """The final scores of documents, by the fp32 graphs and by PyTorch."""
+    """The final scores of documents, by the fp32 graphs and by PyTorch; of other systems: tests/training/test_round_trip."""
     parts, aggregator = SYSTEMS[system]
     run = save_run(tmp_path / "run", tiny(aggregator=aggregator), **SMALL | parts)
     assert_alike(run, export_run(run, tmp_path / "bundle", Options(precision=WeightPrecision.FP32, provider=Provider.CPU, **FEW)))
@@ -124,21 +119,6 @@ def test_half_weights_of_every_graph(tmp_path: Path, save_run: SaveRun, tiny: Ti
     assert 0 < measured["collections"]["sample"]["logits"]["max"] < 0.05
 
 
-@pytest.mark.parametrize(
-    ("aggregator", "parts", "problem"),
-    [
-        (None, PARADE, "its pipeline's aggregator is 'states', but its model has no aggregator"),
-        ({"name": "max"}, {}, "its pipeline's aggregator is 'joint', but its model has an aggregator"),
-    ],
-)
-def test_a_pipeline_of_another_model(
-    tmp_path: Path, save_run: SaveRun, tiny: Tiny, aggregator: dict[str, Any] | None, parts: dict[str, Any], problem: str
-) -> None:
-    run = save_run(tmp_path / "run", tiny(aggregator=aggregator), **parts)
-    with pytest.raises(ExportError, match=problem):
-        export_run(run, tmp_path / "bundle", Options())
-
-
 def test_the_best_model_on_dev_is_exported(tmp_path: Path, save_run: SaveRun, tiny: Tiny) -> None:
     last, best = tiny(), tiny()
     best.head.bias.data += 5
@@ -147,9 +127,8 @@ def test_the_best_model_on_dev_is_exported(tmp_path: Path, save_run: SaveRun, ti
     assert_alike(run, export_run(run, tmp_path / "bundle", Options(precision=WeightPrecision.FP32, provider=Provider.CPU, **FEW)))
 
 
-def test_what_was_measured_is_in_the_bundle(run: Path, tmp_path: Path) -> None:
-    options = Options(collections=[Collection(SAMPLE)], provider=Provider.CPU, **FEW)
-    measured = export_run(run, tmp_path / "bundle", options).manifest.quality["export"]
+def test_what_was_measured_is_in_the_bundle(plain: Bundle) -> None:
+    measured = plain.manifest.quality["export"]
     assert (measured["provider"], measured["precision"]) == ("cpu", "fp32")
     assert measured["parity"]["max"] <= 1e-3
     assert measured["nDCG@10 lost"] <= 0.002
@@ -170,10 +149,12 @@ def test_what_is_served_is_what_is_held_to_pytorch(run: Path, tmp_path: Path, mo
     assert not (tmp_path / "bundle").exists()
 
 
-def test_fp32_weights_on_request(run: Path, tmp_path: Path) -> None:
+def test_fp32_weights_on_request_of_a_run_without_measurements(copied: Path, tmp_path: Path) -> None:
+    (copied / "quality.json").unlink()
     options = Options(precision=WeightPrecision.FP32, provider=Provider.CPU, name="whole", **FEW)
-    bundle = export_run(run, tmp_path / "bundle", options)
+    bundle = export_run(copied, tmp_path / "bundle", options)
     assert (bundle.manifest.name, bundle.manifest.graph.precision) == ("whole", "fp32")
+    assert list(bundle.manifest.quality) == ["export"]
     measured = bundle.manifest.quality["export"]
     assert measured["collections"]["sample"]["logits"]["max"] < 1e-5
     assert "nDCG@10 lost" not in measured, "the sample is too small to judge a ranking"
@@ -205,19 +186,14 @@ def test_damaged_notes_of_a_run(copied: Path, tmp_path: Path, name: str, content
     assert not (tmp_path / "bundle").exists()
 
 
-def test_a_run_without_measurements_can_be_exported(copied: Path, tmp_path: Path) -> None:
-    (copied / "quality.json").unlink()
-    bundle = export_run(copied, tmp_path / "bundle", Options(provider=Provider.CPU, **FEW))
-    assert list(bundle.manifest.quality) == ["export"]
-
-
 def test_budgets_beyond_the_positions(tmp_path: Path, save_run: SaveRun, tiny: Callable[..., CrossEncoder]) -> None:
     run = save_run(tmp_path / "short", tiny(max_position_embeddings=200))
     with pytest.raises(ExportError, match="go to 256 tokens, padded to 256, but the encoder has 200 positions"):
         export_run(run, tmp_path / "bundle", Options())
 
 
-def test_a_taken_place_is_kept(run: Path, tmp_path: Path) -> None:
+def test_a_taken_place_is_refused_before_the_work(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("export.exporter.export_graphs")
     (tmp_path / "bundle").mkdir()
     (tmp_path / "bundle" / "mine").write_text("")
     with pytest.raises(BundleError, match="is not empty"):

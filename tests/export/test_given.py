@@ -18,6 +18,7 @@ from export.onnx_source import GivenGraph, find_graph
 from export.options import ImportOptions
 from keyblock.runtime.providers import Provider
 from tests.support.checkpoints import save_checkpoint
+from tests.support.once import once
 from training.model.classifier import Classifier
 
 FEW = ImportOptions(pairs=16, provider=Provider.CPU)
@@ -36,25 +37,37 @@ class Labels(torch.nn.Module):
         return logits
 
 
-def published(folder: Path, labels: int) -> Path:
-    """A repository with onnx/model.onnx alone."""
+def publish(folder: Path, labels: int) -> None:
+    """Write a repository with onnx/model.onnx beside its weights."""
     model = Classifier.load(save_checkpoint("bert", folder, labels=labels), attention="eager")
     (folder / "onnx").mkdir()
     ids = torch.arange(5, 37).reshape(2, 16)
     free = {name: {0: "batch", 1: "length"} for name in model.INPUTS}
     trace(Labels(model).eval(), (ids, torch.zeros_like(ids), torch.ones_like(ids)), folder / "onnx" / "model.onnx", "logits", free)
-    return folder
 
 
-def only_graph(folder: Path) -> tuple[Path, Path]:
+@pytest.fixture
+def published(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
+    """Copies such a repository of a model with so many labels; each is made once."""
+
+    def copied(labels: int) -> Path:
+        made = once(tmp_path_factory, f"published/{labels}", lambda folder: publish(folder, labels))
+        return Path(shutil.copytree(made, tmp_path / "model"))
+
+    return copied
+
+
+@pytest.fixture
+def only_graph(published: Callable[[int], Path]) -> tuple[Path, Path]:
     """Such a repository without weights, and its graph."""
-    (published(folder, 1) / "model.safetensors").unlink()
-    return folder, folder / "onnx" / "model.onnx"
+    source = published(1)
+    (source / "model.safetensors").unlink()
+    return source, source / "onnx" / "model.onnx"
 
 
 @pytest.mark.parametrize("labels", [1, 2])
-def test_a_graph_without_weights_is_served_as_it_is(tmp_path: Path, labels: int) -> None:
-    source = published(tmp_path / "model", labels)
+def test_a_graph_without_weights_is_served_as_it_is(published: Callable[[int], Path], tmp_path: Path, labels: int) -> None:
+    source = published(labels)
     assert find_graph(source) is None, "weights are there, and come first"
     pairs = [("a bridge", "The river flooded the bridge."), ("why", "Bread.")]
     expected = read_checkpoint(str(source), FEW).logits(pairs)
@@ -78,23 +91,23 @@ def test_a_graph_of_something_else(checkpoint: Callable[[str], Path], tmp_path: 
         read_checkpoint(str(source), FEW)
 
 
-def test_positions_behind_the_padding_id(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
+def test_positions_behind_the_padding_id(checkpoint: Callable[[str], Path], only_graph: tuple[Path, Path]) -> None:
     config = read_checkpoint(str(checkpoint("roberta")), FEW).config
-    path = published(tmp_path / "model", 1) / "onnx" / "model.onnx"
+    _, path = only_graph
     assert GivenGraph(path, config).max_length == 512
     assert GivenGraph(path, config).vocabulary_size == config.vocab_size
 
 
 @pytest.mark.parametrize("content", [b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", b"\x08\x09\x12\x07pyt"])
-def test_a_file_that_is_no_graph(tmp_path: Path, content: bytes) -> None:
-    source, path = only_graph(tmp_path / "model")
+def test_a_file_that_is_no_graph(only_graph: tuple[Path, Path], content: bytes) -> None:
+    source, path = only_graph
     path.write_bytes(content)
     with pytest.raises(ExportError, match=r"model\.onnx: is no whole ONNX graph \(.*\); copy it again"):
         read_checkpoint(str(source), FEW)
 
 
-def test_a_graph_without_the_file_of_its_weights(tmp_path: Path) -> None:
-    source, path = only_graph(tmp_path / "model")
+def test_a_graph_without_the_file_of_its_weights(only_graph: tuple[Path, Path]) -> None:
+    source, path = only_graph
     onnx.save(onnx.load(str(path)), str(path), save_as_external_data=True, location="model.onnx_data", size_threshold=0)
     read_checkpoint(str(source), FEW)
     (source / "onnx" / "model.onnx_data").unlink()
@@ -102,8 +115,8 @@ def test_a_graph_without_the_file_of_its_weights(tmp_path: Path) -> None:
         read_checkpoint(str(source), FEW)
 
 
-def test_a_graph_of_token_states_has_no_head(tmp_path: Path) -> None:
-    source, path = only_graph(tmp_path / "model")
+def test_a_graph_of_token_states_has_no_head(only_graph: tuple[Path, Path]) -> None:
+    source, path = only_graph
     graph = onnx.load(str(path))
     del graph.graph.output[:]
     graph.graph.output.append(helper.make_tensor_value_info("last_hidden_state", onnx.TensorProto.FLOAT, ["batch", "length", 32]))

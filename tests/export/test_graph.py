@@ -22,14 +22,8 @@ FUSED = {"EmbedLayerNormalization": 1, "Attention": 2, "SkipLayerNormalization":
 
 
 @pytest.fixture(scope="module")
-def exported(model: CrossEncoder, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, int]]:
-    path = tmp_path_factory.mktemp("graph") / "fp32.onnx"
-    return path, export_graph(model, path)
-
-
-@pytest.fixture(scope="module")
-def session(exported: tuple[Path, dict[str, int]]) -> Session:
-    return Session(exported[0], "cpu", threads=1)
+def session(fp32: Path) -> Session:
+    return Session(fp32, "cpu", threads=1)
 
 
 def batch(rows: int, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -39,9 +33,9 @@ def batch(rows: int, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return random.integers(0, 30522, (rows, length)), random.integers(0, 2, (rows, length)), mask
 
 
-def test_every_pattern_is_fused(exported: tuple[Path, dict[str, int]]) -> None:
-    assert exported[1] == FUSED
-    operators = [node.op_type for node in onnx.load(str(exported[0])).graph.node]
+def test_every_pattern_is_fused(model: CrossEncoder, tmp_path: Path) -> None:
+    assert export_graph(model, tmp_path / "model.onnx") == FUSED
+    operators = [node.op_type for node in onnx.load(str(tmp_path / "model.onnx")).graph.node]
     assert {"Softmax", "Erf", "LayerNormalization"}.isdisjoint(operators)
 
 
@@ -97,16 +91,16 @@ def test_missing_fusions_are_named() -> None:
 
 
 @pytest.mark.parametrize(("put", "dim", "size"), [("input", 0, 2), ("input", 1, 16), ("output", 0, 2)])
-def test_a_frozen_dimension_is_refused(exported: tuple[Path, dict[str, int]], put: str, dim: int, size: int) -> None:
-    graph = onnx.load(str(exported[0]))
+def test_a_frozen_dimension_is_refused(fp32: Path, put: str, dim: int, size: int) -> None:
+    graph = onnx.load(str(fp32))
     check_inputs(graph)
     getattr(graph.graph, put)[0].type.tensor_type.shape.dim[dim].dim_value = size
     with pytest.raises(ExportError, match="batch and length must be free"):
         check_inputs(graph)
 
 
-def test_a_wrong_width_is_refused(exported: tuple[Path, dict[str, int]]) -> None:
-    graph = onnx.load(str(exported[0]))
+def test_a_wrong_width_is_refused(fp32: Path) -> None:
+    graph = onnx.load(str(fp32))
     with pytest.raises(ExportError, match=r"to \['logits'\], not .* to \['outputs'\]"):
         check_inputs(graph, 33)
     graph.graph.output[0].name = "outputs"
@@ -115,8 +109,8 @@ def test_a_wrong_width_is_refused(exported: tuple[Path, dict[str, int]]) -> None
         check_inputs(graph, 33)
 
 
-def test_other_inputs_are_refused(exported: tuple[Path, dict[str, int]]) -> None:
-    graph = onnx.load(str(exported[0]))
+def test_other_inputs_are_refused(fp32: Path) -> None:
+    graph = onnx.load(str(fp32))
     graph.graph.input[1].name = "segments"
     with pytest.raises(ExportError, match="segments"):
         check_inputs(graph)
@@ -138,12 +132,6 @@ def test_only_the_reshapes_of_heads_are_named(model: CrossEncoder) -> None:
         node.output[0]: onnx.numpy_helper.to_array(node.attribute[0].t).tolist() for node in graph.graph.node if not node.input
     }
     assert (values[heads[1]], values[others[1]]) == ([2], [-1])
-
-
-def test_the_last_layer_computes_cls_alone(exported: tuple[Path, dict[str, int]]) -> None:
-    nodes = onnx.load(str(exported[0])).graph.node
-    narrowed = [node.name for node in nodes if node.op_type == "Gather" and "cls_position" in node.input]
-    assert len(narrowed) == 2
 
 
 def test_a_graph_with_another_ending_is_not_narrowed() -> None:

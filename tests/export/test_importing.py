@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
 from starlette.testclient import TestClient
@@ -16,7 +17,7 @@ from export.options import ImportOptions, VariantKind, WeightPrecision
 from keyblock.bundle import FORMAT_VERSION, BundleError, load_bundle
 from keyblock.fusion import Activation, Fusion
 from keyblock.ranker import Ranker
-from keyblock.runtime.providers import Precision, Provider
+from keyblock.runtime.providers import Precision, Provider, resolve
 from service.app import create_app
 from service.settings import Settings
 from tests.support.checkpoints import BERT, FAMILIES, save_checkpoint, save_tokenizer, wordpiece
@@ -164,7 +165,29 @@ def test_a_bundle_is_trained_on_and_exported_again_with_its_head(
 def test_an_import_is_quiet_about_where_it_ran(imported: Callable[[str], Path]) -> None:
     manifest = json.loads((imported("bert") / "bundle.json").read_text(encoding="utf-8"))
     assert manifest["format_version"] == FORMAT_VERSION
-    assert manifest["quality"]["import"]["provider"] == "cpu"
+    assert manifest["quality"]["import"]["provider"] == resolve(Provider.AUTO).provider
+
+
+@pytest.mark.skipif("OpenVINOExecutionProvider" not in onnxruntime.get_available_providers(), reason="no OpenVINO is here")
+def test_a_graph_that_one_provider_cannot_load_is_served_by_the_next_and_the_bundle_says_so(
+    checkpoint: Callable[[str], Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bundle = import_model(str(checkpoint("modernbert-cls")), tmp_path / "out", replace(FEW, provider=Provider.AUTO))
+    assert bundle.manifest.fails_on == {"openvino": onnxruntime.__version__}
+    measured = bundle.manifest.quality["import"]
+    assert (measured["provider"], measured["precision"]) == ("cpu", "fp32")
+    assert measured["logits"]["max"] <= ALLOWED
+    assert "no openvino: it cannot load the graph (Expected output number of SkipLayerNormalization" in measured["why"]
+    caplog.clear()
+    settings = Settings(bundle=(bundle.path,), threads=1, token_cap=512)
+    with caplog.at_level("INFO"), TestClient(create_app(settings)) as client:
+        while client.get("/health/ready").status_code != 200:
+            assert client.get("/health/live").status_code == 200
+        assert client.post("/rerank", json={"query": "a bridge", "documents": ["The bridge.", "Bread."]}).status_code == 200
+    (started,) = (message for message in caplog.messages if message.startswith("modernbert-cls from "))
+    assert "out, on cpu in fp32: auto; " in started
+    assert "no openvino: ONNX Runtime" in started
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
 
 
 def test_fixed_scales_are_for_models_of_our_own(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:

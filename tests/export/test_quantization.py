@@ -4,15 +4,12 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
-from export.graph import export_graph
 from export.variants import quantize
 from keyblock.runtime.session import Session
-from training.model.cross_encoder import CrossEncoder
 
 
-def test_products_are_of_8_bits_and_logits_stay_close(model: CrossEncoder, tmp_path: Path) -> None:
-    before, after = tmp_path / "fp32.onnx", tmp_path / "int8.onnx"
-    export_graph(model, before)
+def test_products_are_of_8_bits_and_logits_stay_close(fp32: Path, tmp_path: Path) -> None:
+    before, after = fp32, tmp_path / "int8.onnx"
     graph = onnx.load(str(before))
     quantize(graph)
     onnx.save(graph, str(after))

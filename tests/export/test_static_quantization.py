@@ -10,11 +10,9 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from export import ExportError
 from export import variants as static_quantization
-from export.graph import export_graph
 from export.variants import Batch, Reach, observe, quantize_static, smoothing_factors
 from keyblock.runtime.cpus import vnni_feature
 from keyblock.runtime.session import Session
-from training.model.cross_encoder import CrossEncoder
 
 without_overflow = pytest.mark.skipif(
     vnni_feature() is None, reason="without VNNI products of 8 bits overflow: the service does not choose them there"
@@ -50,14 +48,8 @@ def batch(rows: int, length: int, padding: int = 0) -> Batch:
     return {name: np.pad(values, ((0, 0), (0, padding))) for name, values in given.items()}
 
 
-@pytest.fixture
-def exported(model: CrossEncoder, tmp_path: Path) -> Path:
-    export_graph(model, tmp_path / "fp32.onnx")
-    return tmp_path / "fp32.onnx"
-
-
-def test_padding_never_changes_what_is_reached(exported: Path) -> None:
-    graph = onnx.load(str(exported))
+def test_padding_never_changes_what_is_reached(fp32: Path) -> None:
+    graph = onnx.load(str(fp32))
     plain, padded = (observe(graph, [batch(3, 20, padding)]) for padding in (0, 12))
     assert plain.keys() == padded.keys()
     assert len(plain) == 5, "four products of the first layer, the attention of the last: [CLS] alone goes on from there"
@@ -66,8 +58,8 @@ def test_padding_never_changes_what_is_reached(exported: Path) -> None:
         np.testing.assert_allclose(padded[name].largest, reach.largest, atol=1e-5)
 
 
-def test_two_batches_reach_as_far_as_the_farther_one(exported: Path) -> None:
-    graph, whole = onnx.load(str(exported)), batch(4, 20)
+def test_two_batches_reach_as_far_as_the_farther_one(fp32: Path) -> None:
+    graph, whole = onnx.load(str(fp32)), batch(4, 20)
     halves = [{name: values[rows] for name, values in whole.items()} for rows in (slice(0, 2), slice(2, 4))]
     at_once, in_turn = observe(graph, [whole]), observe(graph, halves)
     for name, reach in at_once.items():
@@ -79,8 +71,8 @@ def logits(graph: ModelProto, path: Path, given: Batch) -> np.ndarray:
     return Session(path, "cpu", threads=1).score(*given.values())
 
 
-def test_products_are_of_8_bits(exported: Path) -> None:
-    graph = onnx.load(str(exported))
+def test_products_are_of_8_bits(fp32: Path) -> None:
+    graph = onnx.load(str(fp32))
     assert quantize_static(graph, [batch(16, 40)]) == 5
     onnx.checker.check_model(graph)
     weights = [numpy_helper.to_array(t) for t in graph.graph.initializer if t.data_type == TensorProto.INT8 and len(t.dims) == 2]
@@ -89,8 +81,8 @@ def test_products_are_of_8_bits(exported: Path) -> None:
 
 
 @without_overflow
-def test_logits_stay_close(exported: Path, tmp_path: Path) -> None:
-    graph = onnx.load(str(exported))
+def test_logits_stay_close(fp32: Path, tmp_path: Path) -> None:
+    graph = onnx.load(str(fp32))
     expected = logits(graph, tmp_path / "before.onnx", batch(32, 40))
     quantize_static(graph, [batch(16, 40)])
     found = logits(graph, tmp_path / "after.onnx", batch(32, 40))
@@ -98,9 +90,9 @@ def test_logits_stay_close(exported: Path, tmp_path: Path) -> None:
 
 
 @without_overflow
-def test_channels_that_are_far_larger_cost_the_others_nothing(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_channels_that_are_far_larger_cost_the_others_nothing(fp32: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One channel of a layer norm is a hundred times as large as the others, and its row of the next weights a hundredth."""
-    graph = onnx.load(str(exported))
+    graph = onnx.load(str(fp32))
     stored = {tensor.name: tensor for tensor in graph.graph.initializer}
     norm = next(node for node in graph.graph.node if node.op_type == "SkipLayerNormalization")
     product = next(node for node in graph.graph.node if node.op_type == "MatMul" and norm.output[0] in node.input)

@@ -1,6 +1,7 @@
 """What can be exported; damaged runs are in test_exporter."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from export.cli import main
 from export.exporter import export_run
 from export.options import Options
 from export.trained import load_trained
-from keyblock.bundle import load_bundle
+from keyblock.bundle import Bundle, load_bundle
 from keyblock.runtime.providers import Provider
 from training.model.cross_encoder import CrossEncoder
 
@@ -48,12 +49,12 @@ def test_a_bundle_is_written_anew_with_variants(run: Path, tmp_path: Path) -> No
     assert second.provenance["export"] != {"keyblock": "0"}
 
 
-def test_a_bundle_that_cannot_be_read_back(tmp_path: Path, run: Path, save_run: SaveRun, tiny: Tiny) -> None:
+def test_a_bundle_that_cannot_be_read_back(tmp_path: Path, plain: Bundle, save_run: SaveRun, tiny: Tiny) -> None:
     wide = save_run(tmp_path / "run", tiny(aggregator={"name": "max"}), **SMALL | {"aggregator": {"name": "states", "passages": 2}})
     export_run(wide, tmp_path / "wide", Options(**FEW))
     with pytest.raises(ExportError, match="a bundle of several graphs cannot be written anew; export the run"):
         export_run(tmp_path / "wide", tmp_path / "again", Options(**FEW))
-    export_run(run, tmp_path / "plain", Options(**FEW))
+    shutil.copytree(plain.path, tmp_path / "plain")
     with pytest.raises(ExportError, match="does not say which backbone it was trained on; export the run"):
         export_run(tmp_path / "plain", tmp_path / "again", Options(**FEW))
     manifest = tmp_path / "plain" / "bundle.json"

@@ -18,7 +18,7 @@ from export import ExportError
 from export.graph import export_graph
 from export.variants import remove_padding, unpad
 from keyblock.runtime.session import INPUTS, Session
-from training.model.cross_encoder import CrossEncoder, Marker
+from training.model.cross_encoder import Marker
 
 Array = NDArray[Any]
 
@@ -93,12 +93,6 @@ OPERATORS = [EmbedLayerNormalization, RemovePadding, RestorePadding, PackedAtten
 
 
 @pytest.fixture
-def exported(model: CrossEncoder, tmp_path: Path) -> Path:
-    export_graph(model, tmp_path / "fp32.onnx")
-    return tmp_path / "fp32.onnx"
-
-
-@pytest.fixture
 def batch() -> dict[str, Array]:
     """Four sequences of different lengths, one of a single token."""
     random = np.random.default_rng(0)
@@ -114,17 +108,17 @@ def run(graph: onnx.ModelProto, batch: dict[str, Array]) -> Array:
     return np.asarray(logits)
 
 
-def test_without_padding_logits_are_the_same(exported: Path, batch: dict[str, Array]) -> None:
-    graph = onnx.load(str(exported))
+def test_without_padding_logits_are_the_same(fp32: Path, batch: dict[str, Array]) -> None:
+    graph = onnx.load(str(fp32))
     remove_padding(graph)
-    expected = Session(exported, "cpu", threads=1).score(*batch.values())
+    expected = Session(fp32, "cpu", threads=1).score(*batch.values())
     np.testing.assert_allclose(run(graph, batch), expected, atol=1e-4)
     longer = {name: np.pad(values, ((0, 0), (0, 7))) for name, values in batch.items()}
     np.testing.assert_allclose(run(graph, longer), expected, atol=1e-4)
 
 
-def test_in_fp16_they_are_close_and_inputs_and_output_stay(exported: Path, batch: dict[str, Array]) -> None:
-    graph, before = onnx.load(str(exported)), onnx.load(str(exported))
+def test_in_fp16_they_are_close_and_inputs_and_output_stay(fp32: Path, batch: dict[str, Array]) -> None:
+    graph, before = onnx.load(str(fp32)), onnx.load(str(fp32))
     unpad(graph)
     assert list(graph.graph.input) == list(before.graph.input)
     assert list(graph.graph.output) == list(before.graph.output)
@@ -134,7 +128,7 @@ def test_in_fp16_they_are_close_and_inputs_and_output_stay(exported: Path, batch
     stored = {tensor.name: tensor.data_type for tensor in graph.graph.initializer if len(tensor.dims) > 1}
     assert {name for name, kind in stored.items() if kind == TensorProto.FLOAT} == {"model.head.weight"}
     logits = run(graph, batch)
-    expected = Session(exported, "cpu", threads=1).score(*batch.values())
+    expected = Session(fp32, "cpu", threads=1).score(*batch.values())
     assert logits.dtype == np.float32
     assert 0 < np.abs(logits - expected).max() < 0.1
 
@@ -169,8 +163,8 @@ def test_marks_are_of_the_tokens_where_they_stood(
     assert not marks[~real].any()
 
 
-def test_a_graph_of_another_form_is_refused(exported: Path) -> None:
-    graph = onnx.load(str(exported))
+def test_a_graph_of_another_form_is_refused(fp32: Path) -> None:
+    graph = onnx.load(str(fp32))
     remove_padding(graph)
     with pytest.raises(ExportError, match=r"padding cannot be removed: the graph has 1 fused embeddings and 0 gathers of \[CLS\]"):
         remove_padding(graph)

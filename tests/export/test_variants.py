@@ -12,8 +12,7 @@ from export import ExportError
 from export import exporter as exporter_module
 from export.exporter import SAMPLE, export_run
 from export.options import Options, VariantKind
-from export.variants import variant_name
-from keyblock.bundle import write_bundle
+from keyblock.bundle import Bundle, write_bundle
 from keyblock.runtime.cpus import bf16_feature, vnni_feature
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider, ProviderError, cuda_devices
@@ -45,10 +44,9 @@ def test_a_variant_is_served_if_requested(tmp_path: Path, save_run: SaveRun, tin
     assert GraphModel.open(bundle, "cpu", precision="fp32").session.choice.precision == "fp32"
 
 
-def test_a_bundle_without_the_variant_says_how_to_get_it(run: Path, tmp_path: Path) -> None:
-    bundle = export_run(run, tmp_path / "bundle", Options(**FEW))
+def test_a_bundle_without_the_variant_says_how_to_get_it(plain: Bundle) -> None:
     with pytest.raises(ProviderError, match="the bundle has no int8 graphs \\(keyblock-export --variant int8 writes them\\)"):
-        GraphModel.open(bundle, "cpu", precision="int8")
+        GraphModel.open(plain, "cpu", precision="int8")
 
 
 @pytest.mark.skipif(cuda_devices() > 0, reason="CUDA is here, so that it is measured")
@@ -73,10 +71,6 @@ def test_a_variant_that_loses_quality_is_an_error(run: Path, tmp_path: Path, mon
     monkeypatch.setattr(exporter_module, "compare", compare)
     with pytest.raises(ExportError, match=r"nDCG@10 on dev loses .* on cpu in int8 .*without that variant"):
         export_run(run, tmp_path / "bundle", Options(variants=[VariantKind.INT8], collections=[Collection(SAMPLE)], **FEW))
-
-
-def test_names() -> None:
-    assert variant_name("model.onnx", VariantKind.INT8) == "model.int8.onnx"
 
 
 @pytest.mark.skipif(vnni_feature() is None or "OpenVINOExecutionProvider" not in available(), reason="needs VNNI and OpenVINO")
@@ -118,12 +112,11 @@ def without_places(model: ModelProto) -> ModelProto:
     return model
 
 
-def test_a_bundle_that_gets_a_variant_keeps_its_own_graph(run: Path, tmp_path: Path) -> None:
+def test_a_bundle_that_gets_a_variant_keeps_its_own_graph(run: Path, plain: Bundle, tmp_path: Path) -> None:
     """Its values are called otherwise, as another version of PyTorch would call them; and what would compute otherwise goes."""
-    first = export_run(run, tmp_path / "first", Options(**FEW))
     about = {"provenance": {"recipe": {"backbone": str(run / "checkpoint")}}}
     for epsilon, kept in ((None, True), (0.5, False)):
-        graph = onnx.load(str(first.graph_path))
+        graph = onnx.load(str(plain.graph_path))
         for node in graph.graph.node:
             for names in (node.input, node.output):
                 renamed = [f"{name}_1" if name.startswith("onnx::") else name for name in names]
@@ -135,7 +128,7 @@ def test_a_bundle_that_gets_a_variant_keeps_its_own_graph(run: Path, tmp_path: P
         for tensor in graph.graph.initializer:
             tensor.name = f"{tensor.name}_1" if tensor.name.startswith("onnx::") else tensor.name
         onnx.save(graph, str(tmp_path / "model.onnx"))
-        files = {name: first.path / name for name in first.manifest.files} | {"model.onnx": tmp_path / "model.onnx"}
-        changed = write_bundle(tmp_path / f"changed-{kept}", first.manifest.model_copy(update=about), files)
+        files = {name: plain.path / name for name in plain.manifest.files} | {"model.onnx": tmp_path / "model.onnx"}
+        changed = write_bundle(tmp_path / f"changed-{kept}", plain.manifest.model_copy(update=about), files)
         again = export_run(changed.path, tmp_path / f"again-{kept}", Options(**FEW))
         assert (again.graph_path.read_bytes() == changed.graph_path.read_bytes()) is kept

@@ -25,8 +25,8 @@ def graphs_of(model: CrossEncoder, path: Path, tokenizer: Tokenizer) -> GraphMod
 
 
 @pytest.fixture(scope="module")
-def graphs(model: CrossEncoder, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> GraphModel:
-    return graphs_of(model, tmp_path_factory.mktemp("graph") / "fp32.onnx", tokenizer)
+def graphs(fp32: Path, tokenizer: Tokenizer) -> GraphModel:
+    return GraphModel(tokenizer, Session(fp32, "cpu", threads=1))
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from keyblock.aggregation import AGGREGATORS, Aggregator, Combine, aggregate
+from keyblock.aggregation import AGGREGATORS, Combine, aggregate
 from training.declarations import STATE_AGGREGATORS
 from training.model.aggregators import build_aggregation
 from training.model.ranker_module import padded
@@ -174,24 +174,6 @@ def test_states_need_a_module_and_states() -> None:
     for outputs, combine in ((outputs_of(counts, 0, HIDDEN), None), (outputs_of(counts, 0), module_of("max"))):
         with pytest.raises(ValueError, match="combines \\[CLS\\] states, but the model has no module for it"):
             aggregate(states, outputs, counts, combine)
-
-
-def test_an_unfinished_aggregator_says_so() -> None:
-    with pytest.raises(TypeError, match="Aggregator does not combine scores"):
-        Aggregator().combine(np.zeros((1, 1), dtype=np.float32), np.ones((1, 1), dtype=np.bool_))
-
-
-def test_what_each_is() -> None:
-    kinds = {name: (AGGREGATORS.create(name).joint, AGGREGATORS.create(name).learned) for name in AGGREGATORS.names()}
-    assert kinds == {
-        "joint": (True, False),
-        "max": (False, False),
-        "mean": (False, False),
-        "sum": (False, False),
-        "states": (False, True),
-        "term_weighted": (False, False),
-    }
-    assert [name for name in AGGREGATORS.names() if AGGREGATORS.create(name).weighted] == ["term_weighted"]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -8,7 +8,6 @@ from pydantic import ValidationError
 
 from keyblock.description import PipelineConfig
 from keyblock.encoders import Static
-from keyblock.packing import PackingConfig
 
 
 def test_a_description_survives_json() -> None:
@@ -43,11 +42,6 @@ def test_a_description_survives_json() -> None:
 def test_a_wrong_description_is_named(description: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         PipelineConfig.model_validate(description)
-
-
-def test_packing_defaults_leave_room() -> None:
-    packing = PackingConfig()
-    assert packing.budget_range[0] <= packing.budget <= packing.budget_range[1]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ from keyblock.encoders import (
     open_encoder,
     quantized,
     unit,
-    vector_of,
     with_vectors,
 )
 from keyblock.pipeline import Pipeline
@@ -63,10 +62,6 @@ def test_vectors_by_hand() -> None:
     expected = [[1 / 5**0.5, 2 / 5**0.5], [0.6, 0.8], [0, 0], [3 / 45**0.5, 6 / 45**0.5]]
     np.testing.assert_allclose(found, expected, atol=1e-6)
     assert quantized(found).tolist() == [[57, 114], [76, 102], [0, 0], [57, 114]]
-
-
-def test_the_order_of_tokens_is_nothing() -> None:
-    np.testing.assert_allclose(vector_of(np.asarray([0, 1, 2], np.int32), HAND), vector_of(np.asarray([2, 0, 1], np.int32), HAND))
 
 
 @given(st.data())

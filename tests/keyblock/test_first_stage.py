@@ -72,22 +72,6 @@ def test_against_slow_versions(pairs: list[tuple[float, float]]) -> None:
 
 
 @pytest.mark.parametrize("fusion", FUSIONS, ids=FIRST_STAGE_FUSIONS.names())
-@given(pairs=PAIRS, seed=st.integers(0, 99))
-def test_permuted_candidates_permute_the_scores(fusion: Any, pairs: list[tuple[float, float]], seed: int) -> None:
-    logits, first = np.asarray(pairs).T
-    order = np.random.default_rng(seed).permutation(len(pairs))
-    assert fusion.fuse(logits[order], first[order]) == pytest.approx(fusion.fuse(logits, first)[order], abs=1e-9)
-
-
-@pytest.mark.parametrize("fusion", FUSIONS, ids=FIRST_STAGE_FUSIONS.names())
-@given(pairs=PAIRS)
-def test_a_constant_first_stage_turns_no_pair_around(fusion: Any, pairs: list[tuple[float, float]]) -> None:
-    logits = np.asarray(pairs)[:, 0]
-    fused = fusion.fuse(logits, np.full(len(logits), 0.1))
-    assert (np.diff(fused[np.argsort(-logits, kind="stable")]) <= 0).all()
-
-
-@pytest.mark.parametrize("fusion", FUSIONS, ids=FIRST_STAGE_FUSIONS.names())
 def test_what_cannot_be_fused_is_refused(fusion: Any) -> None:
     for wrong in (np.nan, np.inf, -np.inf):
         for pair in ((LOGITS, [1, wrong, 2]), ([1, wrong, 2], FIRST)):
@@ -142,8 +126,8 @@ def test_a_requested_order_is_read_even_if_there_are_scores() -> None:
         ("123", None, "first_stage_scores: must be a list of numbers, one for each document"),
         (None, "linear", "fusion: needs first_stage_scores, which are not there"),
         ([1, 2, 3], "sum", "fusion: unknown fusion with the first stage 'sum'; known: linear, mapfuse, reciprocal_rank"),
-        ([1, 2, 3], 5, "fusion: must be a name or a mapping, {name, ...}, not int"),
-        ([1, 2, 3], ["linear"], "fusion: must be a name or a mapping, {name, ...}, not list"),
+        ([1, 2, 3], 5, "fusion: must be a name or a mapping, {name, ...}, not 5"),
+        ([1, 2, 3], ["linear"], "fusion: must be a name or a mapping, {name, ...}, not ['linear']"),
         ([1, 2, 3], {"name": "linear", "weight": 2}, "fusion: linear: weight: Input should be less than or equal to 1"),
         ([1, 2, 3], {"name": "linear", "weight": "0.5"}, "fusion: linear: weight: Input should be a valid number"),
         ([1, 2, 3], {"name": "mapfuse", "k": 3}, "its parameters are: first_stage, first_stage_map, model_map"),

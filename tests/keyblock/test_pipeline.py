@@ -112,17 +112,6 @@ def test_a_learned_selectors_order(fine: Pipeline, text: str, keep: int) -> None
     np.testing.assert_array_equal(selection.packed.ids, expected.ids)
 
 
-@given(WORDED)
-def test_a_cascade_that_keeps_all_is_binb(fine: Pipeline, text: str) -> None:
-    binb = make(fine.tokenizer, fine.frequencies, segmenter=SMALL, selector={"name": "learned"})
-    query, document = binb.prepare_query("river"), binb.prepare_document(text)
-    cascade = make(fine.tokenizer, fine.frequencies, segmenter=SMALL, selector={"name": "learned", "keep": document.n_blocks})
-    one, other = select(binb, query, document), select(cascade, query, document)
-    np.testing.assert_array_equal(one.packed.ids, other.packed.ids)
-    assert one.taken.tolist() == other.taken.tolist()
-    np.testing.assert_array_equal(one.scores, other.scores)
-
-
 def test_the_model_reads_a_single_block_as_if_it_were_the_document(pipeline: Pipeline) -> None:
     """BinB's pairs: the query, the title, and one block."""
     binb = make(pipeline.tokenizer, pipeline.frequencies, segmenter=SMALL, selector={"name": "learned"})
@@ -245,14 +234,6 @@ def test_evidence_is_lexical_whatever_selects(fine: Pipeline, selector: str) -> 
     assert pipeline.select(query, document).evidence.tolist() == pytest.approx([bm25, bm25 / 3, 1.0, 0.0, idf])
     nothing = pipeline.select(pipeline.prepare_query("teacher"), document)
     assert nothing.evidence[:-1].tolist() == [0, 0, 0, 0], "a longer document has no more evidence"
-
-
-def test_scores_of_bm25_bundles_are_what_they_were(pipeline: Pipeline) -> None:
-    """The selector's scores, which were the evidence before it had a name of its own."""
-    query, document = pipeline.prepare_query("Which river flooded the city?"), pipeline.prepare_document("A river. A city. " * 60)
-    selection = pipeline.select(query, document)
-    top = np.sort(selection.scores)[-3:]
-    assert selection.evidence[:2].tolist() == [top[-1], top.sum() / 3]
 
 
 QUIET = "The winter garden was quiet. "

@@ -98,12 +98,6 @@ def test_the_embedded_rule() -> None:
     assert rule.prior.rare_here > 0
 
 
-@given(PRIORS)
-def test_without_a_bar_nothing_is_skipped(prior: list[float]) -> None:
-    assert skipped(prior, 1, share=1.0, per_result=1.0, least=1) == []
-    assert skipped([1.0] * len(prior), 1, share=0.01, per_result=1.0, least=1) == [], "nothing tells them apart"
-
-
 @pytest.mark.parametrize(
     ("parts", "why"),
     [
@@ -117,10 +111,3 @@ def test_without_a_bar_nothing_is_skipped(prior: list[float]) -> None:
 def test_what_a_pre_ranking_does_not_fit(parts: dict[str, Any], why: str) -> None:
     with pytest.raises(ValidationError, match=why):
         PipelineConfig.model_validate({"pre_ranking": {}} | parts)
-
-
-def test_a_description_without_a_pre_ranking_has_none() -> None:
-    assert PipelineConfig().pre_ranking is None
-    described = PipelineConfig(pre_ranking=PreRanking(share=0.25)).model_dump()
-    assert described["pre_ranking"] == {"share": 0.25, "per_result": 2.0, "least": 20, "margin": 0.0, "prior": None}
-    assert PipelineConfig.model_validate(described).pre_ranking == PreRanking(share=0.25)

@@ -14,12 +14,6 @@ def test_the_size_in_memory_counts_every_array(pipeline: Pipeline) -> None:
     assert document.nbytes == sum(array.size * array.itemsize for array in arrays) > 0
 
 
-def test_blocks_are_counted(pipeline: Pipeline) -> None:
-    assert pipeline.prepare_document("").n_blocks == 0
-    assert pipeline.prepare_document("river").n_blocks == 1
-    assert pipeline.prepare_document("river " * 64).n_blocks == 2
-
-
 def test_a_document_with_vectors_is_the_same_but_for_these(pipeline: Pipeline) -> None:
     document = pipeline.prepare_document("The river floods the bridge. The city is old.", title="City")
     vectors = np.ones((document.n_blocks, 3), np.int8)

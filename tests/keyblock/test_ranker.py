@@ -46,8 +46,7 @@ def test_the_sentence_that_answers_is_found_deep_in_a_long_document(ranker: Rank
     assert ranking.model == "keyb-bm25-minilm-l6"
     assert (ranking.degraded, ranking.fallback) == (False, False)
     assert [result.selected_by for result in ranking] == ["evidence", None, "position"]
-    (warning,) = ranking.warnings
-    assert "nothing stands out for the query in 1 of 3 documents" in warning
+    assert ranking.warnings == (), "that the text about other things has no block for the query is nobody's fault"
     assert ranking.total_tokens > 100
     assert ranking.timings_ms["total"] == pytest.approx(ranking.timings_ms["prepare"] + ranking.timings_ms["model"])
 
@@ -76,7 +75,7 @@ def test_a_query_that_says_nothing_to_a_document_has_no_evidence_there(ranker: R
     """Nonsense, another script, and no word at all: vectors of such queries are near some blocks and far from others, too."""
     ranking = ranker.rank(query, [MINUTES * 20])
     assert [result.selected_by for result in ranking] == ["position"]
-    assert any("nothing stands out for the query in 1 of 1 documents" in warning for warning in ranking.warnings)
+    assert any(warning.startswith("query: nothing in the documents stands out for it") for warning in ranking.warnings)
 
 
 @pytest.mark.parametrize(
@@ -164,12 +163,12 @@ def test_any_text_is_ranked_with_offsets_of_what_was_given(ranker: Ranker) -> No
 @pytest.mark.parametrize(
     ("documents", "message"),
     [
-        ([THAMES, 5], r"documents\[1\] must be a string, a mapping or an object with a text, not int"),
-        ([{"id": "a"}], r"documents\[0\] must have a text that is a string, not NoneType"),
-        ([{"text": b"x"}], r"documents\[0\] must have a text that is a string, not bytes"),
-        ([{"text": "x", "title": 3}], r"documents\[0\] must have a title that is a string, or none, not int"),
-        ([{"text": "x", "id": True}], r"documents\[0\] must have an id that is a string or an integer, or none, not bool"),
-        (5, "documents must be a list of texts, mappings or objects with a text, not int"),
+        ([THAMES, 5], r"documents\[1\] must be a string, a mapping or an object with a text, not 5"),
+        ([{"id": "a"}], r"documents\[0\] must have a text that is a string, not None"),
+        ([{"text": b"x"}], r"documents\[0\] must have a text that is a string, not b'x'"),
+        ([{"text": "x", "title": 3}], r"documents\[0\] must have a title that is a string, or none, not 3"),
+        ([{"text": "x", "id": True}], r"documents\[0\] must have an id that is a string or an integer, or none, not True"),
+        (5, "documents must be a list of texts, mappings or objects with a text, not 5"),
     ],
 )
 def test_what_is_no_document_is_named(ranker: Ranker, documents: Any, message: str) -> None:
@@ -180,12 +179,12 @@ def test_what_is_no_document_is_named(ranker: Ranker, documents: Any, message: s
 def test_bad_arguments_are_named(ranker: Ranker) -> None:
     with pytest.raises(ValueError, match="query is empty"):
         ranker.rank(" \n", [THAMES])
-    with pytest.raises(TypeError, match="query must be a string, not NoneType"):
+    with pytest.raises(TypeError, match="query must be a string, not None"):
         ranker.rank(None, [THAMES])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="top_n must be at least 0, not -1"):
         ranker.rank(QUERY, [THAMES], top_n=-1)
-    for wrong in ({"top_n": "3"}, {"top_n": 2.5}, {"top_n": True}, {"instruction": 5}):
-        with pytest.raises(TypeError, match=f"{next(iter(wrong))} must be a "):
+    for wrong in ({"top_n": "3"}, {"top_n": 2.5}, {"top_n": True}, {"instruction": 5}, {"max_tokens_per_doc": "9"}):
+        with pytest.raises(TypeError, match=f"{next(iter(wrong))} must be a .*, not {next(iter(wrong.values()))!r}"):
             ranker.rank(QUERY, [THAMES], **wrong)  # type: ignore[arg-type]
     with pytest.raises(BundleError, match="does not exist"):
         Ranker.open("nowhere")
@@ -286,6 +285,7 @@ def test_results_below_a_score_are_left_out(ranker: Ranker) -> None:
     [
         ({"min_score": 2}, "min_score must be from 0 to 1, or auto, not 2"),
         ({"min_score": "best"}, "min_score must be from 0 to 1, or auto, not 'best'"),
+        ({"diversity": 1.5}, "diversity must be from 0 to 1, not 1.5"),
         ({"span_threshold": -1}, "span_threshold must be from 0 to 1, not -1"),
         ({"span_threshold": [0.5]}, r"span_threshold must be from 0 to 1, not \[0.5\]"),
         ({"max_spans": 0}, "max_spans must be a whole number from 1, or none, not 0"),
@@ -306,7 +306,7 @@ def test_bounds_left_open_and_of_numpy_are_taken(ranker: Ranker) -> None:
 
 @pytest.mark.parametrize("option", [{"relevant_spans": {"mode": "disabled"}}, {"prune": "no"}])
 def test_a_switch_that_is_no_bool_is_refused(ranker: Ranker, option: Any) -> None:
-    with pytest.raises(TypeError, match=f"{min(option)} must be True or False, not (dict|str)"):
+    with pytest.raises(TypeError, match=f"{min(option)} must be True or False, not ({{'mode': 'disabled'}}|'no');"):
         ranker.rank("q", ["text"], **option)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from keyblock.pipeline import Pipeline
-from keyblock.segmenters import SEGMENTERS, CogLtxSegmenter, Segmenter, between, cut_candidates, cut_costs, split
+from keyblock.segmenters import SEGMENTERS, CogLtxSegmenter, between, cut_costs, split
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig
 from keyblock.text.reading import encoded
 from keyblock.text.sentences import sentences
@@ -53,24 +53,6 @@ def test_split_equals_the_slow_program(costs: NDArray[np.int64], longest: int) -
     assert split(costs, longest).tolist() == slow_split(costs.tolist(), longest)
 
 
-@given(COSTS | DENSE, st.integers(1, 70))
-def test_candidates_equal_the_slow_walk(costs: NDArray[np.int64], longest: int) -> None:
-    places, prices = cut_candidates(costs, longest)
-    slow = slow_candidates(costs.tolist(), longest)
-    assert list(zip(places, prices, strict=True)) == slow
-
-
-@given(COSTS | DENSE, st.integers(1, 70))
-def test_blocks_tile_the_tokens_and_none_is_too_long(costs: NDArray[np.int64], longest: int) -> None:
-    bounds = split(costs, longest)
-    assert bounds[0] == 0
-    assert bounds[-1] == len(costs)
-    assert bounds.dtype == np.int32
-    lengths = np.diff(bounds)
-    assert (lengths >= 1).all()
-    assert (lengths <= longest).all()
-
-
 def test_a_period_every_ten_tokens() -> None:
     """The hand-worked example of the methods page: (0, 60), (60, 100)."""
     costs = np.asarray(([0] * 9 + [1]) * 10)
@@ -92,20 +74,11 @@ def test_one_long_sentence_is_cut_by_force() -> None:
     assert split(np.zeros(64, dtype=np.int64)).tolist() == [0, 63, 64]
 
 
-def test_no_token_no_block() -> None:
-    assert split(np.zeros(0, dtype=np.int64)).tolist() == [0]
-
-
 def test_half_a_million_tokens_without_punctuation() -> None:
     """Crashes the authors' code at about 525,000."""
     bounds = split(np.zeros(530_000, dtype=np.int64))
     assert len(bounds) - 1 == -(-530_000 // 63)
     assert np.diff(bounds)[:-1].tolist() == [63] * (len(bounds) - 2)
-
-
-def test_nothing_but_punctuation() -> None:
-    bounds = split(np.ones(300_000, dtype=np.int64))
-    assert len(bounds) - 1 == -(-300_000 // 63)
 
 
 def test_costs_follow_the_tokenizer(tokenizer: Tokenizer) -> None:
@@ -198,11 +171,6 @@ def test_segments_of_whole_sentences_by_hand() -> None:
     ]
 
 
-def test_a_long_first_sentence_is_cut_too() -> None:
-    assert ranges_of(sentences_of(45, 5), name="sentences", block_tokens=20) == [(0, 20), (20, 40), (40, 50)]
-    assert ranges_of(np.zeros(45, dtype=np.int64), name="sentences", block_tokens=20) == [(0, 20), (20, 40), (40, 45)]
-
-
 def slow_sentences(costs: list[int], limit: int) -> list[tuple[int, int]]:
     """Try every end within the limit, from the furthest: the text's own, then a sentence's; else cut at the limit."""
     ranges, start = [], 0
@@ -266,16 +234,6 @@ def slow_whole_sentences(costs: list[int], longest: int) -> list[tuple[int, int]
 def test_whole_sentences_equal_the_slow_program(costs: NDArray[np.int64], longest: int) -> None:
     ranges = ranges_of(costs, name="whole_sentences", block_tokens=longest)
     assert ranges == slow_whole_sentences(costs.tolist(), longest)
-
-
-@given(COSTS | DENSE, st.integers(1, 70))
-def test_only_a_sentence_longer_than_a_block_is_cut(costs: NDArray[np.int64], longest: int) -> None:
-    begins = [0, *(np.flatnonzero(costs == 1) + 1).tolist()]
-    for start, end in ranges_of(costs, name="whole_sentences", block_tokens=longest):
-        assert 1 <= end - start <= longest
-        if start not in begins:
-            whole = next(place for place in [*begins, len(costs)] if place > start) - max(b for b in begins if b <= start)
-            assert whole > longest
 
 
 @given(COSTS | DENSE, st.integers(1, 70))
@@ -362,8 +320,3 @@ def test_structure_ends_blocks_where_parts_end(tokenizer: Tokenizer) -> None:
 def test_limits_in_the_wrong_order_are_refused() -> None:
     with pytest.raises(ValueError, match="shortest 41 exceeds block_tokens 40"):
         SEGMENTERS.create(DRAWN | {"shortest": 41})
-
-
-def test_an_unfinished_segmenter_says_so() -> None:
-    with pytest.raises(TypeError, match="Segmenter does not say how it cuts"):
-        Segmenter().ranges(np.zeros(3, dtype=np.int64))

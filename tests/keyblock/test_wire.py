@@ -53,3 +53,10 @@ def test_an_answer_leaves_out_unrequested_fields_and_may_have_unknown_ones() -> 
     assert result == {"index": 0, "relevance_score": 0.5}
     with pytest.raises(ValidationError):
         TypeAdapter(RerankAnswer).validate_python({"results": [result]})
+
+
+def test_bounds_of_whole_numbers_are_in_the_schema() -> None:
+    properties = RerankRequest.model_json_schema()["properties"]
+    schemas = [properties[name]["anyOf"][0] for name in ("priority", "top_n", "max_context_tokens")]
+    bounds = {"minimum": 0, "maximum": 999}, {"minimum": 0}, {"minimum": 1}
+    assert schemas == [{"type": "integer", **each} for each in bounds]

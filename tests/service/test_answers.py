@@ -88,6 +88,25 @@ def test_a_sentence_that_many_documents_have_is_passed_on_once(client: TestClien
     assert answer["meta"]["context"]["copies"] == 2
 
 
+def test_with_diversity_a_copy_gives_way_to_a_different_answer(client: TestClient) -> None:
+    other = "Leaving the flat earlier, before the notice period ends, needs a successor; then one month is enough."
+    documents = [A, A, other]
+    plain, diverse = (ask(client, query=Q, documents=documents, diversity=diversity) for diversity in (None, 0.5))
+    assert [one["index"] for one in plain["results"]] == [0, 1, 2]
+    assert [one["index"] for one in diverse["results"]] == [0, 2, 1]
+    of_plain, of_diverse = ({one["index"]: one["relevance_score"] for one in each["results"]} for each in (plain, diverse))
+    assert of_diverse == of_plain, "scores stay as they are"
+    assert [one["index"] for one in ask(client, query=Q, documents=documents, diversity=0.5, top_n=2)["results"]] == [0, 2]
+
+
+def test_diversity_and_a_fusion_do_not_go_together(client: TestClient) -> None:
+    answer = ask(client, diversity=0.5, first_stage_scores=[1, 2, 3], fusion="mapfuse")
+    assert "diversity: left out, since a fusion with the first stage orders the results" in answer["meta"]["warnings"]
+    assert [one["fused_score"] for one in answer["results"]] == sorted(
+        (one["fused_score"] for one in answer["results"]), reverse=True
+    )
+
+
 def test_neither_a_limit_nor_what_is_shown_changes_what_there_is_to_pass_on(client: TestClient) -> None:
     def contexts(most: int | None = None, **options: Any) -> list[Any]:
         asked = {"mode": "enabled", "threshold": 0.05, "max_spans": most}

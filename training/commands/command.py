@@ -39,9 +39,17 @@ def run(work: Callable[[argparse.Namespace], None], parser: argparse.ArgumentPar
     return 0
 
 
+def say_for(program: str) -> Callable[[str], None]:
+    """Prints lines about a command's progress to stderr."""
+    return lambda line: print(f"{program}: {line}", file=sys.stderr, flush=True)
+
+
 def quiet_transformers() -> None:
-    """Keep transformers' warnings and progress bars out of a command's own output."""
+    """Keep the warnings and progress bars of transformers, and the hub's retries, out of a command's own output."""
+    import huggingface_hub
     import transformers  # takes seconds: not for --help
+
+    huggingface_hub.logging.set_verbosity_error()
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from keyblock.ranking.warnings import LONGEST_SHOWN
 from keyblock.wire import LONGEST_ID, MOST_EXPIRES_IN, DocumentLine
 from service.errors import RequestError
-from service.http.bodies.parsing import Unpacking, json_type, parse_line
+from service.http.bodies.parsing import Unpacking, described, parse_line
 from service.http.dialects.common import read_text
 from service.settings import Limits
 
@@ -174,10 +174,10 @@ class LineReader:
 def read_line(value: Any, line: int, limits: Limits) -> NewDocument:
     """The document of a line, checked by hand as candidates are. Raises RequestError 422."""
     if not isinstance(value, dict):
-        raise RequestError(422, f"must be an object with 'id' and 'text', one a line, not {json_type(value)}")
+        raise RequestError(422, f"must be an object with 'id' and 'text', one a line, not {described(value)}")
     identity, title, expires_in = value.get("id"), value.get("title"), value.get("expires_in")
     if isinstance(identity, bool) or not isinstance(identity, str | int):
-        raise RequestError(422, f"must be a string or an integer, not {json_type(identity)}", ("id",))
+        raise RequestError(422, f"must be a string or an integer, not {described(identity)}", ("id",))
     if not 1 <= len(str(identity)) <= LONGEST_ID:
         raise RequestError(422, f"must have 1 to {LONGEST_ID} characters, and it has {len(str(identity))}", ("id",))
     text = read_text(value.get("text"), ("text",), limits)
@@ -189,6 +189,6 @@ def read_line(value: Any, line: int, limits: Limits) -> NewDocument:
 
 def _check_expiry(seconds: object) -> None:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        raise RequestError(422, f"must be a number of seconds, not {json_type(seconds)}", ("expires_in",))
+        raise RequestError(422, f"must be a number of seconds, not {described(seconds)}", ("expires_in",))
     if not 0 < seconds <= MOST_EXPIRES_IN:
         raise RequestError(422, f"must be more than 0 and at most {MOST_EXPIRES_IN} seconds", ("expires_in",))

@@ -292,7 +292,7 @@ def parse(body: bytearray, limits: Limits) -> dict[str, Any]:
     else:
         payload = decode(memoryview(body), 0)
     if not isinstance(payload, dict):
-        raise RequestError(422, f"the body must be a JSON object with 'query' and 'documents', not {json_type(payload)}")
+        raise RequestError(422, f"the body must be a JSON object with 'query' and 'documents', not {described(payload)}")
     check_options(payload, ("query", *DOCUMENTS), limits.max_documents)
     return payload
 
@@ -355,9 +355,12 @@ def mend_surrogates(piece: memoryview) -> bytes | None:
     return None if found == text else found
 
 
-def json_type(value: object) -> str:
-    """The JSON type of a value, for messages."""
-    return _TYPES.get(type(value), "null")
+def described(value: object) -> str:
+    """A value as it was sent, for messages; a long text cut; of a list, an object or an endless number the type."""
+    if isinstance(value, str):
+        return orjson.dumps(value[:LONGEST_SHOWN]).decode() + " ..." * (len(value) > LONGEST_SHOWN)
+    shown = "" if isinstance(value, list | dict) else orjson.dumps(value).decode()
+    return shown if 0 < len(shown) <= LONGEST_SHOWN else _TYPES.get(type(value), "null")
 
 
 def most_values(max_documents: int) -> int:

@@ -41,6 +41,7 @@ class Pieces:
         self._view = memoryview(body)
         self._decode = decode
         self._longest_text = longest_text
+        self._longest_array = 0
         self._scan = Scanner(body, steps)
         self._scan_option = Scanner(body, 2 * option_values + len(body) // scanning.WINDOW, option_values)
 
@@ -49,6 +50,7 @@ class Pieces:
 
         Raises RequestError: 400 if it is not JSON, 422 if it is no object or a part is too long.
         """
+        self._longest_array = longest_array
 
         def member(at: int, path: Path) -> Value:
             if path == ("query",) and self._scan.is_string(at):  # a long one is cut with a warning, and not refused
@@ -113,7 +115,9 @@ class Pieces:
         return self._decode(self._view[at:end], at), end
 
     def _field(self, at: int, path: Path) -> Value:
-        """A member of a document."""
+        """A member of a document, or of a query with documents of its own."""
+        if path[0] == "queries" and path[-1] == "documents" and self._scan.byte(at) == OPEN_LIST:
+            return self._array(at, path, self._longest_array)
         return self._text(at, path) if path[-1] in _TEXTS else self._value(at, path, self._scan)
 
     def _text(self, at: int, path: Path) -> Value:

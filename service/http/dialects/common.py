@@ -18,7 +18,7 @@ from keyblock.ranking.warnings import LONGEST_SHOWN, first_few
 from keyblock.wire import Document
 from service.call import Call, Documents
 from service.errors import Path, RequestError, dotted
-from service.http.bodies.parsing import json_type
+from service.http.bodies.parsing import described
 from service.http.bodies.piecewise import DOCUMENT_MEMBERS
 from service.settings import Limits
 
@@ -42,7 +42,7 @@ def read_query(query: object, limits: Limits, warnings: list[str], path: Path = 
     if query is None:
         raise RequestError(422, "is missing: say what to rank the documents for", path)
     if not isinstance(query, str):
-        raise RequestError(422, f"must be a string, not {json_type(query)}", path)
+        raise RequestError(422, f"must be a string, not {described(query)}", path)
     if not query.strip():
         raise RequestError(422, "is empty: say what to rank the documents for", path)
     if len(query) > limits.max_query_chars:
@@ -70,7 +70,7 @@ def read_documents(
         raise RequestError(422, "is missing: send a list of texts", (name,))
     candidates = [value] if isinstance(value, str) else value
     if not isinstance(candidates, list):
-        raise RequestError(422, f"must be a list, not {json_type(candidates)}", (name,))
+        raise RequestError(422, f"must be a list, not {described(candidates)}", (name,))
     if len(candidates) > limits.max_documents:
         raise RequestError(422, f"has {len(candidates)} elements, limit {limits.max_documents}", (name,))
     documents = Documents([], [], [])
@@ -121,10 +121,10 @@ def _read_document(candidate: object, path: Path, limits: Limits, documents: Doc
         text_path = (*path, "text")
         unread |= dict.fromkeys(name[:LONGEST_SHOWN] for name in candidate.keys() - Document.model_fields.keys())
     else:
-        raise RequestError(422, f"must be a string or an object with 'text', not {json_type(candidate)}", path)
+        raise RequestError(422, f"must be a string or an object with 'text', not {described(candidate)}", path)
     identity = candidate.get("id")
     if isinstance(identity, bool) or not isinstance(identity, str | int | None):
-        raise RequestError(422, f"must be a string or an integer, not {json_type(identity)}", (*path, "id"))
+        raise RequestError(422, f"must be a string or an integer, not {described(identity)}", (*path, "id"))
     is_null = candidate.get("text", "") is None
     documents.texts.append("" if is_null else read_text(candidate.get("text"), text_path, limits))
     title = candidate.get("title")
@@ -135,7 +135,7 @@ def _read_document(candidate: object, path: Path, limits: Limits, documents: Doc
 def read_text(text: object, path: Path, limits: Limits) -> str:
     """A document's text or title. Raises RequestError 422."""
     if not isinstance(text, str):
-        problem = "is missing or null" if text is None else f"must be a string, not {json_type(text)}"
+        problem = "is missing or null" if text is None else f"must be a string, not {described(text)}"
         raise RequestError(422, problem, path)
     if len(text) > limits.max_document_chars:
         raise RequestError(422, f"has {len(text)} characters, limit {limits.max_document_chars}", path)
@@ -149,16 +149,9 @@ def read_options(model: type[M], payload: Payload, taken: set[str]) -> M:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         message = "Input should be an object" if first["type"] == "model_type" else first["msg"]
-        problem = f"{message[0].lower()}{message[1:]}, and it is {_described(first['input'])}"
+        sent = "" if first["type"] == "missing" else f", and it is {described(first['input'])}"
+        problem = f"{message[0].lower()}{message[1:]}{sent}"
         raise RequestError(422, problem, first["loc"]) from None
-
-
-def _described(value: object) -> str:
-    """A value as it was sent, a long text cut; of a list, an object or an endless number the type."""
-    if isinstance(value, str):
-        return orjson.dumps(value[:LONGEST_SHOWN]).decode() + " ..." * (len(value) > LONGEST_SHOWN)
-    shown = "" if isinstance(value, list | dict) else orjson.dumps(value).decode()
-    return shown if 0 < len(shown) <= LONGEST_SHOWN else json_type(value)
 
 
 def unknown_fields(options: BaseModel) -> list[str]:

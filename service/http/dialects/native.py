@@ -25,7 +25,7 @@ from keyblock.wire import (
     SecondLookMeta,
     SpanAnswer,
 )
-from service.call import Call
+from service.call import Call, Documents
 from service.errors import RequestError
 from service.http.dialects.common import (
     About,
@@ -52,6 +52,11 @@ def read(payload: Payload, limits: Limits, model: type[Options] = Options) -> Ca
     query = read_query(payload.get("query"), limits, warnings)
     options = read_options(model, payload, {"query", "documents"})
     documents = read_documents(payload, "documents", limits, warnings, options.rank_fields, by_id=True)
+    return call_of(query, documents, options, warnings)
+
+
+def call_of(query: str, documents: Documents, options: Options, warnings: list[str]) -> Call:
+    """The call, whose warnings grow by those about its options. Raises RequestError 422."""
     if idle := [name for name in NOT_HONOURED if getattr(options, name) is not None]:
         warnings += [f"{name} is not honoured by this version" for name in idle]
     if unknown := unknown_fields(options):
@@ -79,7 +84,11 @@ def _answer_options(options: Options) -> AnswerOptions:
     """The requested parts of the answer beside the order."""
     span_options = options.relevant_spans
     asked = AnswerOptions(
-        min_score=options.min_score, prune=bool(options.prune), tokens=options.max_context_tokens, top_n=options.top_n or 0
+        min_score=options.min_score,
+        prune=bool(options.prune),
+        tokens=options.max_context_tokens,
+        top_n=options.top_n or 0,
+        diversity=options.diversity or 0.0,
     )
     if span_options is None:
         return asked

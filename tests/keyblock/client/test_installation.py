@@ -38,18 +38,3 @@ def test_the_client_imports_nothing_of_the_core() -> None:
     code = f"import sys, keyblock.client; print([name for name in {CORE} if name in sys.modules])"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout == "[]\n"
-
-
-def test_zstd_without_its_package_is_refused_in_a_line() -> None:
-    code = """import sys
-sys.modules["zstandard"] = None
-import importlib.util
-importlib.util.find_spec = lambda name: None
-from keyblock.client import Client
-try:
-    Client(compression="zstd")
-except ValueError as error:
-    print(error)
-Client(compression="gzip").close()"""
-    shown = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
-    assert shown.stdout == "compression 'zstd' needs the package zstandard (pip install zstandard); 'gzip' needs none\n"

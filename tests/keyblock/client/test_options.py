@@ -39,7 +39,9 @@ def test_a_client_that_cannot_be_made(connect: Connect, options: Any, problem: s
 
 def test_zstd_needs_a_package(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "zstandard", None)  # as where it is not installed
-    with pytest.raises(ValueError, match=r"^compression 'zstd' needs the package zstandard"):
+    with pytest.raises(
+        ValueError, match=r"^compression 'zstd' needs the package zstandard \(pip install zstandard\); 'gzip' needs"
+    ):
         connect(compression="zstd")
     connect(compression="gzip")
 

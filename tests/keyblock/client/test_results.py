@@ -54,10 +54,6 @@ def test_the_order_given_is_marked_as_such() -> None:
     assert len(in_order_given(documents, 0, "refused", "id")) == 3
 
 
-def test_a_report_begins_with_nothing() -> None:
-    assert StoreReport() == StoreReport(stored=0, failed=0, errors=(), warnings=())
-
-
 def test_spans_and_contexts_are_read() -> None:
     answer: Any = {
         "model": "m",

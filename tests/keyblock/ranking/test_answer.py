@@ -58,6 +58,12 @@ def test_a_bound_of_contexts_that_were_not_requested_gets_a_warning(pipeline: Pi
     assert complete(pipeline, candidates, [2, -2, -3, NOT, NOT], tokens=5, prune=True).warnings == []
 
 
+def test_diversity_without_vectors_gets_a_warning(pipeline: Pipeline, candidates: list[Candidate]) -> None:
+    found = complete(pipeline, candidates, [2, -2, -3, NOT, NOT], diversity=0.5)
+    assert found.warnings == ["diversity: left out, since this model's bundle has no vectors of blocks to compare"]
+    assert found.ranking.order == complete(pipeline, candidates, [2, -2, -3, NOT, NOT]).ranking.order
+
+
 def test_a_bundles_own_threshold(pipeline: Pipeline, candidates: list[Candidate]) -> None:
     config = pipeline.config.model_copy(update={"min_score": 0.5})
     recommending = Pipeline(config, pipeline.tokenizer, pipeline.frequencies)

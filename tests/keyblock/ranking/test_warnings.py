@@ -15,15 +15,9 @@ from keyblock.ranking.warnings import (
     about_position,
     about_query,
     about_scripts,
-    first_few,
 )
 from keyblock.selectors import SelectedBy
 from keyblock.text.alphabets import TrainedOn
-
-
-def test_the_first_few_and_how_many_more() -> None:
-    assert first_few(["a", "b", "c"], at_most=2) == "a, b and 1 more"
-    assert first_few(["a", "b"], at_most=2) == "a, b"
 
 
 def test_a_budget_outside_the_range_is_named_with_the_bound() -> None:
@@ -67,21 +61,16 @@ def test_languages_that_the_model_has_not_learned() -> None:
     assert most.startswith("model: it has learned en, and most words of 3 of 4 documents are of no language that it knows: ")
 
 
-def test_documents_chosen_from_by_position_are_counted_where_the_selector_could_have_known() -> None:
-    chosen = [SelectedBy.POSITION, None, SelectedBy.EVIDENCE, SelectedBy.POSITION]
-    (warning,) = about_position(chosen, PipelineConfig())
-    assert "in 2 of 4 documents" in warning
-    assert about_position(chosen, PipelineConfig(selector={"name": "first"})) == []
-    assert about_position(chosen[1:3], PipelineConfig()) == []
-
-
-def test_blocks_chosen_by_little_are_not_called_the_first_ones() -> None:
-    hybrid = PipelineConfig(selector={"name": "hybrid"}, encoder={"name": "static"})
-    (by_little,) = about_position([SelectedBy.POSITION], hybrid)
-    (by_place,) = about_position([SelectedBy.POSITION], PipelineConfig())
-    assert "first blocks" in by_place
-    assert "first blocks" not in by_little
-    assert by_little.startswith("selected_by: nothing stands out for the query in 1 of 1 documents: ")
+def test_nothing_stands_out_only_where_no_document_has_evidence_and_nothing_answers() -> None:
+    blind = [SelectedBy.POSITION, None, SelectedBy.POSITION]
+    (warning,) = about_position(blind, 0.02, PipelineConfig())
+    assert warning.startswith("query: nothing in the documents stands out for it")
+    assert warning.endswith("ask in words that the documents use")
+    assert about_position([*blind, SelectedBy.EVIDENCE], 0.02, PipelineConfig()) == [], "most candidates are about something else"
+    assert about_position(blind, 0.5, PipelineConfig()) == [], "an answer was found"
+    assert about_position(blind, 0.02, PipelineConfig(min_score=0.01)) == [], "by the bundle's own threshold"
+    assert about_position(blind, 0.02, PipelineConfig(selector={"name": "first"})) == [], "it could not have known"
+    assert about_position([None, None], 0.02, PipelineConfig()) == [], "all were read whole"
 
 
 def test_a_first_stage_that_changed_nothing() -> None:

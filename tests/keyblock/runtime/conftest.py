@@ -67,6 +67,26 @@ def wide_graph(graph: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def graph_without_openvino(graph: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The graph of `graph` with its sum in a fused node of four outputs, which OpenVINO does not load."""
+    model = onnx.load(str(graph))
+    nodes = list(model.graph.node)
+    place = next(number for number, node in enumerate(nodes) if node.op_type == "Add")
+    deep = [helper.make_node("Unsqueeze", [given, "last"], [f"{given}_deep"]) for given in nodes[place].input]
+    given, sums = [*(node.output[0] for node in deep), "one"], ["normed", "", "", "added_deep"]
+    fused = helper.make_node("SkipLayerNormalization", given, sums, domain="com.microsoft", epsilon=1e-5)
+    nodes[place : place + 1] = [*deep, fused, helper.make_node("Squeeze", ["added_deep", "last"], nodes[place].output)]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    model.graph.initializer.append(helper.make_tensor("one", TensorProto.FLOAT, [1], [1.0]))
+    model.graph.initializer.append(helper.make_tensor("last", TensorProto.INT64, [1], [2]))
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    path = tmp_path_factory.mktemp("graph") / "fused.onnx"
+    onnx.save(model, path)
+    return path
+
+
+@pytest.fixture(scope="session")
 def make_aggregator(tmp_path_factory: pytest.TempPathFactory) -> MakeGraph:
     """Writes an aggregator graph: logit = factor * the sum of the real passages' states."""
 

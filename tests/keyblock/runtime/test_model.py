@@ -3,6 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 
 from keyblock.bundle import AggregatorEntry, GraphEntry, Manifest, write_bundle
@@ -10,6 +11,7 @@ from keyblock.description import PipelineConfig
 from keyblock.packing import Packed
 from keyblock.runtime.aggregator import AggregatorSession
 from keyblock.runtime.model import GraphModel
+from keyblock.runtime.providers import Provider
 from keyblock.runtime.session import Session, SessionError
 from keyblock.scoring import score_documents
 from keyblock.text.analyzer import DocumentFrequencies
@@ -99,3 +101,43 @@ def test_a_bundle_of_three_graphs_is_scored_as_its_pipeline_says(
     assert len(single) > 2
     expected = [sum(logit(single[block]) for block in chosen), -np.inf, logit(pipeline.shortlist(query, documents[2]).sequences[0])]
     np.testing.assert_allclose(scored.logits, 0.5 * 5 / 6 * np.asarray(expected), rtol=1e-5)
+
+
+@pytest.mark.skipif("OpenVINOExecutionProvider" not in onnxruntime.get_available_providers(), reason="no OpenVINO is here")
+def test_auto_takes_the_next_provider_where_one_cannot_load_the_graph(
+    tmp_path: Path,
+    backbone: Path,
+    frequencies: DocumentFrequencies,
+    graph_without_openvino: Path,
+    sequences: list[Packed],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    frequencies.write(tmp_path / "frequencies.tsv")
+    files = {"model.onnx": graph_without_openvino, "tokenizer.json": backbone / "tokenizer.json"}
+    files["frequencies.tsv"] = tmp_path / "frequencies.tsv"
+
+    def opened(provider: str, **known: str) -> GraphModel:
+        entry = GraphEntry(inputs={"input_ids": "int64"}, vocabulary_size=30522)
+        manifest = Manifest(name="fused", pipeline=PipelineConfig(), graph=entry, fails_on=known)
+        caplog.clear()
+        bundle = write_bundle(tmp_path / "bundle", manifest, files, overwrite=True)
+        return GraphModel.open(bundle, provider, threads=1, precision="fp32")
+
+    model = opened("auto")
+    assert model.session.choice.provider is Provider.CPU
+    assert model.outputs(sequences).tolist() == [16, 34, 22]
+    (said,) = caplog.messages
+    assert said.startswith("auto takes cpu instead of openvino: ")
+    assert said.endswith("Expected output number of SkipLayerNormalization node is 4 while the implementation provides 1 outputs")
+    assert "no openvino: it cannot load the graph (Expected output number" in model.session.choice.why
+    assert model.session.choice.why.endswith("; cpu in fp32")
+
+    noted = opened("auto", openvino=onnxruntime.__version__)
+    assert noted.session.choice.provider is Provider.CPU
+    assert f"no openvino: ONNX Runtime {onnxruntime.__version__} could not load the graph when" in noted.session.choice.why
+    assert not caplog.messages, "what the import found out is no news"
+
+    opened("auto", openvino="1.0.0")
+    assert len(caplog.messages) == 1, "another version is tried"
+    with pytest.raises(SessionError, match=r"cannot load it on openvino: .* provides 1 outputs; ask for provider auto$"):
+        opened("openvino", openvino=onnxruntime.__version__)

@@ -35,6 +35,12 @@ PROSE = _lines(
     """Dr. No ran! Why? (so.) Yes¦東京。中文，句子！¦यह एक है। दूसरा॥¦ሰላም፧ ነው፣ ደህና።¦هل أنت؟ نعم، لا؛¦กิน ข้าว กับ Tom ไหม ก¦ພາສາ ລາວ
 နေ။ ကောင်း၊¦៖ ខ្មែរ។ ពីរ¦a, b; c: d — e – f¦a,") b¦a,"x¦3,5 d:e¦、、。」¦ᜎ᜵”»x¦．．¦e.g. this¦\u0301,¦\ud800. A¦\U00020000¦a,)¦,x ,"""
 )
+UNITS = (
+    'a¦_¦9¦中¦ก¦ก ¦😀¦A. ¦(¦"¦,¦,)¦, ¦a, ¦,   ¦},¦}, ¦}])¦、¦。¦။¦፧»¦#¦=¦-¦|¦| ¦|\n¦# ¦a b ¦a.a.a.(¦a.b[¦a.¦x = ¦  =¦[¦[\n¦</¦<'
+    '¦<!¦:¦a: ¦A:\n¦from x ¦return ¦a,b,c\n¦| a. B |\n¦if a:\n¦  x(\n¦```\n¦\n¦\r\n¦\r¦ ¦\t¦ \n¦\x1c¦{"a":1,"b":[2,"x"]},'
+    "¦word\n¦- a\n"
+).split("¦")
+"""What a text may be made of again and again, so that anything in proportion to the square of its length shows."""
 PROSE += [
     WRAPPED,
     f"Then {WRAPPED}",

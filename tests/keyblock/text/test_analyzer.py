@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyblock.text.analyzer import STOP_WORDS, Analyzer, AnalyzerConfig, term_key, unique_in_order
+from keyblock.text.analyzer import STOP_WORDS, Analyzer, AnalyzerConfig, term_key
 
 PLAIN = AnalyzerConfig(stem=False, stop_words=False)
 
@@ -134,7 +134,3 @@ def test_a_description_of_before_there_were_others_is_english() -> None:
 def test_what_is_no_analyzer(given: dict[str, object], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         AnalyzerConfig.model_validate(given)
-
-
-def test_unique_in_order() -> None:
-    assert unique_in_order([3, 1, 3, 2, 1]) == [3, 1, 2]

@@ -166,12 +166,6 @@ def test_each_segmenter(tokenizer: Tokenizer, name: str) -> None:
     assert document.n_blocks > 1
 
 
-@pytest.mark.parametrize("analyzer", [{"name": "universal"}, {"language": "de"}, {"stem": False, "stop_words": False}])
-def test_other_analyzers(tokenizer: Tokenizer, analyzer: dict[str, object]) -> None:
-    config = PipelineConfig(analyzer=analyzer)
-    Pair(config, tokenizer).check([SAMPLE, "Die Flüsse s running"])
-
-
 def test_a_long_text_is_read_in_parts(pairs: dict[int, Pair]) -> None:
     text = "The river rose again. " * (PART // 20)
     steps: list[int] = []

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from keyblock.text import sentences
 from keyblock.text.structure import Cut, clauses, cuts
+from tests.keyblock.text import layouts
 
 LINES = st.sampled_from(
     [
@@ -119,31 +120,7 @@ def test_clauses(text: str, expected: list[str]) -> None:
     assert [text[start:end].strip() for start, end in pairwise(bounds)] == expected
 
 
-@pytest.mark.parametrize(
-    "unit",
-    [
-        "ก",
-        "😀",
-        '{"a":1,"b":[2,"x"]},',
-        "a, ",
-        "A. ",
-        "(",
-        '"',
-        "a.b[",
-        "x = ",
-        "| ",
-        "# ",
-        "a,b,c\n",
-        "| a. B |\n",
-        "if a:\n",
-        "  x(\n",
-        "a: ",
-        "```\n",
-        "\n",
-        "<!",
-        " ",
-    ],
-)
+@pytest.mark.parametrize("unit", layouts.UNITS[::3])
 def test_cutting_takes_time_in_proportion_to_the_length(unit: str) -> None:
     """Each of these lasts a second or less; anything in proportion to the square would last an hour."""
     text = unit * (150_000 // len(unit))

@@ -44,6 +44,16 @@ def test_what_is_in_flight_is_counted_until_it_is_left() -> None:
     assert work.wait_seconds() == 0
 
 
+def test_the_calls_of_one_request_wait_together_and_leave_one_by_one() -> None:
+    work = admission()
+    with begun(work, 100) as place:
+        place.set_documents(8, 4.0, has_deadline=False)
+        assert counts(work) == (1, 8, 100)
+        for share, left in ((0.25, 3.0), (0.5, 1.0), (0.0, 1.0), (0.25, 0.0)):
+            place.queued(share)
+            assert work.wait_seconds() == pytest.approx(left)
+
+
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 2000), st.booleans()), max_size=20), st.randoms())
 def test_nothing_is_left_of_what_has_gone(requests: list[tuple[int, int, bool]], random: object) -> None:
     work = admission(max_wait_ms=10**9, max_backlog_ms=10**9)

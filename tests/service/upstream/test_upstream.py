@@ -54,6 +54,13 @@ def read_once() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service that scores each text once, whatever is sent with it."""
+    with Service(1, tmp_path_factory.mktemp("once") / "log", provider="cpu", second_look=False) as service:
+        yield service
+
+
 @contextmanager
 def serving(url: str, **options: Any) -> Iterator[TestClient]:
     """The application in front of the upstream, without a bundle of its own."""
@@ -95,13 +102,13 @@ KINDS = [("auto", "/rerank"), ("jina", "/v1/rerank"), ("tei", "/rerank"), ("cohe
 
 
 @pytest.mark.parametrize(("kind", "path"), KINDS)
-def test_the_ranking_is_that_of_the_passages_scored_directly(running: Service, kind: str, path: str) -> None:
-    with serving(running.url + path, upstream_kind=kind, upstream_passages=2) as client:
+def test_the_ranking_is_that_of_the_passages_scored_directly(once: Service, kind: str, path: str) -> None:
+    with serving(once.url + path, upstream_kind=kind, upstream_passages=2) as client:
         answer = rerank(client, raw_scores=True)
     for result in answer["results"][:-1]:
         document = DOCUMENTS[result["index"]]
         texts = [passage_text(document["text"], document.get("title", ""), b["start"], b["end"]) for b in result["blocks"]]
-        direct = httpx.post(running.url + "/rerank", json={"query": QUERY, "documents": texts, "raw_scores": True}).json()
+        direct = httpx.post(once.url + "/rerank", json={"query": QUERY, "documents": texts, "raw_scores": True}).json()
         expected = {one["index"]: one["relevance_score"] for one in direct["results"]}
         assert [block["score"] for block in result["blocks"]] == pytest.approx([expected[n] for n in range(len(texts))], abs=0.02)
         assert result["relevance_score"] == pytest.approx(max(expected.values()), abs=0.02)

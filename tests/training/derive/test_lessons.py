@@ -22,7 +22,6 @@ from training.derive.echoes import ECHOES, Surroundings
 from training.derive.queries import FORMS, keywords, typing_error
 
 ANIMALS = "otter badger heron salmon beaver falcon lynx marten toad viper stork weasel".split()
-WORDS = [replacement.capitalize() for replacement in ANIMALS]
 PLACES = "river forest meadow harbour valley orchard".split()
 
 

@@ -27,8 +27,7 @@ def test_a_line_cut_short_by_a_kill_is_left_out(tmp_path: Path) -> None:
     assert [r["step"] for r in read_log(tmp_path)] == [1, 3]
 
 
-@pytest.mark.parametrize("steps", [0, 1, 49, 200])
-@pytest.mark.parametrize("measured", [0, 2])
+@pytest.mark.parametrize(("steps", "measured"), [(0, 2), (1, 0), (49, 2), (200, 2)])
 def test_curves_of_any_length(tmp_path: Path, steps: int, measured: int) -> None:
     records: list[dict[str, Any]] = [{"step": s, "loss": 1 / s} for s in range(1, steps + 1)]
     records += [{"step": s, "dev": {"a": {"RR@10": 0.5}, "b": {"RR@10": 0.6}}} for s in range(measured)]

@@ -12,7 +12,7 @@ from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
 from training.data.collection import Collection
 from training.data.examples import Preparation
-from training.evaluate.scoring import TorchModel, empty_last, length_batches, score
+from training.evaluate.scoring import TorchModel, length_batches, score
 from training.model.checkpoints import latest
 from training.model.cross_encoder import CrossEncoder
 from training.model.ranker_module import pad
@@ -39,16 +39,6 @@ def test_batches_score_like_one_by_one(model: CrossEncoder, sequences: list[Pack
     assert together.dtype == np.float32
     np.testing.assert_allclose(together, alone, rtol=1e-5, atol=1e-6)
     assert np.ptp(together) > 0.1
-
-
-def test_padding_never_changes_a_score(model: CrossEncoder, sequences: list[Packed]) -> None:
-    shortest = min(sequences, key=lambda packed: len(packed.ids))
-    padded = pad([shortest, max(sequences, key=lambda packed: len(packed.ids))], 0)
-    assert padded.attention_mask[0].sum() < padded.attention_mask[1].sum() / 2
-    with torch.inference_mode():
-        assert model(*padded)[0].item() == pytest.approx(score(model, [shortest], 0, bf16=False).item(), abs=1e-5)
-        other_filling = padded._replace(input_ids=padded.input_ids.where(padded.attention_mask == 1, 4321))
-        torch.testing.assert_close(model(*other_filling), model(*padded), rtol=1e-5, atol=1e-5)
 
 
 def test_bf16_stays_near(model: CrossEncoder, sequences: list[Packed]) -> None:
@@ -118,16 +108,3 @@ def test_states_are_combined_without_gradients(passages: CrossEncoder, sequences
     for i, count in enumerate([5, 1, 3, 2]):
         alone = scorer.combine(states[i : i + 1, :count], mask[i : i + 1, :count])
         np.testing.assert_allclose(logits[i], alone[0], rtol=1e-4)
-
-
-def test_documents_without_a_block_come_last(model: CrossEncoder, toy_pipeline: Pipeline) -> None:
-    """A joint pipeline feeds the query alone for them, and whatever the model says of that is no score of a document."""
-    query = toy_pipeline.prepare_query("river")
-    documents = toy_pipeline.prepare_documents(["", "The river is wide.", " "])
-    selections = [toy_pipeline.select(query, document) for document in documents]
-    logits = score(model, [selection.packed for selection in selections], 0, bf16=False)
-    assert np.isfinite(logits).all()
-    last = empty_last(logits, selections)
-    assert last.dtype == np.float32
-    assert last.tolist() == [-np.inf, logits[1], -np.inf]
-    assert empty_last(logits[:0], []).shape == (0,)

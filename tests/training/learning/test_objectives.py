@@ -13,7 +13,6 @@ from torch import Tensor
 
 from keyblock.packing import Packed, pack
 from keyblock.pipeline import Pipeline
-from keyblock.scoring import select_documents
 from training import declarations
 from training.data.collection import Collection
 from training.data.examples import EXAMPLES, Preparation, Row, Segments, Selected, Waiting
@@ -110,21 +109,20 @@ def gradients(model: CrossEncoder) -> dict[str, Tensor]:
     return found
 
 
-@pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize(
-    ("parts", "aggregator", "examples"),
+    ("loss", "parts", "aggregator", "examples"),
     [
-        ({}, None, "selected"),
-        ({"aggregator": {"name": "max"}}, None, "selected"),
-        ({"aggregator": {"name": "mean", "passages": 2}}, None, "selected"),
-        ({"aggregator": {"name": "sum"}}, None, "selected"),
-        ({"aggregator": {"name": "term_weighted"}}, None, "selected"),
-        (STATES, "cnn", "selected"),
-        (STATES, "attention", "selected"),
-        ({}, None, "gold"),
-        (BINB, None, "segments"),
+        *((loss, {}, None, "selected") for loss in LOSSES),
+        ("hinge", {"aggregator": {"name": "max"}}, None, "selected"),
+        ("listwise", {"aggregator": {"name": "mean", "passages": 2}}, None, "selected"),
+        ("logistic", {"aggregator": {"name": "sum"}}, None, "selected"),
+        ("pointwise", {"aggregator": {"name": "term_weighted"}}, None, "selected"),
+        ("hinge", STATES, "cnn", "selected"),
+        ("listwise", STATES, "attention", "selected"),
+        ("logistic", {}, None, "gold"),
+        ("pointwise", BINB, None, "segments"),
     ],
-    ids=["joint", "max", "mean", "sum", "weighted", "cnn", "attention", "gold", "segments"],
+    ids=[*LOSSES, "max", "mean", "sum", "weighted", "cnn", "attention", "gold", "segments"],
 )
 def test_the_loss_equals_a_slow_version(
     tiny_backbone: Path,
@@ -256,21 +254,6 @@ def test_a_group_of_nothing_but_empty_documents(
             prepared = examples.prepare(preparation.query("river?"), pairs, BUDGET, np.random.default_rng(0))
             loss = RankingObjective(make_recipe(), pipeline, examples)(model, [Group("river?", ("void",) * 3, prepared, 0)])
             assert loss.item() == pytest.approx(np.log(3), abs=1e-4)
-
-
-def test_selection_scores_all_documents_of_a_group_as_they_are_scored_alone(
-    tiny_backbone: Path, make_groups: Callable[..., list[Group]], change_pipeline: Callable[..., Pipeline]
-) -> None:
-    pipeline, model = change_pipeline(**BINB), make_model(tiny_backbone)
-    (group, _) = make_groups(pipeline)
-    assert isinstance(group.prepared, Waiting)
-    query, documents, budget, _ = group.prepared
-    choose = TorchModel(model, pipeline.tokenizer, bf16=False).choose
-    together = select_documents(pipeline, query, documents, choose, budget)
-    for document, selection in zip(documents, together, strict=True):
-        (alone,) = select_documents(pipeline, query, [document], choose, budget)
-        assert selection.taken.tolist() == alone.taken.tolist()
-        np.testing.assert_allclose(selection.scores, alone.scores, rtol=1e-4, atol=1e-5)
 
 
 SCORES = torch.tensor([[2.0, 1.5, 0.0], [0.0, 3.0, -2.0]])

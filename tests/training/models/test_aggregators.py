@@ -2,8 +2,6 @@ import math
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import onnxruntime
 import pytest
 import torch
 from hypothesis import given, settings
@@ -27,7 +25,6 @@ DESCRIPTIONS: list[dict[str, Any]] = [
     {"name": "transformer", "heads": 2, "layers": 1, "width": 20},
     {"name": "transformer", "heads": 3, "layers": 1, "positions": 37},
 ]
-LEARNED = [description for description in DESCRIPTIONS if description["name"] not in ("max", "mean")]
 each = pytest.mark.parametrize("description", DESCRIPTIONS, ids=str)
 
 
@@ -180,20 +177,6 @@ def test_it_is_rebuilt_from_its_description(description: dict[str, Any]) -> None
     rebuilt.load_state_dict(module.state_dict())
     given = documents(3, 7)
     torch.testing.assert_close(rebuilt.eval()(*given), module(*given))
-
-
-@each
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:Constant folding")
-def test_it_exports_with_documents_and_passages_free(description: dict[str, Any], tmp_path: Path) -> None:
-    module = built(description)
-    free = {"states": {0: "docs", 1: "passages"}, "mask": {0: "docs", 1: "passages"}, "out": {0: "docs"}}
-    options = {"input_names": ["states", "mask"], "output_names": ["out"], "dynamic_axes": free, "opset_version": 17}
-    torch.onnx.export(module, documents(3, 5), str(tmp_path / "a.onnx"), dynamo=False, **options)
-    session = onnxruntime.InferenceSession(str(tmp_path / "a.onnx"), providers=["CPUExecutionProvider"])
-    for counts in ((1,), (0, 2), (16, 3, 9), (37, 5)):
-        states, mask = documents(*counts)
-        (found,) = session.run(None, {"states": states.numpy(), "mask": mask.numpy()})
-        np.testing.assert_allclose(found, module(states, mask).detach().numpy(), atol=1e-5, rtol=1e-4)
 
 
 def saved(family: str, path: Path, **changes: Any) -> str:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import yaml
 
 from tests.training.models.families import Bag, bag
@@ -17,7 +16,7 @@ from training.declarations import CrossEncoderFamily
 from training.evaluate.ranking import run_ranker
 from training.learn.tracking import read_log
 from training.model.cross_encoder import CrossEncoder
-from training.model.families import load_ranker, new_ranker
+from training.model.families import load_ranker
 from training.model.ranker_module import FAMILY_FILE
 from training.recipe import Recipe, load_recipe
 
@@ -51,14 +50,6 @@ def test_another_family_is_trained_measured_and_read_back(
     ranked = run_ranker(run, toy, bf16=False).rerank(query, candidates)
     assert sorted(ranked.scores) == sorted(candidates)
     assert len(set(ranked.scores.values())) == 5
-
-
-def test_a_state_of_the_second_family_is_made_of_its_vectors(bag: str, tiny_backbone: Path) -> None:
-    model = new_ranker({"name": bag, "width": 2}, str(tiny_backbone))
-    with torch.no_grad():
-        model.get_parameter("vectors.weight")[:4] = torch.tensor([[0.0, 0.0], [1.0, 2.0], [3.0, 5.0], [7.0, 11.0]])
-    states = model.states(torch.tensor([[1, 2, 3, 0]]), torch.tensor([[0, 1, 1, 0]]), torch.tensor([[1, 1, 1, 0]]))
-    assert states.tolist() == [[1 * (3 + 7), 2 * (5 + 11)]]
 
 
 def test_a_run_of_one_family_is_not_gone_on_with_as_another(bag_recipe: Path, toy_path: Path, tmp_path: Path) -> None:

@@ -50,9 +50,9 @@ def test_nothing_to_mend() -> None:
         (b'{"query": "\xff"}', 400, r"UTF-8 \(byte 11\)"),
         (b"[]", 422, "not a list"),
         (b"null", 422, "not null"),
-        (b'"text"', 422, "not a string"),
-        (b"7", 422, "not a number"),
-        (b"true", 422, "not a boolean"),
+        (b'"text"', 422, 'not "text"'),
+        (b"7", 422, "not 7"),
+        (b"true", 422, "not true"),
         (b'{"a": NaN}', 400, "not JSON"),
     ],
 )

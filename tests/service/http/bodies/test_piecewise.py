@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.errors import RequestError
-from service.http.bodies import scanning
+from service.http.bodies import piecewise, scanning
 from service.http.bodies.parsing import DOCUMENTS, decode
 from service.http.bodies.piecewise import STEPS, Pieces
 
@@ -48,6 +48,16 @@ def test_objects_split_at_every_depth_equal_orjson(value: dict[str, Any], window
         patch.setattr(scanning, "WINDOW", window)
         if any(isinstance(scalar, float | int) for scalar in _scalars(value)):
             patch.setattr(scanning, "WINDOW", 40)  # a number is read within one window
+        assert load(body) == orjson.loads(body)
+
+
+@given(OBJECTS, st.integers(1, 3))
+def test_queries_with_documents_of_their_own_equal_orjson(value: dict[str, Any], window: int) -> None:
+    """However small a part is decoded at once; the documents of a query may be longer than any other value."""
+    body = json.dumps({"queries": [{"query": "q", "documents": [{"text": "a", "inner": value}, "b"]}, {"query": "r"}]}).encode()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scanning, "WINDOW", 40 if any(isinstance(one, float | int) for one in _scalars(value)) else window)
+        patch.setattr(piecewise, "_UNREAD_BYTES", 2 * len(json.dumps(value)) + 10)
         assert load(body) == orjson.loads(body)
 
 
