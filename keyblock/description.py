@@ -9,10 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 import keyblock.sentence_vectors  # noqa: F401, registers its component
 from keyblock.aggregation import AGGREGATORS
 from keyblock.encoders import ENCODERS
-from keyblock.fusion import FIRST_STAGE_FUSIONS, Activation, Fusion, SpanScores
+from keyblock.fusion import FIRST_STAGE_FUSIONS, Activation, Fusion, SecondLook, SpanScores
 from keyblock.packing import PackingConfig
 from keyblock.pre_ranking import PreRanking
-from keyblock.second_look import SecondLook
 from keyblock.segmenters import SEGMENTERS
 from keyblock.selectors import SELECTORS, Need
 from keyblock.text.alphabets import TrainedOn

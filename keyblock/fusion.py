@@ -1,4 +1,4 @@
-"""How scores are made: the model's logit fused with lexical evidence, and that with the first stage.
+"""How scores are made: the model's logit fused with lexical evidence, and that with a second look and with the first stage.
 
 The best block's lexical score ranks far better than a document's BM25 and adds to the model. If the selector compares tokens, so
 does how near the best block's tokens are to the query's, which also counts related words. Features depend on one query and one
@@ -133,6 +133,41 @@ def sigmoid(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """The logistic function, without overflow at either end, and precise near 0, where the values of long queries are."""
     small = np.exp(-np.abs(values))
     return np.asarray(np.where(values < 0, small, 1.0) / (1 + small))
+
+
+class SecondLook(BaseModel):
+    """The model reads on in the documents with the best scores: how far, and ``bias + first * fused + further * logit`` after it.
+
+    The first look reads two or three blocks of each document, as one sequence. The second reads the next best blocks, each alone:
+    they tell more than the first blocks read again, alone (lab/notes/second-look.md). `fused` is the fused logit before it, and
+    `logit` that of the best further block; of a document with none, that of the first look.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    documents: int = Field(5, ge=1, description="how many documents it reads, those with the best scores")
+    blocks: int = Field(4, ge=1, description="how many further blocks of a document it reads")
+    margin: float = Field(
+        2.0,
+        ge=0,
+        description="documents whose fused logit is further below the best one's are not read: it hardly changes the order",
+    )
+    bias: float = Field(0.0, description="added once")
+    first: float = Field(1.0, gt=0, description="weight of the fused logit before it")
+    further: float = Field(0.4, ge=0, description="weight of the best further block's logit")
+
+    def chosen(self, order: NDArray[np.intp], fused: NDArray[np.float64]) -> NDArray[np.intp]:
+        """The numbers of the documents that it reads.
+
+        Args:
+            order: document numbers, best first.
+            fused: shape (n_documents,), their fused logits.
+        """
+        best = order[: self.documents]
+        return np.asarray(best[fused[best] >= fused[best].max(initial=-np.inf) - self.margin])
+
+    def fuse(self, fused: NDArray[np.float64], logits: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The fused logits after it; all arrays have shape (n_documents,)."""
+        return self.bias + self.first * fused + self.further * logits
 
 
 class SpanScores(BaseModel):

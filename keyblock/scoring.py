@@ -10,9 +10,9 @@ from keyblock.aggregation import Aggregated, Aggregator, aggregate
 from keyblock.packing import Packed, weights_of
 from keyblock.pipeline import Pipeline, Selection
 from keyblock.prepared import PreparedDocument, PreparedQuery
-from keyblock.ranking.answer import Scores
+from keyblock.ranking.answer import Scores, finished
 from keyblock.ranking.flow import Answer, Choose, Flow, Pack, Prepare, Read, Score, Step, choosing
-from keyblock.ranking.steps import finished, never
+from keyblock.ranking.pruning import never
 
 T = TypeVar("T")
 ScoreSequences = Callable[[Sequence[Packed]], NDArray[np.float32]]

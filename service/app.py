@@ -35,11 +35,11 @@ from service import assets, playground, reference
 from service.errors import RequestError
 from service.http import inference, info
 from service.http.admin import RELOAD_PATH, add_admin
-from service.http.answers import COST_HEADERS
-from service.http.auth import DENIALS, NEEDED, Browsers, DeniedError, denied, failed, ranker_of, requires
-from service.http.dialects import NIM, SCORE, error_response
+from service.http.auth import DENIALS, NEEDED, Browsers, DeniedError, denied, failed, requires
+from service.http.dialects import error_response
+from service.http.dialects.common import COST_HEADERS
 from service.http.documents import delete_document, get_document, put_documents
-from service.http.endpoint import Exchange
+from service.http.endpoint import rank_passages, rerank, score
 from service.http.examples import ANSWERS, EXAMPLES, NIM_EXAMPLES, SCORE_EXAMPLES, Example
 from service.keys.keys import Scope, describe, load_keys
 from service.memory import keep_giving_back
@@ -47,8 +47,7 @@ from service.playground.reading import add_reading
 from service.ranking.ranker import Ranker
 from service.ranking.reload import Reloader
 from service.settings import Settings
-from service.telemetry.account import Accounting
-from service.telemetry.tracing import open_tracing, tracing_of
+from service.telemetry.account import Accounting, open_tracing
 
 log = logging.getLogger(__name__)
 RERANK_PATHS = ("/rerank", "/v1/rerank", "/v2/rerank")
@@ -218,21 +217,6 @@ def allow_origins(app: FastAPI, origins: str) -> None:
     """Let pages of these origins send requests from a browser, with the rights of their key."""
     methods, allowed = ["GET", "POST", "PUT", "DELETE"], [origin.strip() for origin in origins.split(",")]
     app.add_middleware(CORSMiddleware, allow_origins=allowed, allow_methods=methods, allow_headers=["*"], expose_headers=EXPOSED)
-
-
-async def rerank(request: Request) -> Response:
-    """Rank documents for a query: best first, with the blocks that decided it."""
-    return await Exchange(ranker_of(request), request, tracing_of(request).begin(request)).respond()
-
-
-async def score(request: Request) -> Response:
-    """Score documents for a query, as vLLM does: in the order given."""
-    return await Exchange(ranker_of(request), request, tracing_of(request).begin(request), SCORE).respond()
-
-
-async def rank_passages(request: Request) -> Response:
-    """Rank passages for a query, as NVIDIA's NIM does: best first, by logit."""
-    return await Exchange(ranker_of(request), request, tracing_of(request).begin(request), NIM).respond()
 
 
 async def http_error(request: Request, error: Exception) -> Response:

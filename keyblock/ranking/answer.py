@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +12,10 @@ from keyblock.fusion import sigmoid
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedQuery
 from keyblock.ranking.diversity import by_marginal_relevance
-from keyblock.ranking.order import Block, Candidate, Ranking, ScoredBy, rank, with_first_stage
-from keyblock.ranking.pruning import Context, Pruner
+from keyblock.ranking.order import NOTHING_LOOKED, Block, Candidate, Looked, Ranking, ScoredBy, rank, with_first_stage
+from keyblock.ranking.pruning import Context, Late, Pruner, Steps, never
 from keyblock.ranking.request import AnswerOptions, RankRequest
 from keyblock.ranking.spans import Marked, Span, scored_sentences, spans
-from keyblock.ranking.steps import Late, Steps, never
 from keyblock.ranking.warnings import (
     NOTHING_MISSING,
     Missing,
@@ -32,9 +31,10 @@ from keyblock.ranking.warnings import (
     about_unknown,
     named,
 )
-from keyblock.second_look import NOTHING_LOOKED, Looked
 
 AUTO = "auto"
+
+T = TypeVar("T")
 
 
 class Scores(NamedTuple):
@@ -197,6 +197,16 @@ def answer(request: RankRequest, pipeline: Pipeline, outcome: Outcome, late: Lat
         losses=losses,
         outcome=outcome,
     )
+
+
+def finished(steps: Steps[T]) -> T:
+    """The result of work that is done in one go."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
 
 def _about_request(request: RankRequest, pipeline: Pipeline, outcome: Outcome) -> list[str]:

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from keyblock.ranking.steps import Late, Steps, never
+from keyblock.ranking.pruning import Late, Steps, never
 
 
 def by_marginal_relevance(

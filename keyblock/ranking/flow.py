@@ -12,15 +12,26 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from keyblock.fusion import SecondLook
 from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline, Selection, Shortlist
 from keyblock.prepared import PreparedDocument, PreparedQuery
 from keyblock.ranking.answer import Answered, Outcome, Scores, answer
-from keyblock.ranking.order import GROUPS, UNREAD, Candidate, ScoredBy, candidate, first_to_read, judge, without_skipped
+from keyblock.ranking.order import (
+    GROUPS,
+    NOTHING_LOOKED,
+    UNREAD,
+    Candidate,
+    Looked,
+    ScoredBy,
+    candidate,
+    first_to_read,
+    judge,
+    without_skipped,
+)
+from keyblock.ranking.pruning import Late, Steps
 from keyblock.ranking.request import RankRequest
-from keyblock.ranking.steps import Late, Steps
 from keyblock.ranking.warnings import NOTHING_MISSING, Missing
-from keyblock.second_look import NOTHING_LOOKED, Looked, SecondLook
 
 T = TypeVar("T")
 Keep = Callable[[PreparedDocument, Selection], T]

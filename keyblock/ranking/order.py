@@ -16,7 +16,6 @@ from keyblock.pipeline import Selection
 from keyblock.pooled import Shared, fused_with_order, pooled_evidence, rare_here
 from keyblock.pre_ranking import PRIOR_FEATURES, RESULTS, in_turns
 from keyblock.prepared import PreparedDocument
-from keyblock.second_look import NOTHING_LOOKED, Further, Looked
 from keyblock.selectors import SelectedBy, rank_blocks
 
 UNSCORED_LOGIT = -5.0  # documents that the model has not scored stay below it: nothing is known of their relevance
@@ -32,6 +31,48 @@ class Block(NamedTuple):
     start: int
     end: int
     score: float
+
+
+class Further(NamedTuple):
+    """The next best blocks of a document, in document order, kept for a second look.
+
+    Attributes:
+        ids: the tokens of each, shape (n_tokens,).
+        places: shape (n_blocks, 2), where each starts and ends in the text, in code points.
+    """
+
+    ids: list[NDArray[np.int32]]
+    places: NDArray[np.int32]
+
+
+class Looked(NamedTuple):
+    """What a second look found.
+
+    Attributes:
+        documents: the numbers of the documents that it read.
+        fused: the fused logit of each after it.
+        logits: for each of them those of its further blocks, shape (n_blocks,), -inf where time was up; of a document with none,
+            that of the first look.
+        sequences: for each of them what the model read.
+        marks: for each of them the token logits of each sequence; None if tokens are not marked.
+    """
+
+    documents: Sequence[int] = ()
+    fused: Sequence[float] = ()
+    logits: Sequence[NDArray[np.float32]] = ()
+    sequences: Sequence[list[Packed]] = ()
+    marks: Sequence[Sequence[NDArray[np.float32]]] | None = None
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that the model read."""
+        read = zip(self.sequences, self.logits, strict=True)
+        return sum(
+            len(packed.ids) for sequences, logits in read for packed, one in zip(sequences, logits, strict=False) if one > -np.inf
+        )
+
+
+NOTHING_LOOKED = Looked()
 
 
 class Candidate(NamedTuple):
@@ -76,11 +117,22 @@ class Candidate(NamedTuple):
         return bool(self.sequences) or self.skipped
 
     def further_sequences(self, after: int, budget: int) -> list[Packed]:
-        """Sequences for a second look, one of each further block: see `keyblock.second_look.Further.sequences`."""
+        """A sequence of each further block alone, behind the query and the title as the first look read them.
+
+        Args:
+            after: number of special tokens at the end of a sequence.
+            budget: tokens that a sequence may have.
+        """
         if self.further is None or not self.sequences:
             return []
-        title = title_in(self.sequences[0], sum(self.lengths), self.title, after)
-        return self.further.sequences(self.sequences[0], title, after, budget)
+        first = self.sequences[0]
+        head = first.ids[: first.split + title_in(first, sum(self.lengths), self.title, after)]
+        end = first.ids[len(first.ids) - after :]
+        room = budget - len(head) - after
+        return [
+            Packed(np.concatenate([head, ids[:room], end]), first.split, np.zeros(1, np.intp), cut=len(ids) > room)
+            for ids in self.further.ids
+        ]
 
 
 UNREAD = Candidate([], np.zeros(len(FEATURES) - 1), [], read=False)

@@ -6,13 +6,12 @@ long as there is room. If a span does not fit, its first sentences that fit are 
 
 import re
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from keyblock.ranking.copies import Copies
 from keyblock.ranking.spans import Span, is_gap
-from keyblock.ranking.steps import Late, Steps, never
 from keyblock.text.readable import is_data
 from keyblock.text.sentences import CLOSING, FULL_STOPS, sentences
 
@@ -32,8 +31,18 @@ _BLANK = ("\n", "\n\r")  # what ends before the line's end above a line that sta
 _SENTENCE_LIKE = tuple(".!?:;,…" + FULL_STOPS)
 _PARAGRAPH = re.compile(r"\n\r?\n")
 
+T = TypeVar("T")
+Steps = Generator[None, None, T]
+"""Work in steps of bounded length: it yields between them, when its caller may stop it, or let others go on."""
+Late = Callable[[], bool]
+"""Whether time is up: the work then ends with what it has."""
 Count = Callable[[str], int]
 """Tokens of a text."""
+
+
+def never() -> bool:
+    """Time is never up."""
+    return False
 
 
 class Part(NamedTuple):

@@ -15,19 +15,18 @@ from keyblock.prepared import PreparedDocument
 from keyblock.ranking.warnings import LONGEST_SHOWN, first_few
 from keyblock.wire import NOTHING_STORED, Deletion, StoredAnswer, StoredText, WrongLine
 from service.errors import RequestError, ending, unexpected
-from service.http.answers import PiecesResponse
 from service.http.auth import ranker_of
 from service.http.bodies.lines import LineReader, NewDocument, Report
 from service.http.bodies.parsing import check_encoding, discard
 from service.http.dialects import JSON, error_response
+from service.http.dialects.common import PiecesResponse
 from service.http.endpoint import GONE, unless_gone
 from service.ranking.admission import Place
 from service.ranking.ranker import Ranker
 from service.store.base import Item
 from service.store.codec import Found, StoredDocument, encode, pack_text
 from service.store.library import OFF, Library
-from service.telemetry.account import account_of
-from service.telemetry.tracing import tracing_of
+from service.telemetry.account import account_of, tracing_of
 
 PIECE = 1 << 16  # bytes of the body that are received before a thread parses them
 

@@ -1,7 +1,10 @@
-"""POST /rerank and its kin: turns a request into an answer in the same dialect."""
+"""POST /rerank and its kin: turns a request into an answer in the same dialect.
+
+At the paths of /rerank the payload tells the dialect; others have their own paths.
+"""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -11,7 +14,7 @@ from starlette.responses import Response
 from keyblock.ranking.answer import Answered
 from service.call import Call, Queries
 from service.errors import RequestError, ending, unexpected
-from service.http.answers import About, PiecesResponse, cost_headers, disconnected
+from service.http.auth import ranker_of
 from service.http.bodies.parsing import (
     PIECEWISE_FROM,
     check_head,
@@ -21,17 +24,17 @@ from service.http.bodies.parsing import (
     expects_continue,
     parse,
     read_body,
+    unpack,
+    unpack_small,
 )
-from service.http.bodies.unpacking import unpack, unpack_small
-from service.http.dialects import NATIVE, TEI, Dialect, dialect_of, error_response, native, queries
+from service.http.dialects import NATIVE, NIM, SCORE, TEI, VOYAGE, Dialect, error_response, native, queries
+from service.http.dialects.common import About, PiecesResponse, cost_headers
 from service.queue.job import ModelDeadError, ModelError
 from service.ranking.admission import Place
 from service.ranking.model import Model, Outcome
-from service.ranking.preparation import count_bytes
+from service.ranking.preparation import LARGE_CHARS, count_bytes
 from service.ranking.ranker import Ranker, dead_error
-from service.ranking.slicing import LARGE_CHARS
-from service.telemetry.account import Stages, account_of
-from service.telemetry.tracing import UNTRACED, Trace
+from service.telemetry.account import UNTRACED, Stages, Trace, account_of, tracing_of
 
 GONE = 499  # the client has gone, so nobody reads this status
 PACKED_LARGE = 256 * 2**10  # bytes of a compressed body that seldom unpacks to less than PIECEWISE_FROM
@@ -40,6 +43,21 @@ PACKED_LARGE = 256 * 2**10  # bytes of a compressed body that seldom unpacks to 
 T = TypeVar("T")
 Write = Callable[[Call, Answered, About], PiecesResponse]
 """Writes an answer."""
+
+
+async def rerank(request: Request) -> Response:
+    """Rank documents for a query: best first, with the blocks that decided it."""
+    return await Exchange(ranker_of(request), request, tracing_of(request).begin(request)).respond()
+
+
+async def score(request: Request) -> Response:
+    """Score documents for a query, as vLLM does: in the order given."""
+    return await Exchange(ranker_of(request), request, tracing_of(request).begin(request), SCORE).respond()
+
+
+async def rank_passages(request: Request) -> Response:
+    """Rank passages for a query, as NVIDIA's NIM does: best first, by logit."""
+    return await Exchange(ranker_of(request), request, tracing_of(request).begin(request), NIM).respond()
 
 
 class Exchange:
@@ -235,6 +253,16 @@ class Exchange:
         return unexpected(error)
 
 
+def dialect_of(payload: Mapping[str, Any]) -> Dialect:
+    """The dialect of a payload for /rerank.
+
+    TEI if it has `texts`, and `documents` is missing, null or empty; Voyage's if it has `top_k` or `truncation`; otherwise native.
+    """
+    if payload.get("texts") is not None and payload.get("documents") in (None, []):
+        return TEI
+    return NATIVE if all(payload.get(name) is None for name in ("top_k", "truncation")) else VOYAGE
+
+
 async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
     """The outcome of `work`, which is cancelled when the client goes. Raises ClientDisconnect then."""
     tasks = asyncio.create_task(work), asyncio.create_task(disconnected(request))
@@ -247,3 +275,9 @@ async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def disconnected(request: Request) -> None:
+    """Return when the client has gone; the request's body must have been read."""
+    while (await request.receive())["type"] != "http.disconnect":
+        continue

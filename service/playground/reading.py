@@ -12,10 +12,10 @@ from starlette.responses import Response
 
 from service.errors import RequestError, ending, unexpected
 from service.files.bounded import COMMAND, TOO_MUCH, WAIT, environment, question
-from service.http.answers import PiecesResponse
 from service.http.auth import ranker_of, requires
 from service.http.bodies.parsing import check_head, declared_bytes, discard, encoding_of, read_body
 from service.http.dialects import error_response
+from service.http.dialects.common import PiecesResponse
 from service.http.endpoint import GONE, unless_gone
 from service.keys.keys import Scope
 from service.ranking.admission import Place

@@ -10,21 +10,19 @@ from typing import NamedTuple
 
 from keyblock.bundle import TOKENIZER_FILE, Bundle
 from keyblock.fingerprint import preparation_fingerprint
-from keyblock.ranking.answer import Answered, empty_documents
+from keyblock.ranking.answer import Answered, empty_documents, finished
 from keyblock.ranking.answer import Outcome as Known
 from keyblock.ranking.flow import Answer
 from keyblock.ranking.order import ScoredBy
-from keyblock.ranking.steps import finished, never
+from keyblock.ranking.pruning import never
 from service.call import Call, Documents, Queries
 from service.errors import RequestError
 from service.lru import DocumentCache
 from service.pace import Pace
 from service.ranking.admission import Place
-from service.ranking.drive import Drive, prepare_once
-from service.ranking.plan import Plan, Work, make_plan
-from service.ranking.preparation import Preparer, costs, sizes
+from service.ranking.drive import Drive, Plan, Work, make_plan, prepare_once
+from service.ranking.preparation import LARGE_CHARS, SLICES_IN_HAND, Preparer, Threads, costs, sizes
 from service.ranking.scorers import Scorer
-from service.ranking.slicing import LARGE_CHARS, SLICES_IN_HAND, Threads
 from service.settings import Settings
 from service.store.library import OFF, Library
 from service.telemetry.account import Stages

@@ -19,9 +19,9 @@ from service.queue.worker import Worker
 from service.ranking.admission import Admission, Place
 from service.ranking.loading import LoadedBundle, open_bundle, served_bundles, upstream_bundle
 from service.ranking.model import Model, Shared
+from service.ranking.preparation import SLICES_IN_HAND, Threads
 from service.ranking.room import Room
 from service.ranking.scorers import UpstreamScorer, VectorScorer
-from service.ranking.slicing import SLICES_IN_HAND, Threads
 from service.settings import Limits, Settings
 from service.store.base import DocumentStore
 from service.store.codec import Seal

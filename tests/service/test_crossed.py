@@ -14,8 +14,8 @@ from starlette.testclient import TestClient
 from service.settings import Settings
 from tests.service.conftest import warm
 
-MOST_OF_TEXTS = 44
-MOST_BY_ID = 46
+MOST_OF_TEXTS = 35
+MOST_BY_ID = 37
 EXAMPLE = json.loads((Path(__file__).parents[2] / "examples" / "request.json").read_text(encoding="utf-8"))
 
 

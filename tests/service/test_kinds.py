@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 from keyblock import Ranker as InProcess
 from keyblock.bundle import Bundle, load_bundle
 from keyblock.client.results import read_ranking
-from keyblock.fusion import sigmoid
+from keyblock.fusion import SecondLook, sigmoid
 from keyblock.pipeline import Pipeline, Selection
 from keyblock.prepared import PreparedDocument
 from keyblock.ranking.order import LOWEST
@@ -24,7 +24,6 @@ from keyblock.results import Result
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
 from keyblock.scoring import score_documents
-from keyblock.second_look import SecondLook
 from service.app import create_app
 from service.queue.graphs import Graphs
 from service.ranking.ranker import Ranker

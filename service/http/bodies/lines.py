@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 from keyblock.ranking.warnings import LONGEST_SHOWN
 from keyblock.wire import LONGEST_ID, MOST_EXPIRES_IN, DocumentLine
 from service.errors import RequestError
-from service.http.bodies.parsing import described, parse_line
-from service.http.bodies.unpacking import Unpacking
-from service.http.dialects.reading import read_text
+from service.http.bodies.parsing import Unpacking, described, parse_line
+from service.http.dialects.common import read_text
 from service.settings import Limits
 
 BATCH_DOCUMENTS = 512

@@ -1,6 +1,6 @@
 """The dialects of clients: each reads a payload into a Call and writes a Ranking, or an error, back.
 
-There is a module for each dialect. At the paths of /rerank the payload tells which; others have their own paths.
+There is a module for each dialect.
 """
 
 from collections.abc import Mapping
@@ -12,8 +12,8 @@ from starlette.responses import Response
 from keyblock.ranking.answer import Answered
 from service.call import Call
 from service.errors import RequestError
-from service.http.answers import About, PiecesResponse
 from service.http.dialects import native, nim, score, tei, voyage
+from service.http.dialects.common import About, PiecesResponse
 from service.settings import Limits
 
 JSON = "application/json"
@@ -40,16 +40,6 @@ VOYAGE: Dialect = voyage
 SCORE: Dialect = score
 NIM: Dialect = nim
 DIALECTS = (NATIVE, TEI, VOYAGE, SCORE, NIM)
-
-
-def dialect_of(payload: Mapping[str, Any]) -> Dialect:
-    """The dialect of a payload for /rerank.
-
-    TEI if it has `texts`, and `documents` is missing, null or empty; Voyage's if it has `top_k` or `truncation`; otherwise native.
-    """
-    if payload.get("texts") is not None and payload.get("documents") in (None, []):
-        return TEI
-    return NATIVE if all(payload.get(name) is None for name in ("top_k", "truncation")) else VOYAGE
 
 
 def error_response(problem: RequestError, dialect: Dialect = NATIVE, *, close: bool = False) -> Response:

@@ -27,8 +27,16 @@ from keyblock.wire import (
 )
 from service.call import Call, Documents
 from service.errors import RequestError
-from service.http.answers import About, PiecesResponse, with_list
-from service.http.dialects.reading import Payload, read_documents, read_options, read_query, unknown_fields
+from service.http.dialects.common import (
+    About,
+    Payload,
+    PiecesResponse,
+    read_documents,
+    read_options,
+    read_query,
+    unknown_fields,
+    with_list,
+)
 from service.http.dialects.tei import ERROR_TYPES
 from service.settings import Limits
 

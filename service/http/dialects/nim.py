@@ -5,9 +5,8 @@ from typing import Any
 from keyblock.ranking.answer import Answered
 from keyblock.wire import NimOptions, PassageLogit
 from service.call import Call
-from service.http.answers import About, PiecesResponse
 from service.http.dialects import native
-from service.http.dialects.reading import Payload, read_documents, read_options, read_query
+from service.http.dialects.common import About, Payload, PiecesResponse, read_documents, read_options, read_query
 from service.settings import Limits
 
 NAME = "nim"

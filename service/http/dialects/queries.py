@@ -9,10 +9,19 @@ from keyblock.ranking.warnings import first_few
 from keyblock.wire import QueriesOptions, QueryOptions
 from service.call import Call, Documents, Queries
 from service.errors import RequestError
-from service.http.answers import COST_HEADERS, PIECE, About, PiecesResponse
 from service.http.bodies.parsing import described
 from service.http.dialects import native
-from service.http.dialects.reading import Payload, read_documents, read_options, read_query, unknown_fields
+from service.http.dialects.common import (
+    COST_HEADERS,
+    PIECE,
+    About,
+    Payload,
+    PiecesResponse,
+    read_documents,
+    read_options,
+    read_query,
+    unknown_fields,
+)
 from service.settings import Limits
 
 OWN = ("documents", "document_ids", "candidates")  # what says which documents a query has

@@ -7,9 +7,8 @@ from keyblock.ranking.warnings import first_few
 from keyblock.wire import PairScore, ScoreOptions
 from service.call import Call
 from service.errors import RequestError
-from service.http.answers import About, PiecesResponse
 from service.http.dialects import native
-from service.http.dialects.reading import Payload, read_documents, read_options, read_query, unknown_fields
+from service.http.dialects.common import About, Payload, PiecesResponse, read_documents, read_options, read_query, unknown_fields
 from service.settings import Limits
 
 NAME = "score"

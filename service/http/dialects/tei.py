@@ -5,8 +5,7 @@ from keyblock.ranking.order import Ranking
 from keyblock.wire import TeiErrorBody, TeiOptions, TeiResult
 from service.call import Call
 from service.errors import RequestError
-from service.http.answers import About, PiecesResponse, json_list
-from service.http.dialects.reading import Payload, read_documents, read_options, read_query
+from service.http.dialects.common import About, Payload, PiecesResponse, json_list, read_documents, read_options, read_query
 from service.settings import Limits
 
 NAME = "tei"

@@ -6,9 +6,8 @@ from keyblock.ranking.answer import Answered
 from keyblock.wire import ErrorBody, VoyageOptions
 from service.call import Call
 from service.errors import RequestError
-from service.http.answers import About, PiecesResponse
 from service.http.dialects import native
-from service.http.dialects.reading import Payload
+from service.http.dialects.common import About, Payload, PiecesResponse
 from service.settings import Limits
 
 NAME = "voyage"

@@ -25,8 +25,8 @@ from service.queue.graphs import QueuedGraphs
 from service.queue.job import Job, ModelDeadError
 from service.queue.worker import Worker
 from service.ranking.admission import Admission, Place
+from service.ranking.preparation import Threads
 from service.ranking.reload import Reloaded, Reloader
-from service.ranking.slicing import Threads
 from service.store.base import AWAY
 from service.store.library import Library
 from service.upstream import client

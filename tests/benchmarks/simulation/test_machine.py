@@ -84,14 +84,14 @@ def test_a_lock_that_a_sleeping_thread_holds_is_noticed() -> None:
 
 def test_it_stands_in_for_pythons_clock_and_threads_in_the_modules_of_the_service_alone(machine: SimulatedMachine) -> None:
     from service.queue import worker
-    from service.ranking import slicing
+    from service.ranking import preparation
 
     with machine.standing_in():
         machine.loop.at(5.0, bool)
         machine.loop.step()
         assert worker.time.perf_counter() == 5.0  # type: ignore[attr-defined]
         assert not isinstance(worker.threading.Thread(target=bool), threading.Thread)  # type: ignore[attr-defined]
-        assert not isinstance(slicing.ThreadPoolExecutor(1, "name"), ThreadPoolExecutor)  # type: ignore[attr-defined]
+        assert not isinstance(preparation.ThreadPoolExecutor(1, "name"), ThreadPoolExecutor)  # type: ignore[attr-defined]
         assert time.perf_counter() != 5.0
     assert worker.time is time  # type: ignore[attr-defined]
 

@@ -6,10 +6,9 @@ import pytest
 from keyblock.description import PipelineConfig
 from keyblock.fusion import NOT_SENT, Activation, FirstStage
 from keyblock.pipeline import Pipeline
-from keyblock.ranking.answer import Documents, answered
+from keyblock.ranking.answer import Documents, answered, finished
 from keyblock.ranking.order import UNREAD, Candidate, Ranking, candidate, rank
 from keyblock.ranking.request import AnswerOptions
-from keyblock.ranking.steps import finished
 
 TEXTS = ["The mill stood by the river.", "Nobody spoke of the river.", "Cats sleep all day."]
 

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from keyblock.ranking.answer import finished
 from keyblock.ranking.diversity import by_marginal_relevance
-from keyblock.ranking.steps import finished
 
 EAST, NORTH, NORTH_EAST, NOTHING = (127, 0), (0, 127), (90, 90), (0, 0)
 

@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from keyblock.description import PipelineConfig
+from keyblock.fusion import SecondLook
 from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument
-from keyblock.ranking.answer import Answered, Scores
+from keyblock.ranking.answer import Answered, Scores, finished
 from keyblock.ranking.flow import Answer, Choose, Fetch, Flow, Pack, Prepare, Read, Score, Step, ranking
+from keyblock.ranking.pruning import never
 from keyblock.ranking.request import AnswerOptions, RankRequest, Texts
-from keyblock.ranking.steps import finished, never
 from keyblock.ranking.warnings import Missing
 from keyblock.scoring import drive, drive_all
-from keyblock.second_look import SecondLook
 from keyblock.text.analyzer import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer, without_surrogates
 

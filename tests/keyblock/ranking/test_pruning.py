@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from keyblock.ranking.answer import finished
 from keyblock.ranking.copies import Copies
 from keyblock.ranking.pruning import ABOVE, GAP, Count, Part, Pruner, headings, neighbours
 from keyblock.ranking.spans import Span
-from keyblock.ranking.steps import finished
 
 LEASE = """# Lease
 

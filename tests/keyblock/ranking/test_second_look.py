@@ -12,14 +12,13 @@ from pydantic import ValidationError
 
 from keyblock.bundle import Bundle, load_bundle
 from keyblock.description import PipelineConfig
-from keyblock.fusion import Fusion
+from keyblock.fusion import Fusion, SecondLook
 from keyblock.pipeline import Pipeline
 from keyblock.ranker import Ranker
-from keyblock.ranking.answer import Answered, Scores
+from keyblock.ranking.answer import Answered, Scores, finished
 from keyblock.ranking.flow import Answer, Prepare, Read, Score, ranking
+from keyblock.ranking.pruning import never
 from keyblock.ranking.request import RankRequest, Texts
-from keyblock.ranking.steps import finished, never
-from keyblock.second_look import SecondLook
 from keyblock.text.analyzer import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 from tests.conftest import ROOT

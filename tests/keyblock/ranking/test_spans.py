@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from keyblock.fusion import SpanScores
 from keyblock.pipeline import Pipeline
+from keyblock.ranking.answer import finished
 from keyblock.ranking.order import Block, candidate, rank
 from keyblock.ranking.pruning import GAP, Pruner
 from keyblock.ranking.spans import Read as ReadDocument
 from keyblock.ranking.spans import Span, block_worth, by_terms, marked_sentences, nearly_as_likely, scored_sentences, spans
-from keyblock.ranking.steps import finished
 
 TEXT = "The mill stood by the river. It ground corn for the town. In 1850 the river burst its banks! Nobody was hurt."
 ANSWER = "In 1850 the river burst its banks!"

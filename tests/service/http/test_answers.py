@@ -13,15 +13,15 @@ from keyblock.fusion import Fusion
 from keyblock.packing import Packed
 from keyblock.ranking.order import Candidate, rank
 from service.call import Call, Documents
-from service.http import answers
-from service.http.answers import COST_HEADERS, PiecesResponse, cost_headers, json_list
+from service.http.dialects import common
+from service.http.dialects.common import COST_HEADERS, PiecesResponse, cost_headers, json_list
 from service.http.examples import EXAMPLES
 
 
 @given(st.lists(st.dictionaries(st.text(max_size=3), st.integers(-9, 9), max_size=2), max_size=20), st.integers(1, 40))
 def test_list_in_pieces_is_the_list(items: list[dict[str, Any]], piece: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(answers, "PIECE", piece)
+        patch.setattr(common, "PIECE", piece)
         pieces = list(json_list(items))
     assert orjson.loads(b"".join(pieces)) == items
     assert len(pieces) >= sum(len(orjson.dumps(item)) > piece for item in items)

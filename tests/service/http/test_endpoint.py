@@ -20,8 +20,8 @@ from service.app import create_app
 from service.http import endpoint
 from service.http.bodies import parsing
 from service.queue.graphs import Graphs
+from service.ranking.preparation import LARGE_CHARS
 from service.ranking.ranker import EDGE_THREADS, Ranker
-from service.ranking.slicing import LARGE_CHARS
 from service.settings import Settings
 from service.store.opening import open_store
 from service.telemetry.metrics import TABLE

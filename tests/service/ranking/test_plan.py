@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keyblock.packing import PackingConfig
-from service.ranking.plan import MOST_ANSWERING_SHARE, MOST_CHOOSING_SHARE, RESPOND_SECONDS, SLACK, Plan, Work, make_plan
+from service.ranking.drive import MOST_ANSWERING_SHARE, MOST_CHOOSING_SHARE, RESPOND_SECONDS, SLACK, Plan, Work, make_plan
 
 PACKING = PackingConfig(budget=128, budget_range=(64, 256))
 LONG = [10_000] * 100  # characters: each fills its sequence

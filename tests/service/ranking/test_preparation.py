@@ -16,9 +16,8 @@ from keyblock.ranking.flow import Choose, Pack, Read, choosing
 from keyblock.ranking.order import UNREAD, Candidate, candidate
 from service.call import Documents
 from service.lru import DocumentCache
-from service.ranking.preparation import BYTES, PIECE, WIDE, Preparer, cost, footprint, utf8_bytes
+from service.ranking.preparation import BYTES, PIECE, WIDE, Preparer, Threads, cost, footprint, utf8_bytes
 from service.ranking.room import Room
-from service.ranking.slicing import Threads
 from service.telemetry.metrics import TABLE, Metrics
 from tests.service.faults import PATIENCE
 

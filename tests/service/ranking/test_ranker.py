@@ -17,8 +17,8 @@ from keyblock.prepared import PreparedDocument
 from keyblock.runtime.batching import score_all
 from keyblock.runtime.providers import Precision, Provider, ProviderError
 from keyblock.runtime.session import Session
+from service.ranking.preparation import SLICE_CHARS, SLICES_IN_HAND
 from service.ranking.ranker import Ranker
-from service.ranking.slicing import SLICE_CHARS, SLICES_IN_HAND
 from service.settings import Settings
 from tests.service.faults import PATIENCE
 

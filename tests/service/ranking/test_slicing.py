@@ -5,11 +5,11 @@ from itertools import count
 
 import pytest
 
-from keyblock.ranking.steps import Steps
+from keyblock.ranking.pruning import Steps
 from service.errors import RequestError
 from service.pace import Pace
+from service.ranking.preparation import LARGE_CHARS, AbandonedError, Texts, Threads, Watch
 from service.ranking.room import Room
-from service.ranking.slicing import LARGE_CHARS, AbandonedError, Texts, Threads, Watch
 from service.telemetry.metrics import Metrics
 from tests.service.clock import FAR, Leaping
 from tests.service.faults import PATIENCE, wait_for

@@ -15,8 +15,7 @@ from service.lru import DocumentCache
 from service.pace import Pace
 from service.ranking.admission import Admission, Place
 from service.ranking.drive import look_up, renew
-from service.ranking.preparation import Preparer, sizes
-from service.ranking.slicing import Threads, Watch
+from service.ranking.preparation import Preparer, Threads, Watch, sizes
 from service.settings import Limits
 from service.store.base import AWAY, Item
 from service.store.codec import StoredDocument, encode, pack_text

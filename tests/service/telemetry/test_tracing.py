@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 
 from service.app import create_app
 from service.settings import Settings
-from service.telemetry.tracing import sampled_trace_id
+from service.telemetry.account import sampled_trace_id
 from tests.service.otlp import Collector
 from tests.support.ports import free_port
 

@@ -10,11 +10,10 @@ import numpy as np
 from pydantic import ValidationError
 
 from keyblock.description import PipelineConfig
-from keyblock.fusion import Activation, Fusion, SpanScores
+from keyblock.fusion import Activation, Fusion, SecondLook, SpanScores
 from keyblock.packing import PackingConfig
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import content_digest
-from keyblock.second_look import SecondLook
 from training.data.collection import Collection, distinct_names
 from training.data.first_stage import first_stage_run
 from training.data.types import Run

@@ -9,8 +9,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from keyblock.fusion import Fusion
-from keyblock.second_look import SecondLook
+from keyblock.fusion import Fusion, SecondLook
 from training.evaluate.calibration.fit import DevScores, listwise_weights
 from training.evaluate.ranking import LocalRanker
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.errors import RequestError
-from service.http.bodies.unpacking import (
+from service.http.bodies.parsing import (
     LARGEST_WINDOW,
     MEMBER_BYTES,
     MOST_MEMBERS,

@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 
 from keyblock.wire import Document, Options, RerankRequest
 from service.errors import RequestError
-from service.http.dialects.reading import read_documents, read_options, read_query, unknown_fields, with_text_of
+from service.http.dialects.common import read_documents, read_options, read_query, unknown_fields, with_text_of
 from service.settings import Limits
 
 LIMITS = Limits(max_documents=5, max_document_chars=10, max_query_chars=8)

@@ -5,7 +5,8 @@ from pydantic import TypeAdapter
 from starlette.testclient import TestClient
 
 from keyblock.wire import TeiErrorBody, TeiResult
-from service.http.dialects import NATIVE, TEI, dialect_of
+from service.http.dialects import NATIVE, TEI
+from service.http.endpoint import dialect_of
 
 TEXTS = ["the river flooded the old stone bridge", "", "a city of a million people", "the river flooded the old stone bridge"]
 ANSWER = TypeAdapter(list[TeiResult])
