@@ -72,7 +72,7 @@ def test_a_query_without_a_name_is_its_own(tmp_path: Path) -> None:
         ([{"query": "tea", "documents": "x"}], "'documents' must be a list of texts or objects, not 'x'"),
         ([{"query": "tea", "documents": [4]}], "line 1, document 0: a document must be a text or an object, not 4"),
         ([{"query": "tea", "documents": ["x", {"title": "T"}]}], "line 1, document 1: the document has neither 'text' nor 'docid'"),
-        ([{"query": "tea", "documents": [{"id": 1.5, "text": ""}]}], "'docid' must be a text or a whole number, not float"),
+        ([{"query": "tea", "documents": [{"id": 1.5, "text": ""}]}], "'docid' must be a text or a whole number, not 1.5"),
         (
             [{"query": "tea", "documents": [{"id": 1, "text": ""}, {"id": "1", "text": ""}]}],
             "1 documents of query 'tea' have the docid of",

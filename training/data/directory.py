@@ -147,7 +147,8 @@ def read_qrels(path: Path) -> Grades:
                 raise ValueError
             grades.setdefault(query, {})[document] = int(grade)
         except ValueError:
-            raise FileError(f"{path}: line {number} must be 'query 0 document grade', not {line.strip()[:80]!r}") from None
+            due = "query document grade" if beir else "query 0 document grade"
+            raise FileError(f"{path}: line {number} must be {due!r}, not {line.strip()[:80]!r}") from None
     return grades
 
 

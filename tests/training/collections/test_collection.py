@@ -81,7 +81,7 @@ def remove(path: Path, name: str) -> None:
         ("corpus.jsonl", '{"_id": 7, "text": "x"}\n', "line 1 has no '_id' that is a str"),
         ("corpus.jsonl", '{"_id": "a", "text": null}\n', "line 1 has no 'text' that is a str"),
         ("queries.jsonl", '{"_id": "a"}\n', "line 1 has no 'text' that is a str"),
-        ("qrels.tsv", "query-id corpus-id score\n", "line 1 must be 'query 0 document grade', not 'query-id"),
+        ("qrels.tsv", "query-id corpus-id score\nq d high\n", "line 2 must be 'query document grade', not 'q"),
         ("qrels.tsv", "q 0 d high\n", "line 1 must be 'query 0 document grade'"),
         ("splits/dev.txt", "\n\n", "names no query"),
         ("run.dev.bm25.trec", "", "ranks nothing"),
