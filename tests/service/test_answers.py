@@ -149,7 +149,9 @@ def test_zero_width_spaces_part_words(client: TestClient, space: str) -> None:
 def test_soft_hyphens_and_wide_letters_are_read_and_letters_apart_are_warned_of(client: TestClient) -> None:
     wide = "".join(chr(ord(c) + 0xFEE0) if c.strip() else "\u3000" for c in A)
     soft = A.replace("notice", "no\u00adtice").replace("months", "mon\u00adths")
-    answer = ask(client, query=Q, documents=[A, wide, soft, A.replace("notice", "n o t i c e"), "a b"], top_n=0)
+    answer = ask(
+        client, query=Q, documents=[A, wide, soft, A.replace("notice", "n o t i c e"), "a b", "I I I w I I went."], top_n=0
+    )
     scores = {one["index"]: one["relevance_score"] for one in answer["results"]}
     assert scores[0] == scores[1] == scores[2] > scores[3]
     (warning,) = (one for one in answer["meta"]["warnings"] if "apart" in one)

@@ -148,7 +148,7 @@ def test_no_queries_have_no_answers(client: TestClient) -> None:
 @pytest.mark.parametrize(
     ("body", "problem"),
     [
-        ({"queries": "river"}, "queries: must be a list, not \"river\""),
+        ({"queries": "river"}, 'queries: must be a list, not "river"'),
         ({"queries": [{"query": "q"}], "query": "q"}, "queries: stand beside query: send one of them"),
         ({"queries": [{"query": "q"}] * 65}, "queries: has 65 elements, limit 64"),
         ({"queries": [{"query": "q"}], "top_n": -1}, "top_n: input should be greater"),
