@@ -520,7 +520,10 @@ SELECTION = Row(
             "Tokens that the model reads for a mean document. Deadlines and `max_tokens_per_doc` lower the number.",
             Kind.LINES,
             Unit.NUMBER,
-            [Query(f"{rate('tokens')} / ({rate('documents')} > 0)", "tokens")],
+            [
+                Query(f"{rate('tokens')} / ({rate('documents')} > 0)", "tokens"),
+                Query(f"{rate('looked')} / ({rate('documents')} > 0)", "in second looks, some of them from the cache"),
+            ],
         ),
     ],
 )

@@ -158,7 +158,7 @@ SHAPES: list[tuple[str, dict[str, Any]]] = [
     ("modernbert-cls", ISSUED),
     ("modernbert-mean", ISSUED),
     ("modernbert-cls", ONE_LAYER | {"attention_bias": True, "mlp_bias": True, "norm_bias": True}),
-    ("qwen3", ONE_LAYER | {"head_dim": 8, "num_key_value_heads": 2}),
+    ("qwen3", ONE_LAYER | {"num_key_value_heads": 2}),
 ]
 
 

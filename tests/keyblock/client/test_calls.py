@@ -1,5 +1,6 @@
 """The calls of both clients, against the running service and one that is away: rankings, fallbacks, documents by id, health."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -66,7 +67,7 @@ def test_a_misspelt_option_is_an_error(client: Client) -> None:
 @pytest.mark.parametrize("name", ["deadline_ms", "timeout"])
 @pytest.mark.parametrize("value", ["20", [20], True])
 def test_seconds_that_are_no_number_are_a_type_error(client: Client, name: str, value: Any) -> None:
-    with pytest.raises(TypeError, match=f"{name} must be a number, not {type(value).__name__}"):
+    with pytest.raises(TypeError, match=re.escape(f"{name} must be a number, not {value!r}")):
         client.rerank(QUERY, TEXTS, **{name: value})
 
 

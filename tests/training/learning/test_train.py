@@ -155,7 +155,7 @@ def test_a_run_that_starts_from_another(toy: Collection, toy_run: Path, tmp_path
     for name, tensor in start.items():
         torch.testing.assert_close(mine[name], tensor, rtol=0, atol=1e-9)
     measured = {r["step"]: r["dev"]["toy"]["RR@10"] for r in read_log(tmp_path / "run") if "dev" in r}
-    assert measured == {2: 1.0}
+    assert measured == {0: 1.0, 2: 1.0}, "what it begins from is measured, too"
 
 
 def test_it_starts_from_the_other_runs_best(toy: Collection, run_copy: Path, tmp_path: Path, make_recipe: Make) -> None:
