@@ -169,6 +169,20 @@ class SecondLook(BaseModel):
         """The fused logits after it; all arrays have shape (n_documents,)."""
         return self.bias + self.first * fused + self.further * logits
 
+    @staticmethod
+    def joined(fused: NDArray[np.float64], read: Sequence[int], after: Sequence[float]) -> NDArray[np.float64]:
+        """All fused logits after it: documents that it has not read were behind those that it has, and stay there, as far apart.
+
+        Args:
+            fused: shape (n_documents,), before it.
+            read: the numbers of the documents that it has read, which were the best ones.
+            after: the fused logit of each of these after it.
+        """
+        others = np.delete(fused, read)
+        joined = fused - max(others.max(initial=-np.inf) - min(after, default=np.inf), 0.0)
+        joined[read] = after
+        return joined
+
 
 class SpanScores(BaseModel):
     """``sigmoid(bias + mark * mean token logit + document * fused logit)``; fitted on the sentences of dev documents."""
