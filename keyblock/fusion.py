@@ -135,6 +135,9 @@ def sigmoid(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(np.where(values < 0, small, 1.0) / (1 + small))
 
 
+BEHIND = 1e-9  # a logit that keeps two documents from a tie, and shows in no score
+
+
 class SecondLook(BaseModel):
     """The model reads on in the documents with the best scores: how far, and ``bias + first * fused + further * logit`` after it.
 
@@ -179,7 +182,8 @@ class SecondLook(BaseModel):
             after: the fused logit of each of these after it.
         """
         others = np.delete(fused, read)
-        joined = fused - max(others.max(initial=-np.inf) - min(after, default=np.inf), 0.0)
+        above = others.max(initial=-np.inf) - min(after, default=np.inf)
+        joined = fused - (above + BEHIND if above >= 0 else 0.0)
         joined[read] = after
         return joined
 
