@@ -135,6 +135,9 @@ def sigmoid(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(np.where(values < 0, small, 1.0) / (1 + small))
 
 
+BEHIND = 1e-9  # a logit that keeps two documents from a tie, and shows in no score
+
+
 class SecondLook(BaseModel):
     """The model reads on in the documents with the best scores: how far, and ``bias + first * fused + further * logit`` after it.
 
@@ -168,6 +171,21 @@ class SecondLook(BaseModel):
     def fuse(self, fused: NDArray[np.float64], logits: NDArray[np.float64]) -> NDArray[np.float64]:
         """The fused logits after it; all arrays have shape (n_documents,)."""
         return self.bias + self.first * fused + self.further * logits
+
+    @staticmethod
+    def joined(fused: NDArray[np.float64], read: Sequence[int], after: Sequence[float]) -> NDArray[np.float64]:
+        """All fused logits after it: documents that it has not read were behind those that it has, and stay there, as far apart.
+
+        Args:
+            fused: shape (n_documents,), before it.
+            read: the numbers of the documents that it has read, which were the best ones.
+            after: the fused logit of each of these after it.
+        """
+        others = np.delete(fused, read)
+        above = others.max(initial=-np.inf) - min(after, default=np.inf)
+        joined = fused - (above + BEHIND if above >= 0 else 0.0)
+        joined[read] = after
+        return joined
 
 
 class SpanScores(BaseModel):

@@ -6,7 +6,7 @@ drives one or many in this process, the service one for each request, with its d
 
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -168,7 +168,7 @@ def _looking(
     ends = np.cumsum([0, *map(len, sequences)]).tolist()
     parts = [slice(*pair) for pair in pairwise(ends)]
     logits = [found.logits[part] if of else scores.logits[[n]] for n, of, part in zip(best, sequences, parts, strict=True)]
-    kept = [place for place, of in enumerate(logits) if of.max() > -np.inf]  # time may have been up
+    kept = list(takewhile(lambda place: logits[place].max() > -np.inf, range(len(logits))))  # time may have been up
     fused = look.fuse(judged.worth[[best[k] for k in kept]], np.asarray([logits[k].max() for k in kept], np.float64))
     marks = None if found.marks is None or not alone else [found.marks[parts[k]] for k in kept]
     return Looked([best[k] for k in kept], fused.tolist(), [logits[k] for k in kept], [sequences[k] for k in kept], marks)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keyblock.description import PipelineConfig
-from keyblock.fusion import FEATURES, LEXICAL, Activation, FirstStage, Fusion, has_evidence
+from keyblock.fusion import FEATURES, LEXICAL, Activation, FirstStage, Fusion, SecondLook, has_evidence
 from keyblock.packing import Packed, title_in
 from keyblock.pipeline import Selection
 from keyblock.pooled import Shared, fused_with_order, pooled_evidence, rare_here
@@ -395,7 +395,9 @@ def rank(
     """
     judged = judge(candidates, logits, fusion, near)
     worth, group, without_model = judged.worth, judged.group, judged.without_model
-    worth[list(looked.documents)] = looked.fused
+    by_model = group == GROUPS.index(ScoredBy.MODEL)
+    joined = SecondLook.joined(np.where(by_model, worth, -np.inf), list(looked.documents), looked.fused)
+    worth[by_model] = joined[by_model]
     order = judged.order
     scores = _scores(worth, group, order, activation)
     return Ranking(

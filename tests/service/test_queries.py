@@ -100,6 +100,7 @@ WRONG: list[tuple[Any, str]] = [
     ({}, "queries[1].query: is missing: say what to rank the documents for"),
     ({"query": " "}, "queries[1].query: is empty: say what to rank the documents for"),
     ({"query": "q", "documents": ["a", 7]}, "queries[1].documents[1]: must be a string or an object with 'text', not 7"),
+    ({"query": "q", "candidates": [0] * 65}, "queries[1].candidates: has 65 elements, limit 64"),
     ({"query": "q", "candidates": [0, 3]}, "queries[1].candidates[1]: is 3, and the queries share 3 documents"),
     ({"query": "q", "candidates": [-1]}, "queries[1].candidates[0]: input should be greater than or equal to 0, and it is -1"),
     ({"query": "q", "candidates": [0], "documents": ["a"]}, "queries[1].documents: stand beside candidates: send one of them"),

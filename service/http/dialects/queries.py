@@ -68,6 +68,8 @@ def _call(
         raise RequestError(422, f"must be an object with 'query', not {described(given)}")
     query = read_query(given.get("query"), limits, warnings)
     own = read_options(QueryOptions, given, {"query", "documents"})
+    if len(own.candidates or ()) > limits.max_documents:
+        raise RequestError(422, f"has {len(own.candidates or ())} elements, limit {limits.max_documents}", ("candidates",))
     if unknown := unknown_fields(own):
         warnings.append(f"unknown fields of the query, not used: {first_few(unknown)}")
     named = [name for name in OWN if given.get(name) is not None]

@@ -1,5 +1,6 @@
 """The second look: what it reads, how scores, blocks and spans change by it, and what is lost where time is up."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -109,8 +110,13 @@ def test_what_was_not_read_in_time_changes_nothing(looking: Pipeline, in_time: i
     before, _ = driven(plain, RIVERS, raw_scores=True)
     looked = [number for place, number in enumerate(before.ranking.order) if 2 * place < in_time]  # two blocks of each
     assert answered.ranking.looked == len(looked)
+    least = min((answered.ranking.scores[number] for number in looked), default=math.inf)  # who was behind stays behind
     for number in range(2):
-        assert (answered.ranking.scores[number] == before.ranking.scores[number]) == (number not in looked)
+        first = before.ranking.scores[number]
+        if number in looked:
+            assert answered.ranking.scores[number] != first
+        else:
+            assert answered.ranking.scores[number] == pytest.approx(min(first, least))
     assert answered.ranking.looked_tokens == sum(len(one.sequences[0].ids) for one in second.candidates[:in_time])
     assert not answered.ranking.degraded
 
@@ -190,3 +196,35 @@ def test_the_answer_in_a_further_block_is_found_and_marked(rankers: tuple[Ranker
     assert read == [False, True]
     marked = [any(ANSWER in (span.text or "") for span in one.relevant_spans) for one in found]
     assert marked == [False, True]
+
+
+def test_documents_that_are_not_read_on_stay_behind_those_that_are() -> None:
+    """.5 of 3 is below 2, so all others are 1 lower; where nothing is overtaken, nothing moves."""
+    fused = np.asarray([3.0, 2.5, 2.0, -4.0])
+    behind = SecondLook.joined(fused, [0], [1.5])
+    assert behind == pytest.approx(np.asarray([1.5, 1.5, 1.0, -5.0]))
+    assert behind[1] < behind[0]  # no tie, which the order given would decide
+    assert SecondLook.joined(fused, [1, 0], [3.5, 4.0]).tolist() == [4.0, 3.5, 2.0, -4.0]
+    assert SecondLook.joined(fused, [], []).tolist() == fused.tolist()
+    assert SecondLook.joined(fused, [0, 1, 2, 3], [1.0, 2.0, 3.0, 4.0]).tolist() == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_the_best_are_read_on_and_stay_the_best(looking: Pipeline) -> None:
+    """The second look takes 6 from what it reads: the second document, which it does not read, is no better for it."""
+    lowering = LOOK.model_copy(update={"documents": 1, "bias": -6.0})
+    one = Pipeline(looking.config.model_copy(update={"second_look": lowering}), looking.tokenizer, looking.frequencies)
+    answered, _ = driven(one, RIVERS, raw_scores=True)
+    before, _ = driven(looking, RIVERS, second_look=False)
+    assert answered.ranking.looked == 1
+    assert answered.ranking.order == before.ranking.order
+
+
+def test_a_document_of_one_block_does_not_overtake_what_was_not_read_in_time(looking: Pipeline) -> None:
+    """Its logit is known without a second look, which the better documents did not get: the first order stands."""
+    texts = [*RIVERS, SHORT]
+    late, (_, second) = driven(looking, texts, in_time=0, raw_scores=True)
+    before, _ = driven(looking, texts, second_look=False, raw_scores=True)
+    assert before.ranking.order[-1] == 2
+    assert len(second.candidates) == 4
+    assert late.ranking.order == before.ranking.order
+    assert late.ranking.scores.tolist() == before.ranking.scores.tolist()

@@ -33,8 +33,7 @@ class LookedScores(DevScores):
         """See DevScores."""
         fused = super().fused(query, fusion, kept)
         best, further = self._best(query, fused, kept)
-        fused[best] = self.look.fuse(fused[best], further)
-        return fused
+        return self.look.joined(fused, best.tolist(), self.look.fuse(fused[best], further).tolist())
 
     def read(
         self, query: str, fusion: Fusion, kept: NDArray[np.bool_] | None = None
