@@ -230,7 +230,7 @@ def _about_order(request: RankRequest, config: PipelineConfig, outcome: Outcome,
             for number, one in enumerate(outcome.candidates)
             for start, end, _ in one.blocks
         ),
-        *about_position(ranking.selected_by, _best(config, ranking), config),
+        *about_position(ranking.selected_by, _best(config, ranking), config, words=bool(len(outcome.query.terms))),
         *about_scripts(ranking.foreign, n, config, without_model=ranking.without_model),
         *about_languages(ranking.unknown, n, config),
     ]

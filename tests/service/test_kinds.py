@@ -97,6 +97,9 @@ class Reference:
             best = sorted(self.some, key=lambda number: -self.fused[number])[: look.documents]
             for number in [one for one in best if self.fused[one] >= self.fused[best[0]] - look.margin]:
                 self._read_on(number, look, model)
+            others = [number for number in self.some if number not in self.further]  # they stay behind
+            above = max(self.fused[others], default=-np.inf) - min(self.fused[list(self.further)])
+            self.fused[others] -= max(above, 0.0)
 
     def _read_on(self, number: int, look: SecondLook, model: GraphModel) -> None:
         selection, prepared = self.scored.selections[number], self.prepared[number]

@@ -253,6 +253,7 @@ def test_another_callers_request_is_answered_beside_fifty_queries(client: TestCl
         assert many.is_alive()
     answered = []
     for _ in range(3):
+        assert sample(client, "keyblock_queue_requests") <= 2, "they are scored two at a time"
         assert len(alone(client, "city", [CITY, RIVER])) == 2
         answered.append(time.perf_counter())
     many.join()
