@@ -468,7 +468,8 @@ class Meta(TypedDict):
         dict[str, float],
         Field(
             description="parse, prepare, queue, model, and the total, in milliseconds; if the model also selects the blocks, "
-            "`select` is all of that round, waiting included; if an upstream scores, `upstream` takes the place of `model`"
+            "`select` is all of that round, waiting included; if an upstream scores, `upstream` takes the place of `model`; "
+            "`second_look` is all of the second look"
         ),
     ]
     tokens_per_document: Annotated[int, Field(description="tokens a sequence could have, query and specials included")]

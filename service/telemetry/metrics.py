@@ -18,8 +18,8 @@ from keyblock.selectors import SelectedBy
 
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)  # seconds
 RATIOS = tuple(tenth / 10 for tenth in range(1, 11))
-# select: the first round of a learned selector; upstream: scoring by an upstream, instead of model
-STAGES = ("parse", "prepare", "select", "queue", "model", "upstream", "aggregate", "respond")
+# select: the first round of a learned selector; upstream: scoring by an upstream, instead of model; second_look: waiting included
+STAGES = ("parse", "prepare", "select", "queue", "model", "upstream", "second_look", "aggregate", "respond")
 # fewer tokens; blocks not scored; ordered by blocks alone; in the order given; no spans; an upstream or the store failed
 DEGRADED = ("tokens", "blocks", "selector", "order", "spans", "upstream", "store")
 # late: for the deadline; skipped: not sent, since the upstream was away

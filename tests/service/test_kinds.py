@@ -177,7 +177,7 @@ def test_kinds_differ_in_what_they_report(served: tuple[TestClient, Ranker]) -> 
     scores = Reference(ranker.models.default.bundle.path, DOCUMENTS).scored.logits
     assert np.std(scores[np.isfinite(scores)]) > 300 * CLOSE
     pipeline = ranker.models.default.bundle.pipeline
-    rounds = {"select"} if pipeline.asks_model else set()
+    rounds = {"select"} if pipeline.asks_model else {"second_look"} if pipeline.config.second_look else set()
     answer = client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS}).json()
     assert set(answer["meta"]["timings_ms"]) == {"parse", "prepare", "queue", "model", "aggregate", "total"} | rounds
 
