@@ -2,8 +2,8 @@
 
 The best block's lexical score ranks far better than a document's BM25 and adds to the model. If the selector compares tokens, so
 does how near the best block's tokens are to the query's, which also counts related words. Features depend on one query and one
-document only, never on the other candidates, so a score does not depend on the rest of the request. The calibration of a bundle
-measures how far scores of different queries compare (training.evaluate.calibration.fit).
+document only, never on the other candidates; of the rest of the request depends only which documents a second look reads. The
+calibration of a bundle measures how far scores of different queries compare (training.evaluate.calibration.fit).
 
 A fusion with the first stage makes one order from the model's scores of the candidates and those of the search before it. It
 compares the candidates of one query with each other, so a fused score only orders them: it is no probability, and depends on the

@@ -206,27 +206,44 @@ def _platt(
     Every collection counts the same. The prior keeps the scale near 1 and the weight of the mass near 0.
     """
     rows = _rows(scored)
-    x, mass = rows @ weights, rows[:, MASS] * with_mass
-    y = np.concatenate([s.labels(q) for s in scored for q in s.features])
+    inputs = np.column_stack([rows @ weights, rows[:, MASS] * with_mass])
+    labels = np.concatenate([s.labels(q) for s in scored for q in s.features])
     sizes = [sum(map(len, s.features.values())) for s in scored]
+    prior *= float(labels.mean())  # a query's candidates share its relevant ones: they count as that many observations
+    scale, mass_weight, bias = logistic_weights(inputs, labels, sizes, prior)
+    return scale, mass_weight, bias
+
+
+def logistic_weights(
+    inputs: NDArray[np.float64], labels: NDArray[np.float64], sizes: Sequence[int], prior: float = 0.0
+) -> list[float]:
+    """The weights of a logistic regression of the labels on the inputs, and last its bias (Platt 1999).
+
+    Args:
+        inputs: shape (n, n_inputs), collection after collection.
+        labels: shape (n,), 0 or 1.
+        sizes: rows of each collection; every collection counts the same.
+        prior: weight of a normal prior around 1 for the first weight and 0 for the others, in deviations of an input's part.
+    """
     share = torch.from_numpy(np.repeat([1 / (len(sizes) * n) for n in sizes], sizes))
-    prior *= float(y.mean())  # a query's candidates share its relevant ones: they count as that many observations
-    start, spread = torch.tensor([1.0, 0.0], dtype=torch.float64), torch.tensor([x.std(), mass.std()])
-    parameters = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64, requires_grad=True)
-    inputs, labels = torch.from_numpy(np.column_stack([x, mass])), torch.from_numpy(y)
+    x, y, spread = torch.from_numpy(inputs), torch.from_numpy(labels), torch.from_numpy(inputs.std(axis=0))
+    parameters = torch.zeros(inputs.shape[1] + 1, dtype=torch.float64)
+    parameters[0] = 1.0
+    start = parameters[:-1].clone()
+    parameters.requires_grad_()
     optimizer = torch.optim.LBFGS([parameters], max_iter=200, line_search_fn="strong_wolfe")
 
     def closure() -> torch.Tensor:
         optimizer.zero_grad()
-        fused = inputs @ parameters[:2] + parameters[2]
-        loss = (F.binary_cross_entropy_with_logits(fused, labels, reduction="none") * share).sum()
-        loss = loss + prior * ((parameters[:2] - start) * spread).square().sum()
+        fused = x @ parameters[:-1] + parameters[-1]
+        loss = (F.binary_cross_entropy_with_logits(fused, y, reduction="none") * share).sum()
+        loss = loss + prior * ((parameters[:-1] - start) * spread).square().sum()
         loss.backward()
         return loss
 
     optimizer.step(closure)
-    scale, mass_weight, bias = parameters.tolist()
-    return scale, mass_weight, bias
+    found: list[float] = parameters.tolist()
+    return found
 
 
 def calibration_gap(scores: NDArray[np.float64], labels: NDArray[np.float64], bins: int = 10) -> float:

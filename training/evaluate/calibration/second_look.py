@@ -4,13 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from tqdm import tqdm
 
 from keyblock.fusion import Fusion, SecondLook
-from training.evaluate.calibration.fit import DevScores, listwise_weights
+from training.evaluate.calibration.fit import DevScores, listwise_weights, logistic_weights
 from training.evaluate.ranking import LocalRanker
 
 FAR = 1e9  # a margin that leaves no document out
@@ -88,31 +86,11 @@ def fit_second_look(scored: Sequence[LookedScores], fusion: Fusion) -> SecondLoo
     rows = np.concatenate([rows for of in whole for rows, _ in of])
     first, further = listwise_weights(groups, np.asarray([1.0, 0.0]), rows.std(axis=0), PRIOR)
     weights = np.asarray([first, max(further, 0.0)])
-    scale, bias = _platt(whole, weights)
+    labels = np.concatenate([labels for of in whole for _, labels in of])
+    sizes = [sum(len(labels) for _, labels in of) for of in whole]
+    scale, bias = logistic_weights((rows @ weights)[:, None], labels, sizes)
     first, further = (scale * weights).tolist()
     return scored[0].look.model_copy(update={"bias": bias, "first": first, "further": further})
-
-
-def _platt(
-    scored: Sequence[Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]]], weights: NDArray[np.float64]
-) -> tuple[float, float]:
-    values = torch.from_numpy(np.concatenate([rows @ weights for of in scored for rows, _ in of]))
-    labels = torch.from_numpy(np.concatenate([labels for of in scored for _, labels in of]))
-    sizes = [sum(len(labels) for _, labels in of) for of in scored]
-    share = torch.from_numpy(np.repeat([1 / (len(sizes) * n) for n in sizes], sizes))
-    parameters = torch.tensor([1.0, 0.0], dtype=torch.float64, requires_grad=True)
-    optimizer = torch.optim.LBFGS([parameters], max_iter=200, line_search_fn="strong_wolfe")
-
-    def closure() -> torch.Tensor:
-        optimizer.zero_grad()
-        losses = F.binary_cross_entropy_with_logits(parameters[0] * values + parameters[1], labels, reduction="none")
-        loss = (losses * share).sum()
-        loss.backward()
-        return loss
-
-    optimizer.step(closure)
-    scale, bias = parameters.tolist()
-    return scale, bias
 
 
 def with_look(scored: Sequence[LookedScores], look: SecondLook) -> list[LookedScores]:
