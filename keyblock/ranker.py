@@ -195,11 +195,11 @@ class Ranker:
                     step = flow.send(outcome)
                 except StopIteration as ended:
                     return cast(Answered, ended.value)
-                if isinstance(step, Score):
+                if isinstance(step, Score) and not step.further:
                     began.append(time.perf_counter())
                 outcome = yield step
 
-        return drive(scoring_noted(), prepared, pipeline.aggregator, model), began[:2][-1]
+        return drive(scoring_noted(), prepared, pipeline.aggregator, model), began[-1]
 
 
 def _columns(documents: Sequence[_Document]) -> tuple[list[str], list[str]]:

@@ -93,11 +93,13 @@ class Score(NamedTuple):
         candidates: in the order given.
         order: gives the numbers of the candidates, the most urgent first.
         marks: whether to mark the tokens that answer, if the model can.
+        further: whether this is the second look.
     """
 
     candidates: Sequence[Candidate]
     order: Callable[[], list[int]]
     marks: bool
+    further: bool = False
 
 
 class Answer(NamedTuple):
@@ -164,7 +166,9 @@ def _looking(
     alone = [
         Candidate([packed], candidates[number].evidence, []) for number, of in zip(best, sequences, strict=True) for packed in of
     ]
-    found: Scores = (yield Score(alone, partial(list, range(len(alone))), request.asked.reads_texts)) if alone else scores
+    found: Scores = (
+        (yield Score(alone, partial(list, range(len(alone))), request.asked.reads_texts, further=True)) if alone else scores
+    )
     ends = np.cumsum([0, *map(len, sequences)]).tolist()
     parts = [slice(*pair) for pair in pairwise(ends)]
     logits = [found.logits[part] if of else scores.logits[[n]] for n, of, part in zip(best, sequences, parts, strict=True)]

@@ -168,7 +168,6 @@ class Drive:
         self._stages, self._place, self._library = stages, place, library
         self._share, self._turns = share, turns
         self._stale: dict[str, StoredDocument] = {}
-        self._looked = False
 
     async def run(self) -> Answer:
         """Perform all steps but the last, which makes the answer. Cancelling it drops the work that has not begun.
@@ -236,18 +235,17 @@ class Drive:
 
     async def _scored(self, step: Score) -> Scores:
         """The first look's scores, and then those of the second, whose time is a stage of its own."""
-        if self._library is not None and not self._looked:
+        if self._library is not None and not step.further:
             renew(self._library, self._call.documents, self._stale, self._model.fingerprint)
         until = self._plan.scored_by
         self._queued()
         priority = Priority(until, step.order() if until else None, self._call.priority)
         scored = await self._model.scorer.score(self._call, step.candidates, priority)
-        if self._looked:
+        if step.further:
             self._stages.add("second_look", scored.queue_seconds + scored.model_seconds)
         else:
             self._stages.add("queue", scored.queue_seconds)
             self._stages.add(self._model.scorer.stage, scored.model_seconds)
-        self._looked = True
         return Scores(scored.logits, scored.passages, scored.marks, scored.problem)
 
 
