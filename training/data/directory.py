@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from training.data.files import numbered_lines, open_text, read_run
+from training.data.files import json_lines, numbered_lines, open_text, read_run
 from training.data.types import CollectionError, Document, FileError, Grades, Parts, Run, Span
 
 MOST_UNKNOWN = 0.2  # share of the judgements that may name documents which the corpus lacks
@@ -117,11 +117,7 @@ class Directory(Parts):
     def _json_lines(self, name: str, fields: Mapping[str, type]) -> Iterator[dict[str, Any]]:
         """The objects of a file. Raises FileError for a line that is not JSON or lacks a field, with its number."""
         path = self._find(name)
-        for number, line in numbered_lines(path):
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                raise FileError(f"{path}: line {number} is not JSON ({error})") from None
+        for number, line, row in json_lines(path):
             for field, kind in fields.items():
                 if not isinstance(row, dict) or not isinstance(row.get(field), kind):
                     raise FileError(f"{path}: line {number} has no {field!r} that is a {kind.__name__}: {line.strip()[:80]}")

@@ -29,6 +29,15 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
         raise FileError(f"{path}: damaged, copy it again ({error})") from None
 
 
+def json_lines(path: Path) -> Iterator[tuple[int, str, Any]]:
+    """The number, the text and the value of each line. Raises FileError for one that is not JSON."""
+    for number, line in numbered_lines(path):
+        try:
+            yield number, line, json.loads(line)
+        except ValueError as error:
+            raise FileError(f"{path}: line {number} is not JSON ({error})") from None
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """Read a run's JSON object. Raises FileError when it is damaged."""
     try:

@@ -1,7 +1,6 @@
 """Makes a collection of a table: a row for each question with a document, and how relevant it is or the passage that answers."""
 
 import csv
-import json
 import math
 import random
 import re
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from training.data.directory import write_directory
-from training.data.files import numbered_lines, open_text
+from training.data.files import json_lines, open_text
 from training.data.types import Document, FileError, Grades, Span
 
 COLUMNS = {  # what a column may be called
@@ -88,11 +87,7 @@ def _read_csv(path: Path, kind: str) -> Iterator[tuple[int, Row]]:
 
 
 def _read_json_lines(path: Path) -> Iterator[tuple[int, Row]]:
-    for number, line in numbered_lines(path):
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise FileError(f"{path}: line {number} is not JSON ({error})") from None
+    for number, line, row in json_lines(path):
         if not isinstance(row, dict):
             raise FileError(f"{path}: line {number} is no JSON object: {line.strip()[:80]}")
         yield number, row
