@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,12 +60,15 @@ def look_at_dev(scores: DevScores, ranker: LocalRanker, look: SecondLook) -> Loo
         ranker: the system, whose pipeline has the fusion that chooses the best candidates.
         look: how far to read.
     """
+
+    @cache
+    def reading(most: int) -> LocalRanker:
+        return ranker.with_pipeline(second_look=SecondLook(documents=most, blocks=look.blocks, margin=FAR), pre_ranking=None)
+
     found = LookedScores(scores.collection, scores.features, scores.documents, {}, look)
     for query, documents in tqdm(scores.documents.items(), desc=f"{scores.collection.name}, second look"):
         most = look.documents + int(scores.labels(query).sum())
-        all_of = SecondLook(documents=most, blocks=look.blocks, margin=FAR)
-        reading = ranker.with_pipeline(second_look=all_of, pre_ranking=None)
-        outcome = reading.answered(query, documents).outcome
+        outcome = reading(most).answered(query, documents).outcome
         further = np.full(len(documents), np.nan)
         if outcome is not None:
             further[list(outcome.looked.documents)] = [logits.max() for logits in outcome.looked.logits]
