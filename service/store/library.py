@@ -236,6 +236,7 @@ class Library:
         try:
             items = [(head, Item(document.id, encode(document), document.expires)) for head, document in new]
             self._store.renew_many(namespace, [Renewal(head, self._values.sealed(namespace, item)) for head, item in items])
+            self.reading.add(Name(namespace, item.id) for _, item in items)
         except StoreError as error:
             self._metrics.add("store_errors", why="full" if isinstance(error, StoreFullError) else "unavailable")
             log.warning("documents that were prepared again are not written back: %s", error)

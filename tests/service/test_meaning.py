@@ -10,7 +10,7 @@ from tests.service.conftest import ROOT, warm
 from tests.service.faults import wait_for
 
 QUESTION = "Does my girlfriend get anything if I pass away and we never wed?"
-ANSWER = "Unmarried partners do not inherit under the law of intestacy: without a will, the whole estate goes to the relatives of the dead."
+ANSWER = "Unmarried partners do not inherit under the law: without a will, the whole estate goes to the relatives of the dead."
 FILLER = (
     "The office opens at eight, and the lift to the third floor is repaired in the second week of {0}. Bring form {1} and a pen. "
 )
