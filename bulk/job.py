@@ -11,6 +11,7 @@ from bulk.intake import take_in
 from bulk.manifest import agree, complete, describe, fingerprint
 from bulk.options import Options
 from bulk.progress import Bar
+from bulk.sources import understanding_of
 from bulk.stages import Job, Prepare, Score, Stage
 from bulk.work import Intake, Layout, sweep
 from keyblock.bundle import load_bundle
@@ -46,6 +47,8 @@ class Summary(NamedTuple):
 def rank_all(options: Options) -> Summary:
     """Do the rest of the job. Raises BulkError, BundleError, and OSError if a file cannot be written."""
     bundle, layout = load_bundle(options.bundle), Layout(options.out)
+    if options.understand:
+        understanding_of(bundle.pipeline)  # an error now, and not in each worker
     lock_error = BulkError(f"{options.out}: another job writes to it; wait for it, or choose another --out")
     with locked(options.out, lock_error):
         about = describe(options, bundle)

@@ -26,6 +26,11 @@ class Asking(BaseModel):
     blocks: bool = Field(False, description="write the blocks of each document that the model read")
     spans: bool = Field(False, description="write the sentences that answer")
     span_threshold: float = Field(THRESHOLD, ge=0, le=1, description="the probability that a sentence of a span must reach")
+    understand: bool = Field(
+        False,
+        description="let the bundle's sentence encoder read each document, so that queries find what it says in other words; it takes "
+        "longer than the ranking of a few lists",
+    )
     max_tokens_per_doc: int | None = Field(None, ge=1, description="limit on the tokens of a sequence; the bundle's own by default")
     fusion: str | None = Field(
         None, description="name of a fusion, which orders by the model and the first stage together; the bundle's own by default"

@@ -35,7 +35,7 @@ class BundleScorer:
     def __init__(self, bundle: Bundle, model: Model, asking: Asking, source: Source | None = None) -> None:
         self.schema = rankings_schema(blocks=asking.blocks, spans=asking.spans)
         self._pipeline, self._model = bundle.pipeline, model
-        self._source = source or text_source(bundle.pipeline)
+        self._source = source or text_source(bundle.pipeline, understand=asking.understand)
         self._answer_options = AnswerOptions(asking.spans, asking.span_threshold, top_n=asking.top_n)
         self._fusion = asking.fusion
         self._max_tokens = asking.max_tokens_per_doc

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from bulk.errors import BulkError
 from bulk.options import Asking
 from bulk.scorer import BundleScorer
-from bulk.sources import stored_source
+from bulk.sources import prepared, stored_source
 from bulk.tables import PREPARED, columns_of, map_table, write_table
 from bulk.work import Intake, Layout, whole_file, write_once
 from keyblock.bundle import load_bundle
@@ -86,13 +86,14 @@ class Prepare(Stage):
     name, unit, runs_model = "prepare", "documents", False
 
     def __init__(self, job: Job) -> None:
-        self._layout, self._pipeline = job.layout, load_bundle(job.bundle).pipeline
+        self._layout, self._pipeline, self._understand = job.layout, load_bundle(job.bundle).pipeline, job.asking.understand
 
     def __call__(self, shard: int) -> None:
         """See Stage."""
         batch = map_table(self._layout.documents(shard))
-        prepared = self._pipeline.prepare_documents(batch.column("text").to_pylist(), batch.column("title").to_pylist())
-        write_table(self._layout.prepared(shard), columns_of(prepared), PREPARED)
+        texts, titles = batch.column("text").to_pylist(), batch.column("title").to_pylist()
+        made = prepared(self._pipeline, texts, titles, understand=self._understand)
+        write_table(self._layout.prepared(shard), columns_of(made), PREPARED)
 
     @staticmethod
     def sizes(job: Job) -> list[int]:

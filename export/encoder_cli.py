@@ -36,19 +36,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="score by the vectors, too: a block's logit is X times its cosine (take the bi_encoder's own `scale`), and the copy "
         "has no other ranker",
     )
+    parser.add_argument(
+        "--meaning",
+        type=float,
+        metavar="WEIGHT",
+        help="leave the selector as it is, and let the encoder read stored documents in the background; its cosine counts as much as "
+        "this beside the cosine of the bundle's encoder",
+    )
     return run(_encoder, parser, arguments)
 
 
 def _encoder(options: argparse.Namespace) -> None:
-    from export.sentences import write_encoder_bundle
+    from export.sentences import write_encoder_bundle, write_understanding_bundle
     from keyblock.bundle import load_bundle
     from keyblock.fusion import Fusion
 
     quiet_transformers()
-    bundle = write_encoder_bundle(load_bundle(options.bundle), options.model, options.out, options.selector, options.scale)
+    given = load_bundle(options.bundle)
+    if options.meaning is None:
+        bundle = write_encoder_bundle(given, options.model, options.out, options.selector, options.scale)
+    elif options.selector or options.scale:
+        raise ValueError("--meaning leaves the bundle's selector and scores as they are: leave out --selector and --scale")
+    else:
+        bundle = write_understanding_bundle(given, options.model, options.out, options.meaning)
     size = sum(entry.bytes for entry in bundle.manifest.files.values())
     print(f"{bundle.path}: {bundle.manifest.name} with the encoder {options.model}, {size / 1e6:.0f} MB")
-    if bundle.pipeline.config.fusion != Fusion():
+    if options.meaning is None and bundle.pipeline.config.fusion != Fusion():
         print("its fusion was learned with the old selector: keyblock-calibrate --bundle learns it anew", file=sys.stderr)
 
 

@@ -1,13 +1,15 @@
 """A sentence encoder as the graph that makes a bundle's vectors, checked against the model."""
 
+import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import onnx
+from numpy.typing import NDArray
 from onnx import ModelProto
 from torch import Tensor, nn
 
@@ -15,19 +17,25 @@ from export import ExportError
 from export.classifier import optimized_graph
 from export.graph import trace, trace_example
 from export.masks import spelled_masks
-from export.variants import halve_weights
+from export.storage import share_weights
+from export.variants import halve_weights, quantize
 from keyblock.aggregation import AGGREGATORS
 from keyblock.bundle import TOKENIZER_FILE, Bundle, check_target, write_bundle
 from keyblock.description import PipelineConfig
 from keyblock.encoders import Texts
 from keyblock.fusion import Activation, Fusion
+from keyblock.meaning import Meaning
 from keyblock.sentence_vectors import FILE, SentenceGraph
 from training.declarations import read_family
 from training.evaluate.ranking import changed
 from training.model.checkpoints import chosen
 from training.model.ranker_module import FAMILY_FILE
 from training.model.sentence_encoder import SentenceEncoder
+from training.model.starting import graph_weights
 
+LEAST_COSINE = 0.97  # of a text's vector and that of 8 bits with the ranker's embeddings, in the mean
+PRODUCTS = ("Attention", "MatMul")  # operators of 8 bits
+SAMPLE = Path(__file__).parent / "sample"
 LARGEST_DIFFERENCE = 0.02  # of a number in a vector of length 1, with fp16 weights: 2.5 steps of the stored 8 bits
 WITHOUT_GRAPHS: dict[str, Any] = {
     "graph": None,
@@ -70,11 +78,9 @@ def write_encoder_bundle(
     """
     check_target(out, overwrite=False)
     with TemporaryDirectory(prefix="keyblock-encoder-") as folder:
-        encoder = SentenceEncoder(_of_run(Path(model), Path(folder)) or model, attention="eager")
-        if encoder.tokenizer.get_vocab() != bundle.tokenizer.backend.get_vocab():
-            raise ExportError(f"{model}: reads other tokens than {bundle.path}: an encoder must have the ranker's vocabulary")
+        encoder = _encoder_of(_of_run(Path(model), Path(folder)) or model, bundle)
         path = Path(folder) / FILE
-        export_sentences(encoder, bundle.tokenizer.vocabulary_size, path)
+        export_sentences(encoder, bundle, path)
         parts = {
             "selector": selector or (HYBRID if scale is None else "vectors"),
             "encoder": {"name": "sentence", "file": str(path)},
@@ -88,6 +94,73 @@ def write_encoder_bundle(
         left_out = set(bundle.manifest.needed) - set(manifest.needed)
         copied = {name: bundle.path / name for name in bundle.manifest.files if name not in left_out}
         return write_bundle(out, manifest, copied | {FILE: path})
+
+
+def write_understanding_bundle(bundle: Bundle, model: str, out: Path, weight: float) -> Bundle:
+    """Write a copy of the bundle with a sentence encoder of 8 bits that understands stored documents: see `keyblock.meaning`.
+
+    The encoder reads the ranker's token embeddings, which then are in the bundle once: a ranker that began from this encoder has
+    hardly moved them.
+
+    Args:
+        bundle: the bundle; the encoder must have its vocabulary.
+        model: a folder of sentence-transformers or transformers, or a hub name.
+        out: a new or empty directory.
+        weight: see `keyblock.meaning.Meaning`.
+
+    Raises ExportError or ValueError for an encoder with another vocabulary, pooling or width, that cannot be traced, or whose
+    vectors the ranker's embeddings and 8 bits change too much.
+    """
+    check_target(out, overwrite=False)
+    encoder = _encoder_of(model, bundle)
+    with TemporaryDirectory(prefix="keyblock-encoder-") as folder:
+        path = Path(folder) / FILE
+        shutil.copy(bundle.graph_path, folder)  # the weights that the encoder reads there must lie beside it
+        ids = [encoding.ids for encoding in encoder.tokenizer.encode_batch(_sample_texts())]
+        whole = encoder.encode(ids)
+        _take_embeddings(encoder, graph_weights(onnx.load(str(bundle.graph_path))))
+        graph = optimized_graph(_traced(encoder, path), encoder.model.config)
+        quantize(graph, PRODUCTS)
+        halve_weights(graph)
+        share_weights(graph, bundle.graph_path)
+        _describe(graph, encoder, bundle)
+        onnx.save(graph, str(path))
+        _compare_directions(encoder, SentenceGraph(path), ids, whole)
+        meaning = Meaning(encoder={"name": "sentence"}, weight=weight)
+        pipeline = PipelineConfig.model_validate(bundle.pipeline.config.model_dump() | {"meaning": meaning.model_dump()})
+        provenance = bundle.manifest.provenance | {"meaning": {"encoder": model}}
+        manifest = bundle.manifest.model_copy(update={"pipeline": pipeline, "provenance": provenance})
+        files = {name: bundle.path / name for name in bundle.manifest.files}
+        return write_bundle(out, manifest, files | {FILE: path})
+
+
+def _sample_texts() -> list[str]:
+    lines = (SAMPLE / "corpus.jsonl").read_text(encoding="utf-8").splitlines()
+    return [sentence for line in lines for sentence in json.loads(line)["text"].split(". ") if len(sentence) > 20]
+
+
+def _take_embeddings(encoder: SentenceEncoder, weights: Mapping[str, Tensor]) -> None:
+    """Replace the encoder's token embeddings by the ranker's."""
+    table, own = weights["embeddings.word_embeddings.weight"], encoder.model.get_input_embeddings().weight
+    if table.shape != own.shape:
+        raise ExportError(
+            f"{encoder.name}: has token embeddings of shape {tuple(own.shape)}, and the ranker of {tuple(table.shape)}"
+        )
+    own.data.copy_(table)
+
+
+def _compare_directions(
+    encoder: SentenceEncoder, graph: SentenceGraph, ids: Sequence[Sequence[int]], whole: NDArray[np.float32]
+) -> None:
+    """Compare the graph's vectors of the texts with those of the encoder as it was. Raises ExportError if they differ."""
+    ends = np.cumsum([len(one) - 2 for one in ids])
+    bounds = np.stack([np.concatenate([[0], ends[:-1]]), ends], axis=1).astype(np.int32)
+    (found,) = graph.encode([Texts(np.concatenate([one[1:-1] for one in ids]).astype(np.int32), bounds)])
+    if (mean := float((found * whole).sum(axis=1).mean())) < LEAST_COSINE:
+        raise ExportError(
+            f"{encoder.name}: with the ranker's token embeddings and 8 bits its vectors have a cosine of {mean:.3f} with their own, "
+            f"and {LEAST_COSINE} is the least: take the encoder that the ranker began from"
+        )
 
 
 def scored_by_vectors(config: PipelineConfig, scale: float) -> dict[str, Any]:
@@ -109,6 +182,14 @@ def scored_by_vectors(config: PipelineConfig, scale: float) -> dict[str, Any]:
     }
 
 
+def _encoder_of(model: str, bundle: Bundle) -> SentenceEncoder:
+    """The encoder, as it can be traced. Raises ExportError for one that has not the bundle's vocabulary."""
+    encoder = SentenceEncoder(model, attention="eager")
+    if encoder.tokenizer.get_vocab() != bundle.tokenizer.backend.get_vocab():
+        raise ExportError(f"{model}: reads other tokens than {bundle.path}: an encoder must have the ranker's vocabulary")
+    return encoder
+
+
 def _of_run(run: Path, folder: Path) -> str | None:
     """Copy a run's encoder and tokenizer to `folder` for transformers; None if the path is no run. Raises ExportError."""
     if not (run / "pipeline.json").exists():
@@ -125,15 +206,20 @@ def _of_run(run: Path, folder: Path) -> str | None:
     return str(copied)
 
 
-def export_sentences(encoder: SentenceEncoder, vocabulary_size: int, path: Path) -> None:
+def export_sentences(encoder: SentenceEncoder, bundle: Bundle, path: Path) -> None:
     """Write the graph, with fp16 weights, and compare it with the model. Raises ExportError if they differ."""
     graph = optimized_graph(_traced(encoder, path), encoder.model.config)
     halve_weights(graph)
-    first, *_, last = encoder.tokenizer.encode("a").ids
-    known = {"vocabulary_size": vocabulary_size, "first": first, "last": last, "longest": encoder.longest}
-    onnx.helper.set_model_props(graph, {key: str(value) for key, value in known.items()})
+    _describe(graph, encoder, bundle)
     onnx.save(graph, str(path))
     _compare(encoder, SentenceGraph(path))
+
+
+def _describe(graph: ModelProto, encoder: SentenceEncoder, bundle: Bundle) -> None:
+    """Write into the graph how a text is read: see SentenceGraph."""
+    first, *_, last = encoder.tokenizer.encode("a").ids
+    known = {"vocabulary_size": bundle.tokenizer.vocabulary_size, "first": first, "last": last, "longest": encoder.longest}
+    onnx.helper.set_model_props(graph, {key: str(value) for key, value in known.items()})
 
 
 def _traced(encoder: SentenceEncoder, path: Path) -> ModelProto:

@@ -6,6 +6,7 @@ Every bundle has ``bundle.json`` (the manifest), ``tokenizer.json`` and ``freque
 - ``aggregator.onnx``, if the ranker combines states;
 - ``selector.onnx``, if another model chooses its blocks;
 - ``token_vectors.npz``, the encoder of a ranker that compares vectors;
+- ``sentence_encoder.onnx``, if stored documents are understood; it may read the token embeddings in ``model.onnx``;
 - files like ``model.int8.onnx`` for a variant: the same graphs for another arithmetic. A variant's graph may read weights that it
   does not change from the bundle's own graph; its entry names that file.
 
@@ -21,6 +22,7 @@ import uuid
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, Self
 
@@ -29,7 +31,7 @@ from pydantic_core import from_json
 
 from keyblock.aggregation import AGGREGATORS
 from keyblock.description import PipelineConfig
-from keyblock.encoders import Encoder, open_encoder
+from keyblock.encoders import Encoder, open_described, open_encoder
 from keyblock.pipeline import Pipeline
 from keyblock.text.analyzer import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
@@ -180,13 +182,18 @@ class Manifest(BaseModel):
     def needed(self) -> list[str]:
         """The files that this bundle must have."""
         graphs = [entry.file for entry in (*self.encoders, self.aggregator) if entry is not None]
-        return [*self.built_from, *graphs]
+        return [*self.built_from, *graphs, *self.meaning_files]
 
     @property
     def built_from(self) -> list[str]:
         """The files that loading reads; sessions read the graphs."""
         vectors = [self.pipeline.encoder["file"]] if self.pipeline.encoder else []
         return [TOKENIZER_FILE, FREQUENCIES_FILE, *vectors]
+
+    @property
+    def meaning_files(self) -> list[str]:
+        """The files of the sentence encoder that understands documents, if there is one."""
+        return [self.pipeline.meaning.encoder["file"]] if self.pipeline.meaning else []
 
 
 class GraphFiles(NamedTuple):
@@ -365,7 +372,11 @@ def _build(path: Path, manifest: Manifest) -> Bundle:
     except ValueError as error:
         raise BundleError(f"{path / FREQUENCIES_FILE}: cannot be read ({_line(error)}); {_REMEDY}") from None
     encoder = _open_encoder(path, manifest, tokenizer)
-    return Bundle(path, manifest, tokenizer, frequencies, Pipeline(manifest.pipeline, tokenizer, frequencies, encoder))
+    meaning = manifest.pipeline.meaning and manifest.pipeline.meaning.encoder
+    open_meaning = partial(open_described, meaning, path, tokenizer) if meaning else None
+    return Bundle(
+        path, manifest, tokenizer, frequencies, Pipeline(manifest.pipeline, tokenizer, frequencies, encoder, open_meaning)
+    )
 
 
 def _open_encoder(path: Path, manifest: Manifest, tokenizer: Tokenizer) -> Encoder | None:

@@ -10,6 +10,7 @@ import keyblock.sentence_vectors  # noqa: F401, registers its component
 from keyblock.aggregation import AGGREGATORS
 from keyblock.encoders import ENCODERS
 from keyblock.fusion import FIRST_STAGE_FUSIONS, Activation, Fusion, SecondLook, SpanScores
+from keyblock.meaning import Meaning
 from keyblock.packing import PackingConfig
 from keyblock.pre_ranking import PreRanking
 from keyblock.segmenters import SEGMENTERS
@@ -63,6 +64,21 @@ class PipelineConfig(BaseModel):
         None, description="which documents of a request are skipped: the model does not read them; none: the model reads all"
     )
     second_look: SecondLook | None = Field(None, description="how far the model reads on in the best documents; none: it does not")
+    meaning: Meaning | None = Field(
+        None, description="a sentence encoder that reads stored documents in the background; none: they are chosen from as others"
+    )
+
+    @model_validator(mode="after")
+    def _understands(self) -> Self:
+        unfit = {
+            f"selector {self.selector['name']!r} compares no vectors": not SELECTORS.create(self.selector).compares_vectors,
+            "cosine_scale scores by the encoder's vectors": self.cosine_scale is not None,
+            "a prompt stands around the query": self.prompt is not None,
+        }
+        for why, found in unfit.items():
+            if self.meaning is not None and found:
+                raise ValueError(f"{why}: leave out meaning")
+        return self
 
     @model_validator(mode="after")
     def _spares_the_model(self) -> Self:

@@ -103,12 +103,15 @@ ENCODERS: Registry[TextEncoder] = Registry("encoder")
 
 
 def open_encoder(description: Mapping[str, Any] | None, folder: Path, tokenizer: Tokenizer) -> Encoder | None:
-    """The encoder that a description names, with its file in `folder`; None for no description.
+    """See `open_described`; None for no description."""
+    return None if description is None else open_described(description, folder, tokenizer)
+
+
+def open_described(description: Mapping[str, Any], folder: Path, tokenizer: Tokenizer) -> Encoder:
+    """The encoder that a description names, with its file in `folder`.
 
     Raises ValueError if the file holds no encoder, or one of another tokenizer.
     """
-    if description is None:
-        return None
     described = ENCODERS.create(description)
     path = folder / described.file
     encoder = described.open(path)

@@ -12,6 +12,7 @@ from keyblock.pipeline import Pipeline
 CODE = (
     "text",
     "encoders.py",
+    "meaning.py",
     "native.py",
     "preparation.py",
     "prepared.py",
@@ -36,6 +37,7 @@ def preparation_fingerprint(of: Pipeline, tokenizer_file: Path) -> str:
         "scripts": None if of.config.trained_on is None else sorted(of.config.trained_on.scripts),  # others get other terms
         "title_tokens": of.config.packing.title_tokens,
         "encoder": None if of.encoder is None else of.encoder.fingerprint.hex(),
+        **_meaning(of, tokenizer_file.parent),
         "lead": of.tokenizer.prompt.lead if of.tokenizer.prompt else "",
         "unicode": unicodedata.unidata_version,
         "libraries": {name: version(name) for name in LIBRARIES},
@@ -44,6 +46,13 @@ def preparation_fingerprint(of: Pipeline, tokenizer_file: Path) -> str:
     for content in (tokenizer_file.read_bytes(), *(path.read_bytes() for path in code_files())):
         digest.update(hashlib.sha256(content).digest())
     return digest.hexdigest()[:32]
+
+
+def _meaning(of: Pipeline, folder: Path) -> dict[str, str]:
+    """The digest of the sentence encoder that understands documents; nothing without one."""
+    if of.understanding is None or of.config.meaning is None:
+        return {}
+    return {"meaning": hashlib.sha256((folder / of.config.meaning.encoder["file"]).read_bytes()).hexdigest()}
 
 
 def code_files() -> Iterator[Path]:

@@ -6,7 +6,7 @@ and without the GIL. The Python code of Pipeline is the reference: each score is
 blocks tie.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple, Self
@@ -110,6 +110,7 @@ class Selection:
         selection_tokens: tokens that the model read to choose, if it chose.
         shared: the query's terms in the blocks, and whether the model has learned such texts, if the pipeline says what the model
             was trained on; see `keyblock.pooled`.
+        meaning: the cosine of the query's meaning and that of the nearest block; None for a document that is not understood.
     """
 
     sequences: list[Packed]
@@ -120,6 +121,7 @@ class Selection:
     by: SelectedBy | None = None
     selection_tokens: int = 0
     shared: Shared | None = None
+    meaning: float | None = None
 
     @property
     def packed(self) -> Packed:
@@ -152,9 +154,14 @@ class Pipeline(TextPreparer):
     """Prepares queries and documents, chooses blocks and packs them. Safe to use from several threads; see TextPreparer."""
 
     def __init__(
-        self, config: PipelineConfig, tokenizer: Tokenizer, frequencies: DocumentFrequencies, encoder: Encoder | None = None
+        self,
+        config: PipelineConfig,
+        tokenizer: Tokenizer,
+        frequencies: DocumentFrequencies,
+        encoder: Encoder | None = None,
+        open_meaning: Callable[[], Encoder] | None = None,
     ) -> None:
-        super().__init__(config, tokenizer, frequencies, encoder)
+        super().__init__(config, tokenizer, frequencies, encoder, open_meaning)
         self.asks_model = config.asks_model  # `shortlist` then comes before `select`
         self.evidence = SELECTORS.create(config.evidence)
         self.aggregator = AGGREGATORS.create(config.aggregator)
@@ -169,7 +176,7 @@ class Pipeline(TextPreparer):
         """
         if not self.asks_model:
             raise ValueError(f"selector {self.selector.name!r} needs no model, so it has no shortlist")
-        query = query.beside(document)
+        query = self.beside(query, document)
         known = self._known(self._meeting(query, document))
         blocks = self.selector.shortlist(known.cheap)
         return Shortlist(known, blocks, self.block_sequences(query, document, blocks, budget))
@@ -191,28 +198,40 @@ class Pipeline(TextPreparer):
 
         Raises ValueError for a budget without room beside the query, and if the selector needs logits and has none.
         """
-        return self._select(self._meeting(query.beside(document), document), self._budget(budget), shortlisted)
+        return self._select(self._meeting(self.beside(query, document), document), self._budget(budget), shortlisted)
 
     def select_each(
         self, query: PreparedQuery, documents: Sequence[PreparedDocument], budget: int | None = None
     ) -> list[Selection]:
         """The result of `select` for each document without a model; values that depend only on the query are computed once."""
-        if query.mended is not None:
-            return self._select_beside(query, documents, budget)
-        weighed, tokens = WeighedQuery(query, self.frequencies), self._budget(budget)
-        if self._compiled is not None:
-            return self._compiled.select(weighed, documents, tokens)
-        return [self._select(QueryDocument(weighed, document), tokens) for document in documents]
-
-    def _select_beside(self, query: PreparedQuery, documents: Sequence[PreparedDocument], budget: int | None) -> list[Selection]:
-        """The result of `select` for each document, of a query with typing errors."""
-        read = [query.beside(document) for document in documents]
+        alike: dict[tuple[bool, bool], list[int]] = {}  # numbers of the documents that meet the query in the same form
+        for number, document in enumerate(documents):
+            alike.setdefault((query.beside(document) is query, self._understands(document)), []).append(number)
         found: dict[int, Selection] = {}
-        for one in {id(each): each for each in read}.values():
-            numbers = [number for number, each in enumerate(read) if each is one]
-            plain = replace(one, mended=None)
-            found.update(zip(numbers, self.select_each(plain, [documents[n] for n in numbers], budget), strict=True))
+        for numbers in alike.values():
+            own = [documents[number] for number in numbers]
+            found.update(zip(numbers, self._select_alike(self.beside(query, own[0]), own, self._budget(budget)), strict=True))
         return [found[number] for number in range(len(documents))]
+
+    def beside(self, query: PreparedQuery, document: PreparedDocument) -> PreparedQuery:
+        """The query as it meets a document, which may have a word that the query spells wrongly, and may be understood."""
+        query = query.beside(document)
+        return self.understanding.beside(query) if self.understanding and self._understands(document) else query
+
+    def _understands(self, document: PreparedDocument) -> bool:
+        return self.understanding is not None and self.understanding.has_read(document)
+
+    def _select_alike(self, query: PreparedQuery, documents: Sequence[PreparedDocument], budget: int) -> list[Selection]:
+        """The selections of documents that meet the query in the form given."""
+        weighed = WeighedQuery(query, self.frequencies)
+        if self._compiled is not None:
+            found = self._compiled.select(weighed, documents, budget)
+        else:
+            found = [self._select(QueryDocument(weighed, document), budget) for document in documents]
+        if self.understanding is None or not self._understands(documents[0]):
+            return found
+        meanings = self.understanding.nearest(query, documents)
+        return [replace(one, meaning=meaning) for one, meaning in zip(found, meanings, strict=True)]
 
     def _compiled_selection(self) -> "CompiledSelection | None":
         """The compiled part for `select_each`, if it is installed and supports all parts of this pipeline; else None."""

@@ -1,6 +1,6 @@
 """Preparation of queries and documents, each separately: token ids, blocks, terms and vectors of one text."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from keyblock.description import PipelineConfig
 from keyblock.encoders import Encoder, vector_of, with_vectors
+from keyblock.meaning import Understanding
 from keyblock.prepared import Mended, PreparedDocument, PreparedQuery, idf_of
 from keyblock.queries import QUERY_TERMS, long_query
 from keyblock.segmenters import SEGMENTERS
@@ -32,12 +33,18 @@ class TextPreparer:
         tokenizer: the model's tokenizer.
         frequencies: document frequencies of terms.
         encoder: the encoder that the description names; see `keyblock.encoders.open_encoder`.
+        open_meaning: opens the sentence encoder of the description's `meaning`; none: documents are not understood.
 
     Raises ValueError if the description names an unknown component or parameter, or an encoder that is not given.
     """
 
     def __init__(
-        self, config: PipelineConfig, tokenizer: Tokenizer, frequencies: DocumentFrequencies, encoder: Encoder | None = None
+        self,
+        config: PipelineConfig,
+        tokenizer: Tokenizer,
+        frequencies: DocumentFrequencies,
+        encoder: Encoder | None = None,
+        open_meaning: Callable[[], Encoder] | None = None,
     ) -> None:
         if (encoder is None) != (config.encoder is None):
             raise ValueError(f"the description has {config.encoder or 'no'} encoder, and {encoder or 'none'} is given")
@@ -45,6 +52,9 @@ class TextPreparer:
         self.tokenizer = tokenizer
         self.frequencies = frequencies
         self.encoder = encoder
+        self.understanding: Understanding | None = None
+        if config.meaning is not None and encoder is not None and open_meaning is not None:
+            self.understanding = Understanding(config.meaning.weight, encoder.dimensions, open_meaning)
         self.analyzer = Analyzer(config.analyzer)
         self.segmenter = SEGMENTERS.create(config.segmenter)
         self.selector = SELECTORS.create(config.selector)  # says whether a query's tokens are compared
@@ -153,10 +163,16 @@ class TextPreparer:
         largest = max(document.token_ids.max(initial=0), document.title_ids.max(initial=0))
         if largest >= self.tokenizer.vocabulary_size:
             raise ValueError(f"has the token {largest}, and the model knows {self.tokenizer.vocabulary_size}")
-        due = None if self.encoder is None else (document.n_blocks, self.encoder.dimensions)
+        due = None if self.encoder is None else (document.n_blocks, self._dimensions(document, self.encoder))
         found = None if document.vectors is None else document.vectors.shape
         if found != due:
             raise ValueError(f"has vectors of shape {found}, and the pipeline makes them of {due}")
+
+    def _dimensions(self, document: PreparedDocument, encoder: Encoder) -> int:
+        """How long this document's vectors must be."""
+        if self.understanding is None or not self.understanding.has_read(document):
+            return encoder.dimensions
+        return encoder.dimensions + self.understanding.encoder.dimensions
 
     def is_foreign(self, query: PreparedQuery, document: PreparedDocument) -> bool:
         """Whether query or document is clearly in a script that the model has not learned; False if the bundle names no scripts."""

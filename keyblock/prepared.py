@@ -99,7 +99,8 @@ class PreparedDocument:
         terms: shape (n_terms,), term keys block by block.
         term_bounds: shape (n_blocks + 1,), into `terms`.
         title_ids: shape (n_title_tokens,), capped at the pipeline's `title_tokens`.
-        vectors: shape (n_blocks, dimensions), the blocks' vectors times QUANTUM; None without an encoder.
+        vectors: shape (n_blocks, dimensions), the blocks' vectors times QUANTUM; None without an encoder. Those of an understood
+            document are longer, see `keyblock.meaning`.
     """
 
     token_ids: NDArray[np.int32]

@@ -192,6 +192,11 @@ class Settings(Limits, BaseSettings):
         description="key that seals stored values, so that nobody else who can reach the store can forge one; the same for all "
         "replicas, 32 characters or more; empty for none",
     )
+    store_meaning: bool = Field(
+        True,
+        description="the bundle's sentence encoder, if it has one, reads stored documents in the background, in one thread of the "
+        "lowest priority: queries then find in them what they say in other words",
+    )
     default_deadline_ms: int = Field(0, ge=0, description="deadline_ms of requests that name none; 0 for none")
     second_look: bool = Field(
         True, description="false: no request's best documents are read on, and answers come sooner, as with second_look: false"

@@ -384,7 +384,7 @@ def _kept(init: Path) -> dict[str, Any]:
     path = find_start(init)
     if not (origin := begun_from(path)):
         raise RecipeError(f"keep: init {init} is no run or bundle whose pipeline could be kept")
-    pipeline = origin["pipeline"]
+    pipeline = origin["pipeline"] | {"meaning": None}  # its encoder reads the token embeddings, which training changes
     if pipeline.get("encoder"):
         pipeline["encoder"] |= {"file": str(path / pipeline["encoder"]["file"])}
     packing = pipeline["packing"]

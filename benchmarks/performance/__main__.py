@@ -24,7 +24,7 @@ from keyblock.runtime.cpus import bf16_feature, default_threads
 
 BUILD, PAGE = ROOT / "build", ROOT / "docs" / "results" / "speed.md"
 MARK = "<!-- what was measured: python -m benchmarks.performance --publish writes from here -->"
-PARTS = ("start", "throughput", "stages", "length", "concurrency")
+PARTS = ("start", "throughput", "stages", "length", "concurrency", "stored")
 PROGRAM = "benchmarks.performance"
 
 

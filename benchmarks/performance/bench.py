@@ -38,6 +38,7 @@ class Sizes:
         client_words: words of a document in a client's request of ten documents.
         long_words: words of the documents that are ten times as long.
         starts: number of starts of the service.
+        stored: documents that are stored by id.
     """
 
     documents: int
@@ -48,10 +49,11 @@ class Sizes:
     client_words: int
     long_words: int
     starts: int
+    stored: int
 
 
-FULL = Sizes(100, 2000, 3, (1, 8, 32), 3, 2000, 20_000, 5)
-QUICK = Sizes(16, 2000, 2, (4, 32), 2, 500, 20_000, 2)
+FULL = Sizes(100, 2000, 3, (1, 8, 32), 3, 2000, 20_000, 5, 1000)
+QUICK = Sizes(16, 2000, 2, (4, 32), 2, 500, 20_000, 2, 50)
 
 
 @dataclass

@@ -3,15 +3,18 @@
 import json
 import math
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 import onnxruntime
 import torch
 from transformers import AutoTokenizer
 
-from benchmarks.harness import BUNDLE, ROOT, Row, in_turns, send_all, spread
+from benchmarks.harness import BUNDLE, ROOT, Row, in_turns, send_all, spread, store
 from benchmarks.performance.bench import LONGEST, Bench
 from benchmarks.performance.peers import Peer
 from tests.support.serving import Answer, Service, make_body
@@ -173,6 +176,36 @@ def client_rate(bench: Bench, url: str, clients: int, requests: int) -> float:
     return (len(counted) - 1) / (counted[-1] - counted[0]) * CLIENT_DOCUMENTS
 
 
+def stored(bench: Bench) -> Iterator[Row]:
+    """Documents stored and understood a second, what a request takes beside that and after it, and what a kill leaves."""
+    sizes, folder = bench.sizes, Path(tempfile.mkdtemp(dir=bench.home))
+    begin = partial(Service, bench.threads, bench.home / "keyblock-stored.log", bundle=BUNDLE, store=folder)
+    texts = {str(n): text for n, text in enumerate(bench.source.request(sizes.stored, sizes.words).documents)}
+    requests = [bench.source.request(sizes.documents, sizes.words) for _ in range(2 * sizes.turns)]
+    with begin() as service:
+        began = time.perf_counter()
+        store(service.url, texts)
+        put, size = time.perf_counter() - began, service.metric("keyblock_store_bytes")
+        beside = [service.rank(request).seconds for request in requests[: sizes.turns]]
+        left = service.metric("keyblock_store_unread_documents")
+        service.kill()
+    with begin() as service:
+        while service.metric("keyblock_store_unread_documents") or not service.metric("keyblock_understood_documents_total"):
+            time.sleep(1)
+        read = time.perf_counter() - began
+        alone = [service.rank(request).seconds for request in requests[sizes.turns :]]
+        grown, there = service.metric("keyblock_store_bytes"), service.metric("keyblock_store_documents")
+    yield {
+        "table": f"{sizes.stored} documents of {sizes.words:,} words: stored, read by the sentence encoder, killed between",
+        "stored/s": sizes.stored / put,
+        "understood/s": sizes.stored / read,
+        "unread at the kill": left,
+        "there after it": there,
+        "bytes a document": [size / sizes.stored, grown / sizes.stored],
+        "a request beside it, times": statistics.median(beside) / statistics.median(alone),
+    }
+
+
 PARTS: dict[str, Callable[[Bench], Iterator[Row]]] = {
-    part.__name__: part for part in (start, throughput, stages, length, concurrency)
+    part.__name__: part for part in (start, throughput, stages, length, concurrency, stored)
 }

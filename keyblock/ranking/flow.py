@@ -135,7 +135,8 @@ def ranking(
     missing: Missing = (yield Fetch()) if request.documents.stored_ids else NOTHING_MISSING
     query = yield from _query(request, pipeline)
     look = None if scored_by_texts or not request.second_look else config.second_look
-    keep = partial(candidate, further=look.blocks if look else 0, vectors=bool(request.asked.diversity))
+    dimensions = pipeline.encoder.dimensions if request.asked.diversity and pipeline.encoder else 0
+    keep = partial(candidate, further=look.blocks if look else 0, dimensions=dimensions)
     chosen = yield from choosing(pipeline, query, budget, keep)
     candidates = [UNREAD if one is None else one for one in chosen.documents]
     candidates = without_skipped(candidates, config, request.asked.results(request.first_stage, config))

@@ -94,6 +94,7 @@ class Candidate(NamedTuple):
         skipped: whether the pre-ranking skipped it, so that the model does not read its blocks; `sequences` is then empty.
         further: its next best blocks, for a second look; None without one.
         vectors: shape (n_blocks, dimensions), of each of `blocks`; None if nothing compares them, or the document has none.
+        meaning: see `Selection.meaning`.
     """
 
     sequences: list[Packed]
@@ -110,6 +111,7 @@ class Candidate(NamedTuple):
     skipped: bool = False
     further: Further | None = None
     vectors: NDArray[np.int8] | None = None
+    meaning: float | None = None
 
     @property
     def has_blocks(self) -> bool:
@@ -138,14 +140,14 @@ class Candidate(NamedTuple):
 UNREAD = Candidate([], np.zeros(len(FEATURES) - 1), [], read=False)
 
 
-def candidate(document: PreparedDocument, selection: Selection, further: int = 0, *, vectors: bool = False) -> Candidate:
+def candidate(document: PreparedDocument, selection: Selection, further: int = 0, *, dimensions: int = 0) -> Candidate:
     """Keep only what scoring and answering need; the prepared document itself is large.
 
     Args:
         document: the document.
         selection: its blocks.
         further: how many of the next best blocks are kept for a second look.
-        vectors: whether the blocks' vectors are kept.
+        dimensions: how many of the dimensions of the blocks' vectors are kept: the encoder's, which all documents have; 0: none.
     """
     if not document.n_blocks:
         return Candidate([], selection.evidence, [])
@@ -164,7 +166,8 @@ def candidate(document: PreparedDocument, selection: Selection, further: int = 0
         title=len(document.title_ids),
         tokens=len(document.token_ids),
         further=_further(document, selection, further) if further else None,
-        vectors=document.vectors[selection.taken] if vectors and document.vectors is not None else None,
+        vectors=document.vectors[selection.taken, :dimensions] if dimensions and document.vectors is not None else None,
+        meaning=selection.meaning,
     )
 
 
@@ -271,10 +274,17 @@ def without_skipped(candidates: Sequence[Candidate], config: PipelineConfig, res
     if results is None:
         return list(candidates)
     skipped = skipped_documents(_evidence(candidates), [c.shared for c in candidates], config, results)
+    skipped[_nearest_in_meaning(candidates, results)] = False
     return [
         c._replace(sequences=[], skipped=True) if out and c.sequences else c
         for c, out in zip(candidates, skipped.tolist(), strict=True)
     ]
+
+
+def _nearest_in_meaning(candidates: Sequence[Candidate], results: int) -> list[int]:
+    """Numbers of the understood documents that are nearest to the query, one for each result: they may share no word with it."""
+    known = [(-c.meaning, number) for number, c in enumerate(candidates) if c.meaning is not None]
+    return [number for _, number in sorted(known)[:results]]
 
 
 def skipped_documents(

@@ -138,7 +138,11 @@ class Ranker:
         self._threads = Threads(n_threads, room)
         self.uploads = Threads(n_threads, Room(_of_the_store(settings).max_bytes_in_flight, None, self.metrics))
         seal = Seal(settings.store_key.get_secret_value())
-        self.library = None if store is None else Library(store, b"", settings.store_ttl_seconds, self.metrics, seal)
+        self.library = None
+        if store is not None:
+            self.library = Library(
+                store, b"", settings.store_ttl_seconds, self.metrics, seal, lambda: self.admission.load.requests > 0
+            )
         cache = DocumentCache(settings.cache_bytes)
         self._shared = Shared(settings, self.metrics, cache, self._threads, self.library)
         self.models = Models([])
@@ -191,6 +195,9 @@ class Ranker:
             model.metrics.set("fell_back", model.scorer.fell_back)
         if self.library is not None:
             self.library.fingerprint = models.default.fingerprint
+            self.library.reading.understanding = (
+                models.default.bundle.pipeline.understanding if self.settings.store_meaning else None
+            )
         self.models = models
 
     def _fastest_pace(self) -> float:

@@ -1,6 +1,6 @@
 """The interface of a store of documents, whatever keeps them: it maps ids to bytes and does not read these."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -35,11 +35,13 @@ class Item(NamedTuple):
         id: any text.
         content: at least HEAD bytes.
         expires: milliseconds since 1970, after which it is gone; 0 for never.
+        unread: whether it is noted for `DocumentStore.unread`.
     """
 
     id: str
     content: bytes
     expires: int = 0
+    unread: bool = False
 
 
 class Renewal(NamedTuple):
@@ -92,6 +94,10 @@ class DocumentStore(Protocol):
 
     def renew_many(self, namespace: str, renewals: Sequence[Renewal]) -> None:
         """Replace the items that were not written or deleted meanwhile. Raises StoreFullError."""
+
+    def unread(self) -> Iterable[tuple[str, str]]:
+        """Namespace and id of the items that were stored as unread and not replaced since; none if the store keeps no notes."""
+        return ()
 
     def delete(self, namespace: str, identity: str) -> bool:
         """Delete a document. Returns whether it was there."""

@@ -289,16 +289,17 @@ class Values:
     ) -> list[Found | Away | None]:
         """The documents, with their texts if needed; None for a missing one, and for a value that KeyBlock did not store."""
         pairs = zip(ids, contents, strict=True)
-        opened = partial(self._opened, namespace, fingerprint=fingerprint, texts=texts, check=check)
+        opened = partial(self.opened, namespace, fingerprint=fingerprint, texts=texts, check=check)
         found = [opened(identity, content) for identity, content in pairs]
         outcomes = Counter(_outcome(one, content) for one, content in zip(found, contents, strict=True) if one is not AWAY)
         for outcome, number in outcomes.items():
             self._metrics.add("store_lookups", number, outcome=outcome)
         return found
 
-    def _opened(
+    def opened(
         self, namespace: str, identity: str, content: bytes | Away | None, *, fingerprint: bytes, texts: bool, check: Check
     ) -> Found | Away | None:
+        """See `decoded`; a lookup that is not counted."""
         if content is AWAY:
             return AWAY
         if content is None:

@@ -12,6 +12,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from itertools import starmap
 from typing import Any, TypeVar
 
 from keyblock.prepared import PreparedDocument
@@ -19,6 +20,7 @@ from service.errors import RequestError
 from service.pace import slices
 from service.store.base import AWAY, Away, DocumentStore, Item, Renewal, Size, StoreError, StoreFullError, StoreUnavailableError
 from service.store.codec import Check, Found, Seal, StoredDocument, Values, encode
+from service.store.understanding import BackgroundReading, Name
 from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -46,9 +48,11 @@ class Library:
         ttl_seconds: lifetime of a document that has no expiry of its own; 0 for ever.
         metrics: counts lookups and errors.
         seal: of values; None: they are stored without one.
+        busy: whether requests are in flight, to which the background gives way.
 
     Attributes:
         fingerprint: of the stored preparation, 16 bytes: the default model's. Other models prepare documents again from the text.
+        reading: understands the documents in the background.
         preparing: held while documents are prepared for the store: only one request does so at a time, so that reranking goes on.
     """
 
@@ -59,6 +63,7 @@ class Library:
         ttl_seconds: int,
         metrics: Metrics,
         seal: Seal | None = None,
+        busy: Callable[[], bool] = bool,
     ) -> None:
         self.fingerprint = fingerprint
         self.preparing = asyncio.Lock()
@@ -69,6 +74,7 @@ class Library:
         self._readers = ThreadPoolExecutor(READERS, "store-read")
         self._writer = ThreadPoolExecutor(1, "store-write")
         self._renewing: set[Future[None]] = set()
+        self.reading = BackgroundReading(self._find_unread, self._write_read, busy, metrics, lambda: starmap(Name, store.unread()))
 
     @property
     def largest(self) -> int:
@@ -118,6 +124,9 @@ class Library:
                     reserve(sum(self._values.decoded_bytes(content, fingerprint, texts=texts) for content in contents))
                     read = partial(self._values.decoded, namespace, batch, contents, fingerprint, texts=texts, check=check)
                     found |= zip(batch, await self._in_thread(self._readers, read), strict=True)
+        if (understanding := self.reading.understanding) is not None and fingerprint == self.fingerprint:
+            fresh = ((identity, one) for identity, one in found.items() if isinstance(one, Found) and not one.stale)
+            self.reading.add(Name(namespace, i) for i, one in fresh if not understanding.has_read(one.stored.prepared))
         if away := sum(one is AWAY for one in found.values()):
             self._metrics.add("store_lookups", away, outcome="away")
             self._metrics.add("store_errors", why="unavailable")
@@ -132,10 +141,11 @@ class Library:
 
     async def put(self, namespace: str, items: Sequence[Item]) -> None:
         """Store all items, or none. Raises RequestError 507 or 503."""
-        await self._in_thread(
-            self._writer, lambda: self._store.put_many(namespace, [self._values.sealed(namespace, item) for item in items])
-        )
+        unread = self.reading.understanding is not None
+        sealed = [self._values.sealed(namespace, item)._replace(unread=unread) for item in items]
+        await self._in_thread(self._writer, lambda: self._store.put_many(namespace, sealed))
         self._metrics.add("stored", len(items))
+        self.reading.add(Name(namespace, item.id) for item in items)
 
     async def delete(self, namespace: str, identity: str) -> bool:
         """Delete a document. Returns whether it was there. Raises RequestError 507 (a full disk) or 503."""
@@ -172,7 +182,8 @@ class Library:
             size = await self.size()
         except RequestError:
             return {"kind": self._store.kind, "available": False, **settings}
-        return {**store, "available": True, "documents": size.documents, "bytes": size.bytes, **settings}
+        unread = {} if self.reading.understanding is None else {"unread": self.reading.waiting}
+        return {**store, "available": True, "documents": size.documents, "bytes": size.bytes, **settings, **unread}
 
     async def measure(self) -> None:
         """Set the gauges of the store."""
@@ -182,14 +193,27 @@ class Library:
             self._metrics.set("store_up", 0)
             return
         self._metrics.set("store_up", 1)
+        self._metrics.set("store_unread", self.reading.waiting)
         for name, value in zip(("store_documents", "store_bytes", "store_evicted", "store_away"), size, strict=True):
             self._metrics.set(name, value)
 
     def close(self) -> None:
         """Finish the writes in hand, and close the store."""
+        self.reading.close()
         self._readers.shutdown(wait=True, cancel_futures=True)
         self._writer.shutdown(wait=True)
         self._store.close()
+
+    def _find_unread(self, name: Name) -> StoredDocument | None:
+        """See BackgroundReading."""
+        (content,) = self._store.get_many(name.namespace, [name.id])
+        found = self._values.opened(name.namespace, name.id, content, fingerprint=self.fingerprint, texts=False, check=id)
+        return found.stored if isinstance(found, Found) and not found.stale else None
+
+    def _write_read(self, name: Name, old: StoredDocument, new: StoredDocument) -> None:
+        """See BackgroundReading."""
+        item = self._values.sealed(name.namespace, Item(new.id, encode(new), new.expires))
+        self._writer.submit(self._store.renew_many, name.namespace, [Renewal(old.head, item)]).result()
 
     async def _in_thread(self, pool: Executor, work: Callable[[], T]) -> T:
         """Run the work in a thread, and turn errors of the store into answers to the client."""
@@ -212,6 +236,7 @@ class Library:
         try:
             items = [(head, Item(document.id, encode(document), document.expires)) for head, document in new]
             self._store.renew_many(namespace, [Renewal(head, self._values.sealed(namespace, item)) for head, item in items])
+            self.reading.add(Name(namespace, item.id) for _, item in items)
         except StoreError as error:
             self._metrics.add("store_errors", why="full" if isinstance(error, StoreFullError) else "unavailable")
             log.warning("documents that were prepared again are not written back: %s", error)

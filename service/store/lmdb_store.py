@@ -3,7 +3,7 @@
 A change is one transaction, and LMDB never overwrites the state before it, so a process may be killed at any time.
 
 There are four tables: the documents by key; an entry for each with its age and its expiry; and two indexes, by age and by expiry. A
-fifth holds the format.
+fifth holds the format, and a note of each document that is still unread.
 
 A document that is read becomes young again. That is kept in memory and written with the next change, since otherwise every read
 would cost a disk write. A kill makes documents look older than they are, but loses none.
@@ -11,6 +11,7 @@ would cost a disk write. A kill makes documents look older than they are, but lo
 
 import errno
 import fcntl
+import json
 import logging
 import os
 import struct
@@ -34,6 +35,7 @@ MOST_TRIES = 4  # of a change that finds no room although other documents were r
 MOST_READERS = 64  # threads that read at the same time
 LOCK_BYTES, READER_BYTES = 4096, 64  # of LMDB's lock file: its head, rounded up, and each reader
 _KEY_BYTES = 20
+_NOTE = b"unread/"  # begins the keys of notes
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # LMDB gives the last one for a write that was cut short
 
 TABLES = (b"documents", b"entries", b"ages", b"expiries", b"about")
@@ -94,6 +96,8 @@ class LmdbStore(DocumentStore):
         def change(txn: Change) -> None:
             for item in items:
                 self._tables.put(txn, _key(namespace, item.id), item)
+                if item.unread:
+                    self._tables.note(txn, _key(namespace, item.id), namespace, item.id)
 
         self._change(change, sum(len(item.content) for item in items))
 
@@ -108,6 +112,11 @@ class LmdbStore(DocumentStore):
                     self._tables.put(txn, key, item)
 
         self._change(change, sum(len(item.content) for _, item in renewals))
+
+    def unread(self) -> list[tuple[str, str]]:
+        """See DocumentStore."""
+        with _clear_errors(self._directory), self._environment.begin() as view:
+            return list(self._tables.notes(view))
 
     def delete(self, namespace: str, identity: str) -> bool:
         """See DocumentStore."""
@@ -303,7 +312,22 @@ class Tables:
         txn.delete(key, db=self.documents)
         txn.delete(entry[:8] + key, db=self.ages)
         txn.delete(entry[8:] + key, db=self.expiries)
+        txn.delete(_NOTE + key, db=self.about)
         return True
+
+    def note(self, txn: Change, key: bytes, namespace: str, identity: str) -> None:
+        """Note that the document of this key is unread, until it is replaced or removed."""
+        txn.put(_NOTE + key, json.dumps([namespace, identity]).encode(), db=self.about)
+
+    def notes(self, txn: Change) -> Iterator[tuple[str, str]]:
+        """Namespace and id of each unread document."""
+        with txn.cursor(self.about) as cursor:
+            cursor.set_range(_NOTE)
+            for key, value in cursor:
+                if not key.startswith(_NOTE):
+                    return
+                namespace, identity = json.loads(value)
+                yield namespace, identity
 
     def expired(self, txn: Change, key: bytes) -> bool:
         """Whether a document has expired."""

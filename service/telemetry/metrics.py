@@ -233,6 +233,10 @@ TABLE = {
     ),
     "store_documents": Metric("gauge", "keyblock_store_documents", "Documents in the store"),
     "store_bytes": Metric("gauge", "keyblock_store_bytes", "Bytes that the store takes"),
+    "understood": Metric(
+        "counter", "keyblock_understood_documents_total", "Stored documents that the sentence encoder has read in the background"
+    ),
+    "store_unread": Metric("gauge", "keyblock_store_unread_documents", "Stored documents that wait for the sentence encoder"),
     "store_evicted": Metric("gauge", "keyblock_store_evicted_documents", "Documents removed to make room since the store started"),
     "store_away": Metric("gauge", "keyblock_store_away", "Servers of the store's cluster that do not answer while others do"),
     "ready": Metric(

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from export import ExportError
-from export.sentences import write_encoder_bundle
+from export.sentences import write_encoder_bundle, write_understanding_bundle
 from keyblock.bundle import Bundle, BundleError, load_bundle
+from keyblock.encoders import Texts as Ranges
 from tests.support.checkpoints import save_checkpoint
 from training.model.bi_encoder import BiEncoder, Texts
 from training.model.cross_encoder import CrossEncoder
@@ -80,3 +81,38 @@ def test_a_run_of_a_bi_encoder_is_an_encoder(embedded: Bundle, save_run: Callabl
     ranker = CrossEncoder.from_backbone(str(folder))
     with pytest.raises(ExportError, match="holds a cross_encoder, whose vectors mean nothing"):
         write_encoder_bundle(embedded, str(save_run(tmp_path / "other", ranker)), tmp_path / "none")
+
+
+@pytest.fixture(scope="module")
+def understanding(embedded: Bundle, backbone: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    return write_understanding_bundle(embedded, str(backbone), tmp_path_factory.mktemp("understanding") / "bundle", weight=2.0)
+
+
+def test_an_encoder_of_8_bits_understands_what_is_stored(understanding: Bundle, embedded: Bundle) -> None:
+    """The selector stays; its graph holds no token embeddings, which it reads from the ranker's file."""
+    assert understanding.pipeline.config.selector == embedded.pipeline.config.selector
+    assert understanding.manifest.files["sentence_encoder.onnx"].bytes < 12_000_000
+    understander = understanding.pipeline.understanding
+    assert understander is not None
+    text = "".join(FILLER.format(number) for number in range(20)) + ANSWER + "".join(FILLER.format(n) for n in range(20, 40))
+    document = understander.read(understanding.pipeline.prepare_document(text))
+    query = understanding.pipeline.prepare_query("Whom must I tell if I cannot come because I have a cold?")
+    best = understanding.pipeline.select(query, document).taken[0]
+    assert "sickness" in text[document.starts[best] : document.ends[best]]
+
+
+def test_its_vectors_are_nearly_those_of_the_whole_encoder(understanding: Bundle, encoded: Bundle) -> None:
+    understander, whole = understanding.pipeline.understanding, encoded.pipeline.encoder
+    assert understander is not None
+    assert whole is not None
+    document = understanding.pipeline.prepare_document("".join(FILLER.format(number) for number in range(9)) + ANSWER)
+    texts = [Ranges(document.token_ids, document.bounds)]
+    cosines = (understander.encoder.encode(texts)[0] * whole.encode(texts)[0]).sum(axis=1)
+    assert cosines.min() > 0.95
+
+
+def test_an_encoder_of_another_width_cannot_read_the_rankers_embeddings(embedded: Bundle, backbone: Path, tmp_path: Path) -> None:
+    small = save_checkpoint("bert", tmp_path / "small", vocab_size=30522)
+    shutil.copy(backbone / "tokenizer.json", small)
+    with pytest.raises(ExportError, match=r"has token embeddings of shape \(30522, 32\), and the ranker of \(30522, 384\)"):
+        write_understanding_bundle(embedded, str(small), tmp_path / "out", weight=1.0)

@@ -141,9 +141,9 @@ class Service:
         status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="utf-8")
         return int(found[1]) * 1024 if (found := re.search(r"VmRSS:\s+(\d+) kB", status)) else 0
 
-    def cached(self) -> int:
-        """Bytes of prepared documents in the service's cache."""
-        found = re.search(r"^keyblock_cache_bytes (\S+)", self._client.get("/metrics").text, re.MULTILINE)
+    def metric(self, name: str) -> int:
+        """The value of a metric without labels."""
+        found = re.search(rf"^{name} (\S+)", self._client.get("/metrics").text, re.MULTILINE)
         return int(float(found[1])) if found else 0
 
     @cached_property

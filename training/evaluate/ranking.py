@@ -232,7 +232,7 @@ def changed(pipeline: Pipeline, changes: Mapping[str, Any], folder: Path) -> Pip
 
     Raises ValueError for changes that do not make a valid pipeline, or a missing encoder.
     """
-    config = pipeline.config.model_dump()
+    config = pipeline.config.model_dump() | {"meaning": None}  # its encoder reads stored documents: there are none here
     parts = {part: config[part] | value if part in MERGED and config[part] and value else value for part, value in changes.items()}
     named = {part: {"name": value} if isinstance(value, str) else value for part, value in parts.items()}
     try:

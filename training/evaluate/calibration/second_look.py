@@ -13,7 +13,7 @@ from training.evaluate.calibration.fit import DevScores, listwise_weights, logis
 from training.evaluate.ranking import LocalRanker
 
 FAR = 1e9  # a margin that leaves no document out
-PRIOR = 0.02  # weight of the normal prior around a second look that changes nothing
+PRIOR = 5.0  # weight of the normal prior around a second look that changes nothing, counted in queries as in `fit`
 
 
 @dataclass
@@ -88,7 +88,7 @@ def fit_second_look(scored: Sequence[LookedScores], fusion: Fusion) -> SecondLoo
     whole = [[one.read(query, fusion) for query in one.features] for one in scored]
     groups = [[(rows, labels) for rows, labels in of if labels.any()] for of in whole]
     rows = np.concatenate([rows for of in whole for rows, _ in of])
-    first, further = listwise_weights(groups, np.asarray([1.0, 0.0]), rows.std(axis=0), PRIOR)
+    first, further = listwise_weights(groups, np.asarray([1.0, 0.0]), rows.std(axis=0), PRIOR / max(sum(map(len, groups)), 1))
     weights = np.asarray([first, max(further, 0.0)])
     labels = np.concatenate([labels for of in whole for _, labels in of])
     sizes = [sum(len(labels) for _, labels in of) for of in whole]
