@@ -13,6 +13,7 @@ from training.data.folds import Round
 from training.data.types import CollectionError, FileError, Parts
 from training.learn.train import check_gold, check_mixture, fitted
 from training.model.devices import fastest_device, in_words
+from training.model.starting import check_weights
 from training.recipe import Recipe, RecipeError, backbone_path, find_start
 
 TESTED = "test"
@@ -159,10 +160,18 @@ def _backbone_lines(recipe: Recipe, backbone: Backbone | None) -> Iterator[str]:
 
 
 def _runs(recipe: Recipe) -> list[str]:
-    """The runs that the recipe names and that are missing."""
-    teacher = recipe.distillation.teacher if recipe.distillation else None
-    named = {"init": recipe.init, "selector_run": recipe.selector_run, "distillation.teacher": teacher}
-    return [f"{run} ({key}: a run of keyblock-train)" for key, run in named.items() if run and not find_start(Path(run)).is_dir()]
+    """The runs that the recipe names and that are missing, or hold other weights than it names."""
+    return [why for key, start in recipe.starts.items() if (why := _missing(key, start))]
+
+
+def _missing(key: str, start: str) -> str | None:
+    if not find_start(Path(start)).is_dir():
+        return f"{start} ({key}: a run of keyblock-train)"
+    try:
+        check_weights(key, start)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def plan_parts(parts: Parts, splits: Sequence[str]) -> Plan:

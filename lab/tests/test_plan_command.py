@@ -71,6 +71,11 @@ def test_the_packaged_model_is_found_from_any_directory(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert dry_run(make_recipe(init="models/default"), [toy])[-1] == "everything resolves"
+    *_, other, last = dry_run(make_recipe(init="models/default@01234567"), [toy])
+    assert (other.startswith("to bring before it can start: init models/default: holds other"), last) == (
+        True,
+        "everything else resolves",
+    )
 
 
 @pytest.mark.parametrize(

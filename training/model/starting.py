@@ -3,6 +3,7 @@
 A bundle holds no PyTorch weights, but its graph holds the same numbers: a fused operator has those of the modules it replaces.
 """
 
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -25,7 +26,7 @@ from training.model.cross_encoder import MARKER, CrossEncoder
 from training.model.families import load_ranker, new_ranker
 from training.model.ranker_module import RankerModule
 from training.model.transformer_ranker import one_clear_error
-from training.recipe import find_start
+from training.recipe import find_start, named_weights
 
 Weight = Callable[[str], Tensor]
 """Gives an initializer by its name, in fp32; for one stored in fp16, by the name of the output of its cast."""
@@ -134,6 +135,31 @@ def start_at_cls(model: RankerModule, backbone: str) -> None:
         )
     with torch.no_grad():
         aggregator.cls.copy_(model.encoder.get_input_embeddings()(torch.tensor(ids[0], device=aggregator.cls.device)))
+
+
+def weights_digest(path: Path) -> str:
+    """The sha256 of a start's weights, in hexadecimal: of a bundle's graph file, or of the files of a run's final model together.
+
+    Raises ValueError for a path without a model.
+    """
+    path = find_start(path)
+    if (path / MANIFEST_FILE).exists():
+        manifest = load_bundle(path).manifest
+        return manifest.files[manifest.graph.file].sha256
+    digest = hashlib.sha256()
+    for file in sorted(chosen(path).glob("*.safetensors")):
+        digest.update(hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def check_weights(key: str, start: str) -> None:
+    """Raise ValueError unless a start holds the weights whose hash the recipe's `key` names behind an @, if it names one."""
+    path, digits = named_weights(start)
+    if digits and not (found := weights_digest(Path(path))).startswith(digits):
+        raise ValueError(
+            f"{key} {path}: holds other weights ({found[:12]}) than those that the recipe begins with ({digits}), so its results "
+            f"would not compare with earlier ones; bring those back, or set {key}={path} to begin with these"
+        )
 
 
 def check_tokenizer(key: str, path: Path, backbone: str) -> None:
