@@ -386,7 +386,8 @@ def gain_table(records: Sequence[Record]) -> str:
     by = {(record.collection, record.system): record for record in records}
     before, after, longer = (setting.label for setting in SETTINGS if setting.collection == "squad-far")
     steps = next(one.steps for one in STAGES if one.steps is not None)
-    names = [one.recipe for one in SYSTEMS if (before, one.recipe) in by and (after, one.recipe) in by]
+    trained = [name for name in TITLES if name not in (FIRST_STAGE, CHANCE)]
+    names = [name for name in trained if (before, name) in by and (after, name) in by]
     values = {name: [by[label, name].by_query[MEASURES[0]] for label in (before, after)] for name in names}
     gains = {name: {query: end[query] - start[query] for query in start} for name, (start, end) in values.items()}
     p = dict(zip(names, correct([paired_t_test(end, start) for start, end in values.values()]), strict=True))
