@@ -426,7 +426,8 @@ def named_weights(start: Path | str) -> tuple[str, str]:
     See `training.model.starting.check_weights`.
     """
     path, at, digits = str(start).rpartition("@")
-    return (path, digits) if at and re.fullmatch("[0-9a-f]{8,64}", digits) else (str(start), "")
+    named = at and re.fullmatch("[0-9a-f]{8,64}", digits) and not Path(start).exists()
+    return (path, digits) if named else (str(start), "")
 
 
 def _merge_all(trees: Iterable[dict[str, Any]]) -> dict[str, Any]:

@@ -160,6 +160,9 @@ STAGES = (
     Stage("articles", "squad-articles"),
     Stage("far", "squad-far", after="articles"),
     Stage("far-longer", "squad-far", after="articles", steps=300, systems=LONGER),
+    Stage(
+        "articles-again", "squad-articles", after="articles", systems=(*LONGER, "cedr-pacrr", "parade-cnn")
+    ),  # as many further steps, of no far passages
 )
 
 
@@ -178,6 +181,7 @@ SETTINGS = (
     Setting("squad-far, fine-tuned", "squad-far", "far"),
     Setting("qmsum, zero-shot", "qmsum", "articles"),
     Setting("squad-far, fine-tuned for 300 steps", "squad-far", "far-longer"),
+    Setting("squad-far, trained further on squad-articles", "squad-far", "articles-again"),
 )
 
 
@@ -379,12 +383,13 @@ def findings_table(records: Sequence[Record]) -> str:
 
 
 def gain_table(records: Sequence[Record]) -> str:
-    """The gain of fine-tuning on squad-far for each system that was measured without and with it, and the gain of longer tuning.
+    """The gain of fine-tuning on squad-far for each system that was measured without and with it.
 
-    The p-values of the gains are one family, those of the differences from MaxP's gain another. Both are corrected after Holm.
+    Beside it stand that of longer tuning, and that of as many further steps on squad-articles, the control. The p-values of the gains
+    are one family, those of the differences from MaxP's gain another. Both are corrected after Holm.
     """
     by = {(record.collection, record.system): record for record in records}
-    before, after, longer = (setting.label for setting in SETTINGS if setting.collection == "squad-far")
+    before, after, *others = (setting.label for setting in SETTINGS if setting.collection == "squad-far")
     steps = next(one.steps for one in STAGES if one.steps is not None)
     trained = [name for name in TITLES if name not in (FIRST_STAGE, CHANCE)]
     names = [name for name in trained if (before, name) in by and (after, name) in by]
@@ -392,11 +397,12 @@ def gain_table(records: Sequence[Record]) -> str:
     gains = {name: {query: end[query] - start[query] for query in start} for name, (start, end) in values.items()}
     p = dict(zip(names, correct([paired_t_test(end, start) for start, end in values.values()]), strict=True))
     beyond = corrected_tests({name: gain for name, gain in gains.items() if name != "maxp"}, gains.get("maxp", {}))
-    rows = [["system", "zero-shot", "fine-tuned", "gain", "p", "p, MaxP's gain", f"fine-tuned for {steps} steps", "gain"]]
+    further = [f"fine-tuned for {steps} steps", "gain", "trained further on squad-articles", "gain"]
+    rows = [["system", "zero-shot", "fine-tuned", "gain", "p", "p, MaxP's gain", *further]]
     for name in names:
         start, end = (by[label, name].means[MEASURES[0]] for label in (before, after))
-        much = by[longer, name].means[MEASURES[0]] if (longer, name) in by else None
-        more = ["", ""] if much is None else [f"{much:.3f}", f"{much - start:+.3f}"]
+        ends = [by[label, name].means[MEASURES[0]] if (label, name) in by else None for label in others]
+        more = [cell for end_ in ends for cell in (("", "") if end_ is None else (f"{end_:.3f}", f"{end_ - start:+.3f}"))]
         than_maxp = p_text(beyond[name]) if name in beyond and "maxp" in names else ""
         rows.append([TITLES[name], f"{start:.3f}", f"{end:.3f}", f"{end - start:+.3f}", p_text(p[name]), than_maxp, *more])
     return markdown(rows)

@@ -144,8 +144,8 @@ def weights_digest(path: Path) -> str:
     """
     path = find_start(path)
     if (path / MANIFEST_FILE).exists():
-        manifest = load_bundle(path).manifest
-        return manifest.files[manifest.graph.file].sha256
+        bundle = load_bundle(path)
+        return bundle.manifest.files[bundle.graph_path.name].sha256
     digest = hashlib.sha256()
     for file in sorted(chosen(path).glob("*.safetensors")):
         digest.update(hashlib.sha256(file.read_bytes()).digest())
