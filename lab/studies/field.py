@@ -385,8 +385,8 @@ def findings_table(records: Sequence[Record]) -> str:
 def gain_table(records: Sequence[Record]) -> str:
     """The gain of fine-tuning on squad-far for each system that was measured without and with it.
 
-    Beside it stand that of longer tuning, and that of as many further steps on squad-articles, the control. The p-values of the gains
-    are one family, those of the differences from MaxP's gain another. Both are corrected after Holm.
+    Beside it stand that of longer tuning, and that of as many further steps on squad-articles, the control. The p-values of the
+    gains are one family, those of the differences from MaxP's gain another. Both are corrected after Holm.
     """
     by = {(record.collection, record.system): record for record in records}
     before, after, *others = (setting.label for setting in SETTINGS if setting.collection == "squad-far")
