@@ -109,7 +109,7 @@ def export_cross_encoder(model: CrossEncoder, path: Path) -> dict[str, int]:
     Raises ExportError as `check_exported` does, before anything is traced.
     """
     check_exported(model)
-    if model.encoder.config.model_type == "bert":
+    if model.encoder.config.model_type == "bert" and model.typed:
         return export_graph(model, path)
     graph = _traced(model, path.name)
     onnx.helper.set_model_props(graph, {POOLING: model.settings.pooling})

@@ -268,7 +268,7 @@ def graph_weights(graph: ModelProto) -> dict[str, Tensor]:
             weights |= {f"encoder.layer.{layer}.{name}": value for name, value in _layer(nodes, weight)}
         (head,) = (node for node in graph.graph.node if node.op_type == "Gemm")
     except (KeyError, ValueError) as error:
-        raise ValueError(f"the graph is not laid out as keyblock-export writes it ({type(error).__name__}: {error})") from None
+        raise ValueError(f"the graph is not laid out as keyblock-export writes a BERT ({type(error).__name__}: {error})") from None
     return weights | {"head.weight": weight(head.input[1]), "head.bias": weight(head.input[2])} | _marker(graph, weight)
 
 
