@@ -154,10 +154,9 @@ def _backbone_lines(recipe: Recipe, backbone: Backbone | None) -> Iterator[str]:
         else "to be downloaded; its positions are not checked"
     )
     yield f"backbone {recipe.backbone}: {sizes}"
-    if (
-        backbone and backbone.kind not in (known := _exported(recipe)) and recipe.model["name"] != "ck"
-    ):  # it uses word vectors alone
-        yield f"keyblock-export writes no bundle of a {recipe.model['name']} on {backbone.kind}, only on {', '.join(known)}"
+    known, family = _exported(recipe), recipe.model["name"]
+    if backbone and backbone.kind not in known and family != "ck":  # a ck uses the word vectors alone
+        yield f"keyblock-export writes no bundle of a {family} on {backbone.kind}, only on {', '.join(known)}"
     if recipe.states:
         yield f"learned aggregator: {_component(recipe.states)}"
 
