@@ -1,4 +1,4 @@
-"""An imported checkpoint as an ONNX graph: fused as far as ONNX Runtime knows its architecture, and exact in any case."""
+"""A checkpoint, or a cross-encoder on any encoder, as an ONNX graph: exact, and fused as far as ONNX Runtime knows the encoder."""
 
 import gc
 import hashlib
@@ -19,13 +19,25 @@ from torch import Tensor
 from transformers import PretrainedConfig
 
 from export import ExportError
-from export.graph import LOGITS, Traced, check_shapes, name_heads, narrow_last_layer, trace, trace_example
+from export.graph import (
+    LOGITS,
+    OUTPUTS,
+    Traced,
+    check_shapes,
+    export_graph,
+    name_heads,
+    narrow_last_layer,
+    output_name,
+    trace,
+    trace_example,
+)
 from export.masks import causal, spelled_masks
 from export.storage import put_back, save_graph, weights_aside
 from export.variants import fused_nodes
 from training.model.classifier import Classifier
-from training.model.starting import PARAMETERS
-from training.model.transformer_ranker import masked_by
+from training.model.cross_encoder import CrossEncoder, first
+from training.model.starting import PARAMETERS, POOLING
+from training.model.transformer_ranker import TRACED, masked_by
 
 Key = tuple[tuple[int, ...], str]
 JOINED = 3  # query, key and value of a fused attention
@@ -84,39 +96,78 @@ def export_classifier(model: Classifier, path: Path) -> dict[str, int]:
     Raises:
         ExportError: the architecture cannot be traced, or a dimension of the graph is frozen.
     """
-    config = model.module.config
-    with masked_by(model, spelled_masks(config)), TemporaryDirectory(prefix="keyblock-trace-") as folder:
-        _trace(model, Path(folder) / path.name)
-        gc.collect()  # the exporter leaves copies of the weights in cycles
-        graph = _fused(Path(folder) / path.name, config)
-        gc.collect()  # so does the optimizer
-    check_shapes(graph, {name: ["batch", "length"] for name in model.graph_inputs}, {LOGITS: ["batch"]})
+    graph = _traced(model, path.name)
     if missing := note_parameters(graph, model.module.state_dict()):
         log.info("the graph does not hold %d of the checkpoint's weights, among them %s", len(missing), missing[0])
     save_graph(graph, path)
     return fused_nodes(graph)
 
 
-def _trace(model: Classifier, path: Path) -> None:
+def export_cross_encoder(model: CrossEncoder, path: Path) -> dict[str, int]:
+    """See `export.graph.export_graph`; of another architecture than BERT's the graph is fused as far as ONNX Runtime knows it.
+
+    Raises ExportError as `check_exported` does, before anything is traced.
+    """
+    check_exported(model)
+    if model.encoder.config.model_type == "bert" and model.typed:
+        return export_graph(model, path)
+    graph = _traced(model, path.name)
+    onnx.helper.set_model_props(graph, {POOLING: model.settings.pooling})
+    save_graph(graph, path)
+    return fused_nodes(graph)
+
+
+def check_exported(model: CrossEncoder) -> None:
+    """Raise ExportError for a cross-encoder that does not become a graph."""
+    kind = model.encoder.config.model_type
+    if kind not in TRACED:
+        raise ExportError(f"a cross-encoder of the architecture {kind} cannot be exported; one of {', '.join(TRACED)} can")
+    if model.marker is not None and kind != "bert":
+        raise ExportError(f"a {kind} that marks tokens cannot be exported, only a bert; train it with model.marks=0")
+
+
+class Wide(Traced):
+    """The same for a model whose states an aggregator combines: the graph knows their width."""
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """See Traced."""
+        return super().forward(*inputs).reshape(inputs[0].shape[0], 1 + self.model.hidden_size)
+
+
+def _traced(model: Classifier | CrossEncoder, name: str) -> ModelProto:
+    """The model's graph, fused as far as ONNX Runtime knows it; `name` is that of the file. Raises as `export_classifier` does."""
+    config = model.transformer.config
+    with masked_by(model, spelled_masks(config)), TemporaryDirectory(prefix="keyblock-trace-") as folder:
+        _trace(model, Path(folder) / name)
+        gc.collect()  # the exporter leaves copies of the weights in cycles
+        graph = _fused(Path(folder) / name, config, reads_cls=getattr(model, "pool", first) is first)
+        gc.collect()  # so does the optimizer
+    outputs: dict[str, list[str | int]] = {OUTPUTS: ["batch", 1 + model.hidden_size]} if model.combines else {LOGITS: ["batch"]}
+    check_shapes(graph, {name: ["batch", "length"] for name in model.graph_inputs}, outputs)
+    return graph
+
+
+def _trace(model: Classifier | CrossEncoder, path: Path) -> None:
     ids, mask = trace_example(model.vocabulary_size)
     by_name = {"input_ids": ids, "token_type_ids": torch.zeros_like(ids), "attention_mask": mask}
     given = tuple(by_name[name] for name in model.graph_inputs)
     free = {name: {0: "batch", 1: "length"} for name in model.graph_inputs}
+    module = Wide(model) if model.combines else Traced(model)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # about the architecture's code; parity is checked by its values
-            trace(Traced(model).eval(), given, path, LOGITS, free)
+            trace(module.eval(), given, path, output_name(model), free)
     except Exception as error:  # any error of a module's own code or the exporter
         line = " ".join(str(error).split())[:200]
-        raise ExportError(f"the architecture {model.module.config.model_type} cannot be traced ({line})") from None
+        raise ExportError(f"the architecture {model.transformer.config.model_type} cannot be traced ({line})") from None
 
 
-def _fused(path: Path, config: PretrainedConfig) -> ModelProto:
-    """The graph in the file, optimized if the optimizer knows such graphs, with a narrow last layer if all layers are fused."""
+def _fused(path: Path, config: PretrainedConfig, reads_cls: bool) -> ModelProto:
+    """The graph in the file, optimized if the optimizer knows it; with a narrow last layer if all are fused and [CLS] is read."""
     if spelled_masks(config).__qualname__.startswith(causal.__qualname__):
         return onnx.load(str(path))  # attention with fewer key and value heads: the optimizer would break its shapes
     optimized = optimized_graph(onnx.load(str(path), load_external_data=False), config, path.parent)
-    if fused_nodes(optimized).get("Attention", 0) == config.num_hidden_layers:
+    if reads_cls and fused_nodes(optimized).get("Attention", 0) == config.num_hidden_layers:
         try:
             narrow_last_layer(optimized)
         except ExportError as error:

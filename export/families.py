@@ -7,15 +7,14 @@ from typing import Any
 
 from export import ExportError
 from export.bi_encoder import export_bi_encoder
-from export.classifier import export_classifier
-from export.graph import export_graph
+from export.classifier import export_classifier, export_cross_encoder
 from export.onnx_source import GivenGraph, export_given
 from training.model.ranker_module import RankerModule
 
 GROUP = "keyblock.export.families"
 Export = Callable[[Any, Path], dict[str, int]]
 EXPORTS: dict[str, Export] = {
-    "cross_encoder": export_graph,
+    "cross_encoder": export_cross_encoder,
     "classifier": export_classifier,
     "bi_encoder": export_bi_encoder,
     "judge": export_classifier,

@@ -21,7 +21,7 @@ from keyblock.runtime.session import INPUTS, MARKS
 from training.model.cross_encoder import MARKER, CrossEncoder, Marker
 from training.model.ranker_module import RankerModule
 from training.model.starting import POOLING
-from training.model.transformer_ranker import FULL, masked_by
+from training.model.transformer_ranker import masked_by
 
 
 def add_marks(model: ModelProto, marker: Marker) -> None:
@@ -87,9 +87,9 @@ def output_name(model: RankerModule) -> str:
 
 
 def export_graph(model: CrossEncoder, path: Path) -> dict[str, int]:
-    """Write the fused fp32 graph of the model's outputs for sequences to `path`.
+    """Write the fused fp32 graph of the outputs of a cross-encoder of BERT's architecture for sequences to `path`.
 
-    The aggregator is a separate graph (export.graph).
+    The aggregator is a separate graph (export.graph). Other architectures: export.classifier.
 
     Args:
         model: loaded with ``attention="eager"``; left in eval mode.
@@ -99,10 +99,9 @@ def export_graph(model: CrossEncoder, path: Path) -> dict[str, int]:
         Fused nodes by operator.
 
     Raises:
-        ExportError: the encoder's architecture does not fuse, a fusion is missing, or a dimension of the graph is frozen.
+        ExportError: a fusion is missing, or a dimension of the graph is frozen.
     """
     config = model.encoder.config
-    check_exported(model)
     with masked_by(model, padding):
         trace_sequences(Traced(model), config.vocab_size, path, output_name(model))
     graph, fused = fused_encoder(path, config)
@@ -114,13 +113,6 @@ def export_graph(model: CrossEncoder, path: Path) -> dict[str, int]:
     onnx.helper.set_model_props(graph, {POOLING: model.settings.pooling})
     onnx.save(graph, str(path))
     return fused
-
-
-def check_exported(model: CrossEncoder) -> None:
-    """Raise ExportError for a model whose encoder does not become a fused graph."""
-    kind = model.encoder.config.model_type
-    if kind not in FULL:
-        raise ExportError(f"a cross-encoder of the architecture {kind} does not become a fused graph; export one of BERT's")
 
 
 def trace_sequences(module: nn.Module, vocabulary_size: int, path: Path, output: str) -> None:

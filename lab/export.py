@@ -13,8 +13,8 @@ from onnx import ModelProto
 from torch import Tensor, nn
 
 from export import ExportError
-from export.classifier import optimized_graph
-from export.graph import OUTPUTS, check_inputs, export_graph, fused_encoder, output_name, trace, trace_example, trace_sequences
+from export.classifier import export_cross_encoder, optimized_graph
+from export.graph import OUTPUTS, check_inputs, fused_encoder, output_name, trace, trace_example, trace_sequences
 from export.masks import padding, spelled_masks
 from export.storage import save_graph
 from export.variants import fused_nodes
@@ -30,10 +30,10 @@ PREFIX = "features/"  # the prefix of all names in the second graph
 
 
 def export_long(model: LongEncoder, path: Path) -> dict[str, int]:
-    """See `export.graph.export_graph`. Also raises ExportError for attention that is directed by the query."""
+    """See `export.classifier.export_cross_encoder`. Also raises ExportError for attention that is directed by the query."""
     if model.settings.query_directed:
         raise ExportError("query-directed attention does not become a fused graph, whose mask is a length; measure the run itself")
-    return export_graph(model, path)
+    return export_cross_encoder(model, path)
 
 
 class Outputs(nn.Module):
@@ -128,8 +128,10 @@ def export_tokens(model: TokenRanker, path: Path) -> dict[str, int]:
         Fused nodes by operator.
 
     Raises:
-        ExportError: the encoder does not fuse (it is not of BERT's architecture), or a dimension of the graph is frozen.
+        ExportError: the encoder is not of BERT's architecture, a fusion is missing, or a dimension of the graph is frozen.
     """
+    if (kind := model.encoder.config.model_type) != "bert":
+        raise ExportError(f"a {model.family['name']} on a {kind} cannot be exported, which joins BERT's layers; train it on a bert")
     trace_sequences(Encoder(model), model.vocabulary_size, path, "states")
     graph, fused = fused_encoder(path, model.encoder.config)
     _trace_features(model, path)

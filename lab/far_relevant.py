@@ -9,6 +9,7 @@ section 2.2 and appendix B.1. With C tokens in the relevant passage, a document 
    passage, and append the mix to the head.
 
 `Settings.behind` adds a fourth step, which is not the paper's: append random passages until they have more than `behind` tokens.
+With `Settings.front` the relevant passage is the first one instead: a collection with the bias that the paper finds in others.
 """
 
 import random
@@ -38,6 +39,7 @@ class Settings(BaseModel):
         1431, ge=1, description="tokens of the longest document; lengths are uniform up to it from the shortest possible"
     )
     behind: int = Field(0, ge=0, description="tokens that stand behind every relevant passage, at least, beside those of `longest`")
+    front: int = Field(0, ge=0, le=1, description="1: the relevant passage stands in front of all others")
     shortest_passage: int = Field(1, ge=1, description="passages of fewer tokens are never fillers")
     longest_passage: int = Field(512, ge=1, description="passages of more tokens are never fillers")
     seed: int = Field(0, description="decides the queries, lengths, fillers and their order")
@@ -217,6 +219,8 @@ class _Maker:
         self.rng.shuffle(mixed)
         place = self.rng.randint(0, len(mixed))
         before, after = head + mixed[:place], mixed[place:] + behind
+        if settings.front:
+            before, after = [], before + after
         texts = (*map(self.passages.text, before), gold.text, *map(self.passages.text, after))
         return FarDocument(doc_id, query, texts, len(before), (*before, *after))
 

@@ -13,10 +13,12 @@ from training.data.folds import Round
 from training.data.types import CollectionError, FileError, Parts
 from training.learn.train import check_gold, check_mixture, fitted
 from training.model.devices import fastest_device, in_words
+from training.model.starting import check_weights
+from training.model.transformer_ranker import TRACED
 from training.recipe import Recipe, RecipeError, backbone_path, find_start
 
 TESTED = "test"
-EXPORTED = ("bert",)  # architectures whose graphs keyblock-export can fuse
+EXPORTED = {"cross_encoder": TRACED, "long_encoder": TRACED, "classifier": TRACED}  # architectures, by family
 
 
 class Plan(NamedTuple):
@@ -58,7 +60,7 @@ def dry_run(recipe: Recipe, collections: Sequence[Collection]) -> list[str]:
     check_gold(recipe, collections)
     recipe = fitted(recipe, collections)
     plans = [(collection.name, plan_collection(collection, recipe.split)) for collection in collections]
-    exported = backbone is None or backbone.kind in EXPORTED
+    exported = backbone is None or backbone.kind in _exported(recipe)
     missing = [*_runs(recipe), *(path for _, plan in plans for path in plan.missing)]
     return [
         f"{recipe.name}: {system(recipe)}",
@@ -152,17 +154,30 @@ def _backbone_lines(recipe: Recipe, backbone: Backbone | None) -> Iterator[str]:
         else "to be downloaded; its positions are not checked"
     )
     yield f"backbone {recipe.backbone}: {sizes}"
-    if backbone and backbone.kind not in EXPORTED and recipe.model["name"] != "ck":  # a ck uses the word vectors alone
-        yield f"keyblock-export writes no bundle of a {backbone.kind}, only of {', '.join(EXPORTED)}: train and measure it"
+    known, family = _exported(recipe), recipe.model["name"]
+    if backbone and backbone.kind not in known and family != "ck":  # a ck uses the word vectors alone
+        yield f"keyblock-export writes no bundle of a {family} on {backbone.kind}, only on {', '.join(known)}"
     if recipe.states:
         yield f"learned aggregator: {_component(recipe.states)}"
 
 
 def _runs(recipe: Recipe) -> list[str]:
-    """The runs that the recipe names and that are missing."""
-    teacher = recipe.distillation.teacher if recipe.distillation else None
-    named = {"init": recipe.init, "selector_run": recipe.selector_run, "distillation.teacher": teacher}
-    return [f"{run} ({key}: a run of keyblock-train)" for key, run in named.items() if run and not find_start(Path(run)).is_dir()]
+    """The runs that the recipe names and that are missing, or hold other weights than it names."""
+    return [why for key, start in recipe.starts.items() if (why := _missing(key, start))]
+
+
+def _exported(recipe: Recipe) -> tuple[str, ...]:
+    return EXPORTED.get(recipe.model["name"], ("bert",))
+
+
+def _missing(key: str, start: str) -> str | None:
+    if not find_start(Path(start)).is_dir():
+        return f"{start} ({key}: a run of keyblock-train)"
+    try:
+        check_weights(key, start)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def plan_parts(parts: Parts, splits: Sequence[str]) -> Plan:

@@ -3,6 +3,7 @@
 import functools
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -55,11 +56,18 @@ class Optimizer(BaseModel):
 
 
 class Best(BaseModel):
-    """BeST's procedure (Kim et al. 2021, section 3): complete trainings, each on the segments that the previous one ranks best."""
+    """BeST's procedure (Kim et al. 2021, section 3): complete trainings, each on the segments that the previous one ranks best.
+
+    Each iteration starts afresh: from the backbone, or from `init`.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     iterations: int = Field(4, ge=1, description="trainings at most; the paper's third was its best")
-    patience: int = Field(1, ge=1, description="iterations without a better dev measure after which no other follows")
+    patience: int = Field(
+        2,
+        ge=1,
+        description="iterations without a better dev measure after which no other follows; the paper's best came after a worse",
+    )
     segments: int | None = Field(
         None, ge=1, description="segments of a document that theta 0 learns from in a step, drawn anew; none: all"
     )
@@ -116,7 +124,11 @@ class Recipe(BaseModel):
     states: dict[str, Any] | None = Field(
         None, description="the learned module that pipeline.aggregator `states` combines [CLS] states by; see training.declarations"
     )
-    init: str | None = Field(None, description="a run or bundle whose weights this one starts from, instead of the backbone's")
+    init: str | None = Field(
+        None,
+        description="a run or bundle whose weights this one starts from, instead of the backbone's. PATH@DIGITS, here and wherever "
+        "a recipe names one, refuses other weights than those whose sha256 begins so",
+    )
     selector_run: str | None = Field(
         None, description="a run or bundle whose model a learned selector uses (BinB2), instead of the one trained"
     )
@@ -252,10 +264,8 @@ class Recipe(BaseModel):
             raise ValueError("best trains on the segment a ranker chooses: training.selector learned, training.aggregator max of 1")
         if self.best and self.examples != "selected":
             raise ValueError(f"best chooses what is trained on itself: leave examples {self.examples!r} out")
-        if self.best and (self.init or self.selector_run):
-            raise ValueError(
-                "best starts each iteration from the backbone, and selects by the one before: no init, no selector_run"
-            )
+        if self.best and self.selector_run:
+            raise ValueError("best selects by the iteration before: leave selector_run out")
         return self
 
     @model_validator(mode="after")
@@ -307,6 +317,13 @@ class Recipe(BaseModel):
     def training_pipeline(self) -> PipelineConfig:
         """The pipeline of training examples: `pipeline` with the parts that `training` changes."""
         return _changed(self.pipeline, self.training)
+
+    @property
+    def starts(self) -> dict[str, str]:
+        """The runs and bundles that the recipe names, by the key that names them."""
+        teacher = self.distillation.teacher if self.distillation else None
+        named = {"init": self.init, "selector_run": self.selector_run, "distillation.teacher": teacher}
+        return {key: start for key, start in named.items() if start}
 
     @property
     def queries_of_a_step(self) -> float:
@@ -398,8 +415,19 @@ def _kept(init: Path) -> dict[str, Any]:
 
 
 def find_start(path: Path) -> Path:
-    """The path itself, or the path in the checkout if it exists only there: finds models/default from any working directory."""
+    """The path without its hash, or that in the checkout if it is only there: finds models/default from any working directory."""
+    path = Path(named_weights(path)[0])
     return path if path.exists() or not (CHECKOUT / path).exists() else CHECKOUT / path
+
+
+def named_weights(start: Path | str) -> tuple[str, str]:
+    """A start's path, and the first digits of the sha256 of its weights that a recipe names behind an @; empty if it names none.
+
+    See `training.model.starting.check_weights`.
+    """
+    path, at, digits = str(start).rpartition("@")
+    named = at and re.fullmatch("[0-9a-f]{8,64}", digits) and not Path(start).exists()
+    return (path, digits) if named else (str(start), "")
 
 
 def _merge_all(trees: Iterable[dict[str, Any]]) -> dict[str, Any]:

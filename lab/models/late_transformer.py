@@ -84,6 +84,11 @@ class LateTransformer(CrossEncoder):
         yield from super().pretrained()
         yield from self.interaction.pretrained
 
+    @property
+    def graph_inputs(self) -> tuple[str, ...]:
+        """See RankerModule: the types separate query and passage."""
+        return self.INPUTS
+
     def inputs(self, sequences: Sequence[Packed], pad_id: int, document_type: int = 1) -> tuple[Tensor, ...]:
         """See RankerModule; the types separate query and passage, even if the encoder has one type only."""
         return super().inputs(sequences, pad_id, 1)

@@ -31,6 +31,7 @@ from training.evaluate.measures import REPORTED, Grades, Values, mean_over_seeds
 from training.evaluate.ranking import Ranker, Reranked, run_ranker
 from training.evaluate.significance import correct, corrected_tests, p_text, paired_t_test
 from training.evaluate.tables import markdown
+from training.learn.best import train_best
 from training.learn.tracking import read_log
 from training.learn.train import train
 from training.recipe import load_recipe
@@ -52,12 +53,14 @@ class System:
     Attributes:
         recipe: name of its recipe in recipes/field.
         title: its name in the paper.
-        helper: recipe of a model that must be trained first, on the same collection; it selects blocks for this system.
+        teacher: recipe of a model that is trained first, on the same collection; this system starts from it.
+        helper: recipe of a model that is trained next; it selects blocks for this system. With a teacher it is its student.
         words: whether the system has no transformer; it then starts from the backbone's word vectors, not from the shared start.
     """
 
     recipe: str
     title: str
+    teacher: str | None = None
     helper: str | None = None
     words: bool = False
 
@@ -81,15 +84,31 @@ SYSTEMS = (
     System("neural-model1", "Neural Model 1"),
     System("longp", "LongP"),
     System("qds", "QDS"),
-    System("idcm", "IDCM", helper="idcm-student"),
+    System("idcm", "IDCM", teacher="idcm-teacher", helper="idcm-student"),
     System("deeprank", "DeepRank", words=True),
     System("tkl", "TKL", words=True),
+    System("windows", "MaxP, windows of 150"),
+    System("windows-parade-average", "PARADE Avg, windows of 150"),
+    System("windows-parade-attention", "PARADE Attn, windows of 150"),
+    System("maxp-whole", "MaxP, whole documents"),
+    System("parade-attention-whole", "PARADE Attn, whole documents"),
+    System("maxp-first", "MaxP, trained on first segments"),
+    System("goldp", "GoldP"),
+    System("best", "BeST"),
+    System("keyb-random", "Random Select"),
+    System("keyb-tfidf", "KeyB(vBERT), TF-IDF"),
     System("keyb", "KeyB(vBERT), BM25"),
-    System("keyb-parade", "KeyB(PARADE Attn), BM25"),
+    System("keyb-binb", "KeyB(vBERT), BinB"),
+    System("keyb-parade-attention", "KeyB(PARADE Attn), BM25"),
+    System("keyb-parade", "KeyB(PARADE5), BM25"),
+    System("keyb-parade-binb", "KeyB(PARADE5), BinB"),
+    System("keyb-parade-binb2", "KeyB(PARADE5), BinB2", helper="keyb"),
 )
+FORMER = {"idcm-of-start": "IDCM, whose student learned from the shared start"}
+"""Systems that records still have, by recipes that are no more."""
 
 
-TITLES = {FIRST_STAGE: "BM25, the order given", CHANCE: "chance"} | {one.recipe: one.title for one in SYSTEMS}
+TITLES = {FIRST_STAGE: "BM25, the order given", CHANCE: "chance"} | {one.recipe: one.title for one in SYSTEMS} | FORMER
 FINDINGS = (
     ("maxp", "firstp"),
     ("parade-attention", "firstp"),
@@ -100,10 +119,24 @@ FINDINGS = (
     ("cedr-pacrr", "maxp"),
     ("neural-model1", "maxp"),
     ("longp", "maxp"),
+    ("windows-parade-average", "avgp"),
     ("keyb", "maxp"),
-    ("keyb-parade", "parade-attention"),
+    ("keyb", "keyb-random"),
+    ("keyb", "keyb-tfidf"),
+    ("keyb-binb", "keyb"),
+    ("keyb", "cedr-knrm"),
+    ("keyb", "deeprank"),
+    ("keyb", "idcm"),
+    ("keyb", "maxp-whole"),
+    ("keyb-parade-attention", "parade-attention"),
+    ("keyb-parade-attention", "parade-attention-whole"),
+    ("keyb-parade", "parade-transformer"),
+    ("keyb-parade-binb", "keyb-parade"),
+    ("keyb-parade-binb2", "keyb-parade"),
+    ("best", "maxp-first"),
+    ("best", "goldp"),
 )
-"""Pairs whose difference the paper discusses, and pairs with KeyB."""
+"""Pairs whose difference the papers discuss."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +164,9 @@ STAGES = (
     Stage("articles", "squad-articles"),
     Stage("far", "squad-far", after="articles"),
     Stage("far-longer", "squad-far", after="articles", steps=300, systems=LONGER),
+    Stage(
+        "articles-again", "squad-articles", after="articles", systems=(*LONGER, "cedr-pacrr", "parade-cnn")
+    ),  # as many further steps, of no far passages
 )
 
 
@@ -149,6 +185,7 @@ SETTINGS = (
     Setting("squad-far, fine-tuned", "squad-far", "far"),
     Setting("qmsum, zero-shot", "qmsum", "articles"),
     Setting("squad-far, fine-tuned for 300 steps", "squad-far", "far-longer"),
+    Setting("squad-far, trained further on squad-articles", "squad-far", "articles-again"),
 )
 
 
@@ -193,7 +230,8 @@ def train_recipe(recipe: str, collection: str, run: Path, settings: list[str], o
     if (run / FINISHED).exists():
         return
     loaded = load_recipe(RECIPES / f"{recipe}.yaml", [*settings, *options.set])
-    train(loaded, [Collection(options.data / collection)], run, cache=options.cache)
+    procedure = train_best if loaded.best else train
+    procedure(loaded, [Collection(options.data / collection)], run, cache=options.cache)
     (run / FINISHED).touch()
 
 
@@ -203,23 +241,33 @@ def train_start(options: argparse.Namespace) -> None:
 
 
 def train_system(system: System, stage: Stage, seed: int, options: argparse.Namespace) -> None:
-    """Train a system in a stage. If it has a helper, train that first."""
-    run = run_of(options.runs, stage.name, system.recipe, seed)
-    start = None if system.words and stage.after is None else _start(system.recipe, stage, seed, options)
-    longer = [] if stage.steps is None else [f"steps={stage.steps}"]
-    settings = [f"seed={seed}", *longer, *([f"init={start}"] if start else [])]
+    """Train a system in a stage; before it its teacher and its helper, in directories beside its own."""
+
+    def part(name: str = "") -> Path:
+        return _beside(run_of(options.runs, stage.name, system.recipe, seed), name)
+
+    def before(name: str = "") -> str:
+        """What the system, or a part of it, starts from."""
+        shared = stage.after is None
+        return f"init={options.runs / START if shared else _beside(run_of(options.runs, stage.after, system.recipe, seed), name)}"
+
+    seeded = [f"seed={seed}"]
+    settings = seeded if stage.steps is None else [*seeded, f"steps={stage.steps}"]
+    start = [] if system.words and stage.after is None else [before()]
+    if system.teacher:
+        train_recipe(system.teacher, stage.collection, part(system.teacher), [*settings, before(system.teacher)], options)
+        settings, start = seeded, [f"init={part(system.teacher)}"]  # the system itself puts its parts together
     if system.helper:
-        helper = run_of(options.runs, stage.name, system.helper, seed)
-        teacher = f"distillation.teacher={options.runs / START}"
-        before = [f"init={run_of(options.runs, stage.after, system.helper, seed)}"] if stage.after else []
-        train_recipe(system.helper, stage.collection, helper, [f"seed={seed}", teacher, *before], options)
-        settings.append(f"selector_run={helper}")
-    train_recipe(system.recipe, stage.collection, run, settings, options)
+        student = [f"distillation.teacher={part(system.teacher)}"] if system.teacher else []
+        began = [] if student and stage.after is None else [before(system.helper)]  # a student of words has no start at first
+        train_recipe(system.helper, stage.collection, part(system.helper), [*seeded, *student, *began], options)
+        start = [*start, f"selector_run={part(system.helper)}"]
+    train_recipe(system.recipe, stage.collection, part(), [*settings, *start], options)
 
 
-def _start(recipe: str, stage: Stage, seed: int, options: argparse.Namespace) -> Path:
-    runs = Path(options.runs)
-    return runs / START if stage.after is None else run_of(runs, stage.after, recipe, seed)
+def _beside(run: Path, name: str) -> Path:
+    """The directory of a system's part beside its run; without a name the run itself."""
+    return run.with_name(f"{run.name}.{name}") if name else run
 
 
 def measure(system: System, setting: Setting, seed: int, options: argparse.Namespace) -> None:
@@ -265,8 +313,9 @@ def chance(given: Run, qrels: Grades, queries: Sequence[str], depth: int) -> Val
 
 
 def cost(run: Path) -> tuple[int, float]:
-    """Steps and seconds of a run's training, with resumed parts and all iterations of BeST."""
-    records = [r for log in (*run.glob("iteration-*/log.jsonl"), run / "log.jsonl") if log.exists() for r in read_log(log.parent)]
+    """Steps and seconds of a run's training, with resumed parts, all iterations of BeST, and the system's teacher and helper."""
+    logs = [*run.glob("iteration-*/log.jsonl"), *run.parent.glob(f"{run.name}.*/log.jsonl"), run / "log.jsonl"]
+    records = [record for log in logs if log.exists() for record in read_log(log.parent)]
     steps = [r for r in records if "loss" in r]
     return len(steps), sum(r["seconds"] for r in steps)
 
@@ -338,23 +387,26 @@ def findings_table(records: Sequence[Record]) -> str:
 
 
 def gain_table(records: Sequence[Record]) -> str:
-    """The gain of fine-tuning on squad-far for each system that was measured without and with it, and the gain of longer tuning.
+    """The gain of fine-tuning on squad-far for each system that was measured without and with it.
 
-    The p-values of the gains are one family, those of the differences from MaxP's gain another. Both are corrected after Holm.
+    Beside it stand that of longer tuning, and that of as many further steps on squad-articles, the control. The p-values of the
+    gains are one family, those of the differences from MaxP's gain another. Both are corrected after Holm.
     """
     by = {(record.collection, record.system): record for record in records}
-    before, after, longer = (setting.label for setting in SETTINGS if setting.collection == "squad-far")
+    before, after, *others = (setting.label for setting in SETTINGS if setting.collection == "squad-far")
     steps = next(one.steps for one in STAGES if one.steps is not None)
-    names = [one.recipe for one in SYSTEMS if (before, one.recipe) in by and (after, one.recipe) in by]
+    trained = [name for name in TITLES if name not in (FIRST_STAGE, CHANCE)]
+    names = [name for name in trained if (before, name) in by and (after, name) in by]
     values = {name: [by[label, name].by_query[MEASURES[0]] for label in (before, after)] for name in names}
     gains = {name: {query: end[query] - start[query] for query in start} for name, (start, end) in values.items()}
     p = dict(zip(names, correct([paired_t_test(end, start) for start, end in values.values()]), strict=True))
     beyond = corrected_tests({name: gain for name, gain in gains.items() if name != "maxp"}, gains.get("maxp", {}))
-    rows = [["system", "zero-shot", "fine-tuned", "gain", "p", "p, MaxP's gain", f"fine-tuned for {steps} steps", "gain"]]
+    further = [f"fine-tuned for {steps} steps", "gain", "trained further on squad-articles", "gain"]
+    rows = [["system", "zero-shot", "fine-tuned", "gain", "p", "p, MaxP's gain", *further]]
     for name in names:
         start, end = (by[label, name].means[MEASURES[0]] for label in (before, after))
-        much = by[longer, name].means[MEASURES[0]] if (longer, name) in by else None
-        more = ["", ""] if much is None else [f"{much:.3f}", f"{much - start:+.3f}"]
+        ends = [by[label, name].means[MEASURES[0]] if (label, name) in by else None for label in others]
+        more = [cell for end_ in ends for cell in (("", "") if end_ is None else (f"{end_:.3f}", f"{end_ - start:+.3f}"))]
         than_maxp = p_text(beyond[name]) if name in beyond and "maxp" in names else ""
         rows.append([TITLES[name], f"{start:.3f}", f"{end:.3f}", f"{end - start:+.3f}", p_text(p[name]), than_maxp, *more])
     return markdown(rows)

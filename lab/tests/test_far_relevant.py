@@ -42,6 +42,14 @@ def test_texts_and_spans_by_hand() -> None:
     assert made.span == Span("far-dev-0", 9, 13)
 
 
+@pytest.mark.parametrize("behind", [0, 4])
+def test_the_relevant_passage_in_front(even: Passages, behind: int) -> None:
+    """The same passages as without it, in the same order, but for that one: a collection with the bias of position."""
+    far, near = (only(even, Settings(start=18, longest=20, behind=behind, front=front)) for front in (0, 1))
+    assert (near.gold, near.passages[0], near.fillers) == (0, "the answer", far.fillers)
+    assert near.span.start == 0
+
+
 @pytest.fixture(scope="module")
 def even(tmp_path_factory: pytest.TempPathFactory) -> Passages:
     """A query; its passage has 2 words, and every other one 4."""

@@ -71,6 +71,11 @@ def test_the_packaged_model_is_found_from_any_directory(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert dry_run(make_recipe(init="models/default"), [toy])[-1] == "everything resolves"
+    *_, other, last = dry_run(make_recipe(init="models/default@01234567"), [toy])
+    assert (other.startswith("to bring before it can start: init models/default: holds other"), last) == (
+        True,
+        "everything else resolves",
+    )
 
 
 @pytest.mark.parametrize(
@@ -191,8 +196,9 @@ def test_a_backbone_that_cannot_be_exported_is_reported(
     make_recipe: Callable[..., Recipe], toy: Collection, tmp_path: Path
 ) -> None:
     RobertaConfig(hidden_size=32, max_position_embeddings=130).save_pretrained(tmp_path)
-    said = dry_run(make_recipe(backbone=str(tmp_path)), [toy])
-    assert "keyblock-export writes no bundle of a roberta, only of bert: train and measure it" in said
+    assert dry_run(make_recipe(backbone=str(tmp_path)), [toy])[-1] == "everything resolves"
+    said = dry_run(make_recipe(backbone=str(tmp_path), model={"name": "bi_encoder"}), [toy])
+    assert "keyblock-export writes no bundle of a bi_encoder on roberta, only on bert" in said
     assert said[-1] == "everything else resolves"
 
 

@@ -4,14 +4,19 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
+from transformers import AutoModelForSequenceClassification
 
 from keyblock.pipeline import Pipeline
 from keyblock.text.analyzer import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 from lab.families import LongEncoderFamily
 from lab.plan import dry_run
+from tests.support.checkpoints import save_checkpoint
 from training.data.collection import Collection
+from training.model.classifier import Classifier
+from training.model.families import new_ranker
 from training.recipe import Recipe, load_recipe
 
 RECIPES = Path(__file__).resolve().parents[1] / "recipes"
@@ -113,6 +118,32 @@ def test_windows_overlap_and_chunks_do_not(tokenizer: Tokenizer) -> None:
     for name in ("windows-maxp", "windows-sump", "parade-average"):
         assert [len(window) for window in sequences_of(name, tokenizer, 2000)] == [150] * 14
         assert len(sequences_of(name, tokenizer, 1430)) == 14
+
+
+def test_the_field_has_windows_that_overlap_too(tokenizer: Tokenizer) -> None:
+    """Beside chunks of 213, with which PARADE-Avg and AvgP are one system."""
+    for name in ("windows", "windows-parade-average", "windows-parade-attention"):
+        windows = sequences_of(name, tokenizer, 2000, "field")
+        assert [len(window) for window in windows] == [150] * 10, name
+        assert all(before[100:] == after[:50] for before, after in pairwise(windows))
+    assert [len(chunk) for chunk in sequences_of("parade-average", tokenizer, 2000, "field")] == [213] * 5
+
+
+def test_firstp_reads_a_documents_first_tokens(tokenizer: Tokenizer) -> None:
+    """KeyB, section 6.1: 512 tokens with the query; the evaluation paper, appendix A: the first chunk."""
+    words = tokenizer.ids("a b c d e f g h i j " * 200).tolist()
+    assert sequences_of("firstp", tokenizer, 2000) == [words[: 512 - 4]], "all but [CLS] x [SEP] ... [SEP]"
+    assert sequences_of("chunks-firstp", tokenizer, 2000) == [words[:461]]
+
+
+def test_binb2s_ranker_keeps_the_cross_encoders_head(tmp_path: Path) -> None:
+    """KeyB, section 6.1: the ranker comes from a cross-encoder of MS MARCO, head and all."""
+    recipe = load_recipe(PAPER / "parade5-binb2-selector.yaml")
+    source = save_checkpoint("bert", tmp_path / "checkpoint")
+    model = new_ranker(recipe.model, str(source))
+    theirs = AutoModelForSequenceClassification.from_pretrained(source)
+    assert isinstance(model, Classifier)
+    assert torch.equal(model.final.weight, theirs.classifier.weight)
 
 
 def test_longp_reads_a_documents_first_tokens_in_order(tokenizer: Tokenizer) -> None:

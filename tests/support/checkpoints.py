@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import (
+    AlbertConfig,
     AutoModelForCausalLM,
     AutoModelForSequenceClassification,
     BertConfig,
@@ -173,6 +174,8 @@ FAMILIES = {
     "modernbert-mean": Family(ModernBertConfig, byte_level, BERT, {**MODERN, "classifier_pooling": "mean"}),
 }
 """Cross-encoders by the name that tests give them."""
+BACKBONES = {"albert": Family(AlbertConfig, sentencepiece, BERT, {**SIZES, "embedding_size": 16}, WITH_TYPES)}
+"""Encoders that tests train on, and do not import."""
 DECODER = {**SIZES, "num_key_value_heads": 1, "max_position_embeddings": 4096, "bos_token_id": None, "eos_token_id": None}
 DECODERS = {
     "qwen3": Family(Qwen3Config, qwen_like, QWEN, {**DECODER, "head_dim": 16, "tie_word_embeddings": True}),
@@ -183,7 +186,7 @@ DECODERS = {
 
 def save_checkpoint(name: str, folder: Path, labels: int = 1, **changes: Any) -> Path:
     """Write a random checkpoint whose logits spread over a unit or more."""
-    family = {**FAMILIES, **DECODERS}[name]
+    family = {**FAMILIES, **BACKBONES, **DECODERS}[name]
     tokenizer = family.tokenizer(family.special)
     given = {**family.sizes, **changes}
     head = {} if name in DECODERS else {"num_labels": labels}

@@ -17,6 +17,7 @@ from keyblock.runtime.providers import Provider
 from keyblock.text.tokenizer import Tokenizer
 from service.app import create_app
 from service.settings import Settings
+from tests.support.checkpoints import save_checkpoint
 from tests.support.vectors import concept_table
 from training.commands.calibrate import main as calibrate_main
 from training.commands.evaluate import main as evaluate_main
@@ -75,8 +76,20 @@ def train(name: str, encoder: Path, collection: Collection, runs: Path) -> Path:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_a_small_recipe_trains_exports_and_serves(name: str, encoder: Path, toy: Collection, runs: Path, tmp_path: Path) -> None:
-    run = train(name, encoder, toy, runs)
-    bundle = tmp_path / "bundle"
+    assert_served(train(name, encoder, toy, runs), toy, tmp_path / "bundle")
+
+
+@pytest.mark.parametrize(
+    ("family", "name"),
+    [("albert", "keyb-bm25"), ("distilbert", "keyb-bm25"), ("roberta", "parade5-cnn"), ("xlm-roberta", "keyb-bm25")],
+)
+def test_other_encoders_are_trained_exported_and_served(family: str, name: str, toy: Collection, tmp_path: Path) -> None:
+    """Their graphs are fused as far as ONNX Runtime knows them, as those of imports are."""
+    assert_served(train(name, save_checkpoint(family, tmp_path / family), toy, tmp_path), toy, tmp_path / "bundle", 1e-4)
+
+
+def assert_served(run: Path, toy: Collection, bundle: Path, atol: float = 1e-5) -> None:
+    """The run's bundle, by itself and through HTTP, gives the run's scores."""
     exported = [str(run), f"--out={bundle}", f"--collection={toy.path}", "--precision=fp32", "--provider=cpu"]
     assert export_main(exported) == 0
 
@@ -86,7 +99,7 @@ def test_a_small_recipe_trains_exports_and_serves(name: str, encoder: Path, toy:
     model = GraphModel.open(loaded, Provider.CPU)
     served = bundle_ranker(loaded, model, toy).score(query, list(candidates))
     assert np.ptp(trainer.logits) > 1e-3, "a ranker that finds all documents alike would be equal to anything"
-    np.testing.assert_allclose(served.logits, trainer.logits, atol=1e-5)
+    np.testing.assert_allclose(served.logits, trainer.logits, atol=atol)
     assert [s.taken.tolist() for s in served.selections] == [s.taken.tolist() for s in trainer.selections]
 
     documents = [toy.document(d)._asdict() for d in candidates]

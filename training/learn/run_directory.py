@@ -1,7 +1,8 @@
 """The run directory: its files, and the recipe that it belongs to.
 
 RUN holds: recipe.yaml, pipeline.json, tokenizer.json, frequencies.tsv, provenance.json, log.jsonl, curves.png and checkpoint/
-(config.json, model.safetensors, head.safetensors, tokenizer.json, optimizer state). Some recipes also need best/ (the model that
+(config.json, model.safetensors, head.safetensors, tokenizer.json, optimizer state). Some recipes also need starts.json (the sha256
+of the weights of each run or bundle that the recipe names), best/ (the model that
 was best on dev), chooser/ (another model that selects blocks), teacher/ (the model whose scores are learned), token_vectors.npz (a
 pipeline encoder's file) and tensorboard/.
 """
@@ -27,8 +28,18 @@ from training.data.files import read_json, write_json
 from training.data.first_stage import candidate_pool
 from training.data.sampling import Source
 from training.evaluate.ranking import CHOOSER, TEACHER, load_run_pipeline
-from training.model.starting import TOKENIZER_FILE, backbone_tokenizer, bundle_backbone, check_tokenizer, read_ranker
+from training.model.starting import (
+    TOKENIZER_FILE,
+    backbone_tokenizer,
+    bundle_backbone,
+    check_tokenizer,
+    check_weights,
+    read_ranker,
+    weights_digest,
+)
 from training.recipe import Recipe, RecipeError, backbone_path, load_recipe
+
+STARTS_FILE = "starts.json"
 
 
 class LockError(ValueError):
@@ -47,18 +58,21 @@ def begin(recipe: Recipe, collections: Sequence[Collection], backbone: str, run:
     Raises RecipeError if it holds a run of another recipe.
     """
     run.mkdir(parents=True, exist_ok=True)
-    _claim(run, recipe, collections)
+    fresh = _claim(run, recipe, collections)
     make_pipeline(recipe, collections, backbone, run)
     if recipe.selector_run is not None:
         _keep(run / CHOOSER, "selector_run", Path(recipe.selector_run), backbone)
     if recipe.distillation is not None:
         _keep(run / TEACHER, "distillation.teacher", Path(recipe.distillation.teacher), backbone)
+    if fresh and recipe.starts:
+        write_json(run / STARTS_FILE, {key: {"path": at, "sha256": weights_digest(Path(at))} for key, at in recipe.starts.items()})
 
 
 def _keep(target: Path, key: str, source: Path, backbone: str) -> None:
     """Copy another run's model to `target` in RUN, once: a resumed run keeps its copy. The recipe's key `key` names `source`."""
     if target.is_dir():
         return
+    check_weights(key, str(source))
     check_tokenizer(key, source, backbone)
     partial = target.with_suffix(".partial")
     partial.mkdir(exist_ok=True)
@@ -67,8 +81,8 @@ def _keep(target: Path, key: str, source: Path, backbone: str) -> None:
     os.replace(partial, target)
 
 
-def _claim(run: Path, recipe: Recipe, collections: Sequence[Collection]) -> None:
-    """Write the recipe into RUN, or check that a run that began there has the same recipe and collections."""
+def _claim(run: Path, recipe: Recipe, collections: Sequence[Collection]) -> bool:
+    """Write the recipe into RUN, or check that a run that began there has the same recipe and collections. True if none began."""
     path, names = run / "recipe.yaml", [c.name for c in collections]
     if any((run / trace).exists() for trace in ("log.jsonl", "checkpoint", "iteration-1")):
         if load_recipe(path) != recipe:
@@ -76,13 +90,14 @@ def _claim(run: Path, recipe: Recipe, collections: Sequence[Collection]) -> None
         begun = list(read_json(run / "provenance.json").get("collections", {}))
         if begun != names:  # their order decides what is drawn
             raise RecipeError(f"{run}: began on the collections {', '.join(begun)}, in that order, not on {', '.join(names)}")
-    else:
-        (run / "frequencies.tsv").unlink(missing_ok=True)  # left by a run that never began, perhaps on other collections
-        for name in (CHOOSER, TEACHER):
-            shutil.rmtree(run / name, ignore_errors=True)  # or by another recipe
-        for encoder in ENCODERS.members():
-            (run / encoder.carried_as).unlink(missing_ok=True)
-        path.write_text(yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False), encoding="utf-8")
+        return False
+    (run / "frequencies.tsv").unlink(missing_ok=True)  # left by a run that never began, perhaps on other collections
+    for name in (CHOOSER, TEACHER):
+        shutil.rmtree(run / name, ignore_errors=True)  # or by another recipe
+    for file in (STARTS_FILE, *(encoder.carried_as for encoder in ENCODERS.members())):
+        (run / file).unlink(missing_ok=True)
+    path.write_text(yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False), encoding="utf-8")
+    return True
 
 
 def make_pipeline(recipe: Recipe, collections: Iterable[Collection], backbone: str, run: Path) -> Pipeline:
@@ -129,10 +144,11 @@ def _pool_texts(collection: Collection, split: str) -> Iterable[str]:
         yield f"{title} {text}"
 
 
-def provenance(recipe: Recipe, sources: dict[str, Source]) -> dict[str, Any]:
-    """The provenance of a model for its bundle: recipe, collections and software versions."""
+def provenance(recipe: Recipe, sources: dict[str, Source], run: Path) -> dict[str, Any]:
+    """The provenance of a model for its bundle: recipe, what it began from, collections and software versions."""
     return {
         "recipe": recipe.model_dump(mode="json"),
+        **({"starts": read_json(run / STARTS_FILE)} if (run / STARTS_FILE).exists() else {}),
         "collections": {name: {"split": recipe.split, "queries": len(source.queries)} for name, source in sources.items()},
         "software": {name: version(name) for name in ("torch", "transformers", "tokenizers")}
         | {"python": platform.python_version()},

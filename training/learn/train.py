@@ -29,7 +29,7 @@ from training.model.checkpoints import has_checkpoint
 from training.model.cross_encoder import CrossEncoder
 from training.model.families import load_ranker, new_ranker
 from training.model.ranker_module import RankerModule
-from training.model.starting import TOKENIZER_FILE, check_tokenizer, start_at_cls, start_from
+from training.model.starting import TOKENIZER_FILE, check_tokenizer, check_weights, start_at_cls, start_from
 from training.recipe import Recipe, RecipeError, backbone_path, begun_from, find_start
 
 MEASURED = 8  # measurements on dev of a training whose steps follow from its passes
@@ -92,7 +92,7 @@ def prepared_data(
     """Prepare the run's data and write its provenance; see `train` for the arguments."""
     data = Data.build(recipe, collections, load_run_pipeline(run), run / TOKENIZER_FILE, cache, chooser)
     if accelerator.is_main_process:
-        write_json(run / "provenance.json", provenance(recipe, data.sources))
+        write_json(run / "provenance.json", provenance(recipe, data.sources, run))
     with accelerator.main_process_first():  # other processes find its prepared documents
         data.prepare()
     return data
@@ -130,6 +130,7 @@ def make_model(recipe: Recipe, device: torch.device, resumed: bool = False) -> t
     model = new_ranker(recipe.model, backbone, recipe.dropout, fastest_attention(device), recipe.states, recipe.reshape)
     start_at_cls(model, backbone)
     if recipe.init and not resumed:
+        check_weights("init", recipe.init)
         check_tokenizer("init", Path(recipe.init), backbone)
         start_from(model, Path(recipe.init))
     model.to(device)

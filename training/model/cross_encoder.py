@@ -231,6 +231,11 @@ class CrossEncoder(TransformerRanker):
             yield from self.aggregator.pretrained
 
     @property
+    def graph_inputs(self) -> tuple[str, ...]:
+        """See RankerModule: without type ids if the encoder has one type of segment."""
+        return self.INPUTS if self.typed else (self.INPUTS[0], self.INPUTS[2])
+
+    @property
     def hidden_size(self) -> int:
         """See RankerModule."""
         return int(self.encoder.config.hidden_size)

@@ -3,6 +3,7 @@
 A bundle holds no PyTorch weights, but its graph holds the same numbers: a fused operator has those of the modules it replaces.
 """
 
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -25,7 +26,7 @@ from training.model.cross_encoder import MARKER, CrossEncoder
 from training.model.families import load_ranker, new_ranker
 from training.model.ranker_module import RankerModule
 from training.model.transformer_ranker import one_clear_error
-from training.recipe import find_start
+from training.recipe import find_start, named_weights
 
 Weight = Callable[[str], Tensor]
 """Gives an initializer by its name, in fp32; for one stored in fp16, by the name of the output of its cast."""
@@ -136,6 +137,34 @@ def start_at_cls(model: RankerModule, backbone: str) -> None:
         aggregator.cls.copy_(model.encoder.get_input_embeddings()(torch.tensor(ids[0], device=aggregator.cls.device)))
 
 
+def weights_digest(path: Path) -> str:
+    """The sha256 of a start's weights, in hexadecimal: of a bundle's graph file, or of the files of a run's final model together.
+
+    Raises ValueError for a path without a model.
+    """
+    path = find_start(path)
+    if (manifest := path / MANIFEST_FILE).exists():
+        try:
+            held = json.loads(manifest.read_text(encoding="utf-8"))  # who starts from it reads and checks the files, too
+            return str(held["files"][held["graph"]["file"]]["sha256"])
+        except (ValueError, KeyError, TypeError):
+            raise ValueError(f"{manifest}: names no graph and its sha256") from None
+    digest = hashlib.sha256()
+    for file in sorted(chosen(path).glob("*.safetensors")):
+        digest.update(hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def check_weights(key: str, start: str) -> None:
+    """Raise ValueError unless a start holds the weights whose hash the recipe's `key` names behind an @, if it names one."""
+    path, digits = named_weights(start)
+    if digits and not (found := weights_digest(Path(path))).startswith(digits):
+        raise ValueError(
+            f"{key} {path}: holds other weights ({found[:12]}) than those that the recipe begins with ({digits}), so its results "
+            f"would not compare with earlier ones; bring those back, or set {key}={path} to begin with these"
+        )
+
+
 def check_tokenizer(key: str, path: Path, backbone: str) -> None:
     """Raise ValueError unless a run or bundle has the backbone's tokenizer: else its model would read ids of other words.
 
@@ -242,7 +271,7 @@ def graph_weights(graph: ModelProto) -> dict[str, Tensor]:
             weights |= {f"encoder.layer.{layer}.{name}": value for name, value in _layer(nodes, weight)}
         (head,) = (node for node in graph.graph.node if node.op_type == "Gemm")
     except (KeyError, ValueError) as error:
-        raise ValueError(f"the graph is not laid out as keyblock-export writes it ({type(error).__name__}: {error})") from None
+        raise ValueError(f"the graph is not laid out as keyblock-export writes a BERT ({type(error).__name__}: {error})") from None
     return weights | {"head.weight": weight(head.input[1]), "head.bias": weight(head.input[2])} | _marker(graph, weight)
 
 

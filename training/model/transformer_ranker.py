@@ -101,6 +101,8 @@ Masks = Callable[[Tensor], Any]
 """Makes a module's `attention_mask` from the mask of real tokens, (batch, length)."""
 FULL = ("albert", "bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta")
 """Encoders, by transformers' names, whose layers all accept one mask over pairs of tokens."""
+TRACED = (*FULL, "deberta-v2", "modernbert", "mpnet")
+"""Encoders whose masks a graph can hold: a cross-encoder on them is exported."""
 RELATIVE = 1 << 20  # max_length of a model without a table of positions: no limit
 
 

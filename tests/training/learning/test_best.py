@@ -304,6 +304,14 @@ def test_iterations_and_steps_stop_when_dev_does(train: Train, tmp_path: Path) -
     assert same(weights_of(run / "best"), weights_of(run / "iteration-1" / "best")), "an equal one is no better"
 
 
+def test_each_iteration_starts_afresh_from_init(best_run: Path, train: Train, tmp_path: Path) -> None:
+    """At a rate of nearly nothing the second iteration's ranker is the one it started from, and not a new head's."""
+    rates = ("optimizer.encoder_lr=1e-9", "optimizer.head_lr=1e-9", "steps=2", "evaluate_every=2", "best.iterations=2")
+    assert train(tmp_path / "best", f"init={best_run}", *rates) == 0
+    start, second = weights_of(best_run / "best"), weights_of(tmp_path / "best" / "iteration-2" / "checkpoint")
+    assert all(torch.allclose(value, start[name], atol=1e-6) for name, value in second.items())
+
+
 def test_the_best_model_ranks(best_run: Path, toy: Collection) -> None:
     """As any run: each segment of a document is read, the best one counts and comes first."""
     ranker = run_ranker(best_run, toy, bf16=False)

@@ -18,7 +18,7 @@ from training.data.examples import Preparation
 from training.data.types import CollectionError
 from training.learn.dev import DevSet, EarlyStopping, dev_quality
 from training.model.ranker_module import RankerModule
-from training.recipe import Recipe
+from training.recipe import Best, Recipe
 
 
 class Counts(nn.Module):
@@ -169,6 +169,15 @@ def test_by_hand() -> None:
     seen = [(stopping.improves(quality), stopping.exhausted) for quality in (0.3, 0.2, 0.5, 0.5, 0.4)]
     assert seen == [(True, False), (False, False), (True, False), (False, False), (False, True)]
     assert stopping.best == 0.5
+
+
+def test_the_iterations_of_best_reach_the_papers_third() -> None:
+    """BeST, table 2: MRR on dev after iterations 1 to 4. One worse iteration must not end it."""
+    stopping, seen = EarlyStopping(Best().patience), []
+    for quality in (0.371, 0.368, 0.388, 0.364):
+        assert not stopping.exhausted
+        seen.append(stopping.improves(quality))
+    assert seen == [True, False, True, False]
 
 
 def test_what_training_began_from_counts_only_where_it_is_better() -> None:

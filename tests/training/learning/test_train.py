@@ -25,6 +25,7 @@ from training.data.types import CollectionError
 from training.learn.tracking import read_log
 from training.learn.train import fastest_attention, train
 from training.model.families import load_ranker
+from training.model.starting import weights_digest
 from training.recipe import Recipe, RecipeError
 
 __all__ = ["bag"]
@@ -154,6 +155,8 @@ def test_a_run_that_starts_from_another(toy: Collection, toy_run: Path, tmp_path
     mine, start = weights(tmp_path / "run"), weights(toy_run)
     for name, tensor in start.items():
         torch.testing.assert_close(mine[name], tensor, rtol=0, atol=1e-9)
+    began = json.loads((tmp_path / "run" / "provenance.json").read_text(encoding="utf-8"))["starts"]
+    assert began == {"init": {"path": str(toy_run), "sha256": weights_digest(toy_run)}}
     measured = {r["step"]: r["dev"]["toy"]["RR@10"] for r in read_log(tmp_path / "run") if "dev" in r}
     assert measured == {0: 1.0, 2: 1.0}, "what it begins from is measured, too"
 

@@ -1,5 +1,6 @@
 """A bundle's graph gives back the PyTorch model that it was made from."""
 
+import hashlib
 import json
 import re
 from collections.abc import Callable
@@ -18,7 +19,16 @@ from keyblock.runtime.session import Session
 from training.data.examples import Preparation
 from training.evaluate.scoring import score
 from training.model.cross_encoder import CrossEncoder
-from training.model.starting import TOKENIZER_FILE, check_tokenizer, graph_weights, read_ranker, start_at_cls, start_from
+from training.model.starting import (
+    TOKENIZER_FILE,
+    check_tokenizer,
+    check_weights,
+    graph_weights,
+    read_ranker,
+    start_at_cls,
+    start_from,
+    weights_digest,
+)
 
 Change = Callable[[dict[str, Any]], object]
 DEFAULT = Path(__file__).parents[3] / "models" / "default"
@@ -125,6 +135,23 @@ def test_a_directory_without_a_tokenizer_is_no_run(tmp_path: Path, backbone: Pat
     (tmp_path / TOKENIZER_FILE).write_text("{", encoding="utf-8")
     with pytest.raises(ValueError, match=r"tokenizer\.json: damaged, no tokenizer"):
         check_tokenizer("selector_run", tmp_path, str(backbone))
+
+
+def test_other_weights_than_the_named_ones_are_refused(toy_run: Path, run_copy: Path) -> None:
+    """A path says where a start lies; its hash says what it was."""
+    graph = load_bundle(DEFAULT).graph_path
+    digest = hashlib.sha256(graph.read_bytes()).hexdigest()
+    assert weights_digest(DEFAULT) == weights_digest(Path(f"models/default@{digest[:8]}")) == digest
+    check_weights("init", f"models/default@{digest[:12]}")
+    assert weights_digest(toy_run) == weights_digest(run_copy)
+    before = weights_digest(run_copy)[:12]
+    check_weights("init", f"{run_copy}@{before}")
+    model = CrossEncoder.load(run_copy / "checkpoint")
+    torch.nn.init.zeros_(model.head.weight)
+    model.save(run_copy / "checkpoint")
+    check_weights("init", str(run_copy))
+    with pytest.raises(ValueError, match=rf"init .*: holds other weights \([0-9a-f]+\) than those .* begins with \({before}\)"):
+        check_weights("init", f"{run_copy}@{before}")
 
 
 def test_a_graph_of_others_is_one_clear_error() -> None:
