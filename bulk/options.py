@@ -28,8 +28,8 @@ class Asking(BaseModel):
     span_threshold: float = Field(THRESHOLD, ge=0, le=1, description="the probability that a sentence of a span must reach")
     understand: bool = Field(
         False,
-        description="let the bundle's sentence encoder read each document, so that queries find what it says in other words; it takes "
-        "longer than the ranking of a few lists",
+        description="let the bundle's sentence encoder read each document, so that queries find what it says in other words; that "
+        "takes longer than the ranking of a few lists",
     )
     max_tokens_per_doc: int | None = Field(None, ge=1, description="limit on the tokens of a sequence; the bundle's own by default")
     fusion: str | None = Field(

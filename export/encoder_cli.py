@@ -40,8 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--meaning",
         type=float,
         metavar="WEIGHT",
-        help="leave the selector as it is, and let the encoder read stored documents in the background; its cosine counts as much as "
-        "this beside the cosine of the bundle's encoder",
+        help="leave the selector as it is, and let the encoder read stored documents in the background; its cosine counts so much "
+        "beside the cosine of the bundle's encoder",
     )
     return run(_encoder, parser, arguments)
 

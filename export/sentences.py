@@ -158,8 +158,8 @@ def _compare_directions(
     (found,) = graph.encode([Texts(np.concatenate([one[1:-1] for one in ids]).astype(np.int32), bounds)])
     if (mean := float((found * whole).sum(axis=1).mean())) < LEAST_COSINE:
         raise ExportError(
-            f"{encoder.name}: with the ranker's token embeddings and 8 bits its vectors have a cosine of {mean:.3f} with their own, "
-            f"and {LEAST_COSINE} is the least: take the encoder that the ranker began from"
+            f"{encoder.name}: with the ranker's token embeddings and 8 bits its vectors have a cosine of {mean:.3f} with their "
+            f"own, and {LEAST_COSINE} is the least: take the encoder that the ranker began from"
         )
 
 
