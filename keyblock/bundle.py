@@ -21,7 +21,7 @@ import shutil
 import uuid
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, Self
@@ -408,7 +408,7 @@ def write_bundle(path: str | Path, manifest: Manifest, files: Mapping[str, Path]
             shutil.copyfile(source, partial / name)
         entries = {name: _entry(partial / name) for name in sorted(files)}
         _write_manifest(partial / MANIFEST_FILE, manifest.model_copy(update={"files": entries}))
-        bundle = load_bundle(partial)
+        load_bundle(partial)
         _move(partial, path)
     except OSError as error:
         raise BundleError(
@@ -416,7 +416,7 @@ def write_bundle(path: str | Path, manifest: Manifest, files: Mapping[str, Path]
         ) from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    return replace(bundle, path=path)
+    return load_bundle(path)  # again: the encoder that is opened at its first use must be looked for there
 
 
 def check_target(path: Path, overwrite: bool) -> None:

@@ -83,6 +83,7 @@ class Seen(NamedTuple):
     by: None = None
     selection_tokens: int = 0
     shared: None = None
+    meaning: None = None
 
 
 def document(key: int) -> PreparedDocument:
@@ -102,7 +103,8 @@ ScoredShortlist = tuple[Seen, NDArray[np.float32]]
 class SimulatedPipeline:
     """See `keyblock.pipeline.Pipeline`, as far as the service calls it."""
 
-    encoder, reader = None, SimpleNamespace(readable=list)
+    encoder = understanding = None
+    reader = SimpleNamespace(readable=list)
 
     def __init__(self, machine: SimulatedMachine, config: PipelineConfig, char_seconds: float, salt: int, name: str) -> None:
         self.config, self.salt, self.asks_model = config, salt, name == ASKING

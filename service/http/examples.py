@@ -100,7 +100,7 @@ ANSWERS: dict[str, Any] = {
         "id": "rerank-0c7e6f4f5f1f4d3f9b0a4f4d1c2b3a49",
         "object": "rerank",
         "created": 1790000000,
-        "model": "keyb-bm25-minilm-l6",
+        "model": "keyb-hybrid-minilm-l6",
         "results": [
             {"index": 0, "relevance_score": 0.0284, "blocks": [{"start": 0, "end": 105, "score": 3.4}]},
             {"index": 1, "relevance_score": 0.0012, "id": "thames", "blocks": [{"start": 0, "end": 62, "score": 1.5}]},

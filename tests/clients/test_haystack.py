@@ -54,7 +54,7 @@ def test_long_documents(base: str, kind: type) -> None:
 @pytest.mark.parametrize("kind", [JinaRanker, VLLMRanker])
 def test_the_model_and_the_costs_are_named(service: Service, kind: type) -> None:
     meta = make(kind, service.url).run(query=QUERY, documents=FOUND)["meta"]
-    assert meta["model"] == "keyb-bm25-minilm-l6"
+    assert meta["model"] == "keyb-hybrid-minilm-l6"
     assert meta["usage"]["total_tokens"] > 0
 
 

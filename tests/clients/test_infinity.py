@@ -25,7 +25,7 @@ def test_long_documents(base: str) -> None:
     answer = ask(base)
     assert isinstance(answer, ReRankResult)
     check([(result.index, result.relevance_score) for result in answer.results])
-    assert answer.model == "keyb-bm25-minilm-l6"
+    assert answer.model == "keyb-hybrid-minilm-l6"
     assert answer.usage.total_tokens > 0
 
 

@@ -32,8 +32,8 @@ def test_long_documents(base: str) -> None:
 
 
 def test_the_default_model_is_the_first_that_is_listed(service: Service) -> None:
-    with pytest.warns(UserWarning, match="keyb-bm25-minilm-l6"):
-        assert make(service.url).model == "keyb-bm25-minilm-l6"
+    with pytest.warns(UserWarning, match="keyb-hybrid-minilm-l6"):
+        assert make(service.url).model == "keyb-hybrid-minilm-l6"
 
 
 def test_an_error_says_what_is_wrong(service: Service) -> None:

@@ -43,7 +43,7 @@ def test_the_sentence_that_answers_is_found_deep_in_a_long_document(ranker: Rank
     assert DANUBE in (best.blocks[0].text or "")
     assert all(block.text == long[block.start : block.end] for block in best.blocks)
     assert 0 < ranking[1].relevance_score < best.relevance_score < 1
-    assert ranking.model == "keyb-bm25-minilm-l6"
+    assert ranking.model == "keyb-hybrid-minilm-l6"
     assert (ranking.degraded, ranking.fallback) == (False, False)
     assert [result.selected_by for result in ranking] == ["evidence", None, "position"]
     assert ranking.warnings == (), "that the text about other things has no block for the query is nobody's fault"

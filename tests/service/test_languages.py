@@ -105,7 +105,7 @@ def test_latin_texts_are_ordered_by_the_model(client: TestClient, query: str, te
 
 @pytest.mark.parametrize(("language", "texts"), [("zh", CHINESE), ("ar", ARABIC)])
 def test_the_other_dialects_give_the_same_order(client: TestClient, language: str, texts: list[str]) -> None:
-    cohere = ask(client, "/v2/rerank", model="keyb-bm25-minilm-l6", query=ASKED[language], documents=texts, top_n=2)
+    cohere = ask(client, "/v2/rerank", model="keyb-hybrid-minilm-l6", query=ASKED[language], documents=texts, top_n=2)
     jina = ask(client, "/v1/rerank", query=ASKED[language], documents=[{"text": text} for text in texts], return_documents=True)
     tei = ask(client, "/rerank", query=ASKED[language], texts=texts, return_text=True)
     raw = ask(client, "/rerank", query=ASKED[language], texts=texts, raw_scores=True)

@@ -29,7 +29,7 @@ def paths(bundle_path: Path, bundle_of: Callable[[str], Path], tmp_path_factory:
     window = {"name": "window", "block_tokens": 30, "stride": 20}
     place = tmp_path_factory.mktemp("models") / "windows"
     return {
-        "keyb-bm25-minilm-l6": DEFAULT,
+        "keyb-hybrid-minilm-l6": DEFAULT,
         "windows": another(bundle_path, place, "windows", segmenter=window),
         "tiny": bundle_path,
         "parade by binb2": bundle_of("parade by binb2"),
@@ -89,7 +89,7 @@ def test_each_answers_as_if_it_were_alone_whatever_comes_at_once(client: TestCli
 def test_blocks_are_those_of_the_model_that_answers(client: TestClient) -> None:
     blocks = [
         [result["blocks"] for result in ask(client, name, return_blocks=True)["results"]]
-        for name in ("keyb-bm25-minilm-l6", "windows")
+        for name in ("keyb-hybrid-minilm-l6", "windows")
     ]
     assert blocks[0] != blocks[1]
 
@@ -97,10 +97,10 @@ def test_blocks_are_those_of_the_model_that_answers(client: TestClient) -> None:
 @pytest.mark.parametrize("name", [None, "rerank-v3.5", "default/not-specified", "", "TINY"])
 def test_an_unknown_model_name_is_answered_by_the_default(client: TestClient, name: str | None) -> None:
     answer = ask(client, name)
-    assert answer["model"] == "keyb-bm25-minilm-l6"
+    assert answer["model"] == "keyb-hybrid-minilm-l6"
     warned = [warning for warning in answer["meta"]["warnings"] if warning.startswith("model: ")]
     assert len(warned) == (name is not None)
-    assert all("'keyb-bm25-minilm-l6' has answered" in warning and "'tiny'" in warning for warning in warned)
+    assert all("'keyb-hybrid-minilm-l6' has answered" in warning and "'tiny'" in warning for warning in warned)
 
 
 def test_an_unknown_model_name_is_an_error_in_a_strict_request(client: TestClient) -> None:
@@ -108,7 +108,7 @@ def test_an_unknown_model_name_is_an_error_in_a_strict_request(client: TestClien
     response = client.post("/rerank", json=request)
     assert (response.status_code, response.json()["error"]["param"]) == (422, "model")
     assert response.json()["message"].startswith("model: 'xxxxx")
-    assert "is not served here: there is 'keyb-bm25-minilm-l6', 'windows', 'tiny'" in response.json()["message"]
+    assert "is not served here: there is 'keyb-hybrid-minilm-l6', 'windows', 'tiny'" in response.json()["message"]
     assert len(response.json()["message"]) < 300
     assert client.post("/rerank", json=request | {"model": None}).status_code == 200
     assert client.post("/rerank", json=request | {"model": "tiny"}).json()["model"] == "tiny"

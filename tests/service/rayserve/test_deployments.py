@@ -91,7 +91,7 @@ def test_what_operators_ask(http: httpx.Client) -> None:
     assert http.get("/health/ready").json() == {"status": "ready"}
     assert http.get("/health/live").json() == {"status": "live"}
     about = http.get("/info").json()
-    assert (about["model"], about["provider"]["chosen"]) == ("keyb-bm25-minilm-l6", "cpu")
+    assert (about["model"], about["provider"]["chosen"]) == ("keyb-hybrid-minilm-l6", "cpu")
     assert "keyblock_ready 1.0" in http.get("/metrics").text
     assert http.post("/admin/reload").status_code == 404
 
@@ -185,7 +185,7 @@ def test_another_bundle_takes_over_without_a_request_lost(
 ) -> None:
     """Each answer is whole: the scores are those of the model that it names, and of no other."""
     with warm(Settings(bundle=(bundle_path,), **EXACT)) as tiny:
-        expected = {"keyb-bm25-minilm-l6": expected_of(service), "tiny": expected_of(tiny)}
+        expected = {"keyb-hybrid-minilm-l6": expected_of(service), "tiny": expected_of(tiny)}
     answers: list[httpx.Response] = []
     done = threading.Event()
 
