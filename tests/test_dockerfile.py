@@ -43,11 +43,6 @@ def test_hadolint_finds_nothing() -> None:
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_the_base_is_pinned_by_digest() -> None:
-    assert re.search(r"^ARG PYTHON_IMAGE=python:3\.\d+\.\d+-slim-\w+@sha256:[0-9a-f]{64}$", DOCKERFILE, re.MULTILINE)
-    assert {base for base, _ in stages().values()} - set(stages()) == {"${PYTHON_IMAGE}"}
-
-
 @pytest.mark.parametrize("target", TARGETS)
 def test_an_image_runs_nothing_as_root_and_builds_nothing(target: str) -> None:
     found = instructions(target)
@@ -55,23 +50,6 @@ def test_an_image_runs_nothing_as_root_and_builds_nothing(target: str) -> None:
     assert re.search(r"^RUN", found, re.MULTILINE) is None, "what is installed comes from the stages before"
     assert f"COPY --from=build-{target} /opt/keyblock /opt/keyblock" in found
     assert f"ARG VERSION={__version__}\n" in found
-
-
-@pytest.mark.parametrize(
-    ("target", "extras"),
-    [
-        ("cpu", "cpu,otel,serve"),
-        ("gpu", "gpu,otel,serve"),
-        ("ray", "cpu,otel,ray-serve"),
-        ("bulk", "cpu,ray"),
-        ("train", "cpu,train"),
-    ],
-)
-def test_one_onnx_runtime_of_the_locked_versions(target: str, extras: str) -> None:
-    """Two wheels of ONNX Runtime in one environment hide each other's providers."""
-    assert re.findall(r"\.whl\)\[([\w,-]+)\]", stages()[f"build-{target}"][1]) == [extras]
-    assert f'--only-binary :all: "$(ls /wheels/*.whl)[{extras}]"' in stages()[f"build-{target}"][1], "there is no compiler"
-    assert "PIP_CONSTRAINT=/src/requirements/constraints.txt" in stages()["build"][1]
 
 
 def test_what_is_copied_is_let_through() -> None:

@@ -58,14 +58,3 @@ def test_metrics_exist() -> None:
     kinds = re.compile(r"\bkeyblock_[a-z_]+_(?:total|seconds|bytes|ratio|up|away)\b")
     named = {name for text in PAGES.values() for name in kinds.findall(text)}
     assert named - known == set()
-
-
-def test_files_exist() -> None:
-    """Paths of this repository, as in `python -m benchmarks.soak` and `tests/service/clock.py`."""
-    path_of = re.compile(r"`((?:benchmarks|bulk|examples|export|keyblock|k8s|lab|native|service|tests|training)/[\w./-]+\w)`")
-    module_of = re.compile(r"-m ((?:benchmarks|k8s|lab|tests)\.[\w.]+\w)")
-    named = {(page, path) for page, text in PAGES.items() for path in path_of.findall(text)}
-    modules = {(page, name.replace(".", "/")) for page, text in PAGES.items() for name in module_of.findall(text)}
-    missing = {(page, path) for page, path in named if not (ROOT / path).exists()}
-    missing |= {(page, name) for page, name in modules if not (ROOT / name).exists() and not (ROOT / f"{name}.py").exists()}
-    assert missing == set()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from lab.far_relevant import FarDocument, FarSplit, Settings, make_splits
+from lab.far_relevant import FarDocument, Settings, make_splits
 from lab.passages import Passages, open_passages
 from tests.training.collections.passages import write_collection, write_passages
 from training.data.collection import Collection
@@ -119,14 +119,6 @@ def test_queries_that_are_left_out_and_why(passages: Passages) -> None:
     assert (len(few.queries), few.left_out) == (4, {"more than were asked for": 6})
     (short,) = make_splits(passages, {"dev": None}, words, Settings(start=20, longest=26))
     assert short.left_out == {"its passage is too long": 6}  # those of 7 words and more: d4 to d9
-
-
-def test_a_seed_decides_all(passages: Passages) -> None:
-    def made(seed: int) -> list[FarSplit]:
-        return make_splits(passages, {"train": 5, "dev": 5}, words, Settings(start=20, longest=60, seed=seed))
-
-    assert made(3) == made(3)
-    assert [split.documents for split in made(3)] != [split.documents for split in made(4)]
 
 
 def test_fillers_of_another_document_of_the_query_are_none(tmp_path: Path) -> None:

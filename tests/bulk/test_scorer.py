@@ -1,17 +1,38 @@
 """Record batches in, rankings out; beside `keyblock.Ranker`, which ranks list by list."""
 
+from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from bulk import sources
 from bulk.options import Asking
 from bulk.scorer import BundleScorer
-from bulk.tables import LISTS
+from bulk.sources import stored_source, text_source
+from bulk.spark import _rank, _scorer
+from bulk.tables import (
+    DOCUMENTS,
+    LISTS,
+    PREPARED,
+    STORED_DOCUMENT,
+    TEXT_DOCUMENT,
+    PreparedTable,
+    columns_of,
+    map_table,
+    rankings_schema,
+    write_table,
+)
 from keyblock import Ranker
-from keyblock.bundle import load_bundle
+from keyblock.bundle import Bundle, load_bundle
+from keyblock.pipeline import Pipeline
+from keyblock.prepared import PreparedDocument
 from keyblock.runtime.model import open_model
-from tests.bulk.jobs import FILLER, river_lists, sentence
+from tests.bulk.jobs import FILLER, layout, river_lists, sentence
 from tests.conftest import ROOT
 
 BUNDLE = load_bundle(ROOT / "models" / "default")
@@ -92,3 +113,84 @@ def test_lists_without_documents_give_no_rows() -> None:
 def test_a_fusion_needs_the_scores_of_the_first_stage() -> None:
     with pytest.raises(ValueError, match="needs first_stage_scores"):
         scored(river_lists(1), fusion="linear")
+
+
+SHARDS = [["Tea is hot.", "Ice is cold."], ["The river flows."], ["A", "B"]]
+
+
+def test_stored_documents_are_found_in_whatever_shard_they_are(tmp_path: Path, pipeline: Pipeline) -> None:
+    where = layout(tmp_path)
+    for number, texts in enumerate(SHARDS):
+        write_table(where.documents(number), {"title": [""] * len(texts), "text": texts}, DOCUMENTS)
+        write_table(where.prepared(number), columns_of(pipeline.prepare_documents(texts)), PREPARED)
+    column = pa.array([{"docid": "x", "number": number, "score": None} for number in (4, 0, 2, 1, 4)], STORED_DOCUMENT)
+    with patch.object(sources, "OPEN_SHARDS", 1):
+        prepared, texts = stored_source(where, [2, 1, 2])(column, True)
+    assert texts == ["B", "Tea is hot.", "The river flows.", "Ice is cold.", "B"]
+    expected = pipeline.prepare_documents(list(texts))
+    assert [one.token_ids.tolist() for one in prepared] == [one.token_ids.tolist() for one in expected]
+    assert stored_source(where, [2, 1, 2])(column, False)[1] == [""] * 5
+
+
+def test_a_text_that_comes_often_is_prepared_once(pipeline: Pipeline) -> None:
+    rows = [
+        {"docid": str(n), "title": title, "text": text}
+        for n, (title, text) in enumerate([("", "tea"), ("T", "tea"), ("", "tea"), (None, None)])
+    ]
+    with patch.object(pipeline, "prepare_documents", wraps=pipeline.prepare_documents) as prepare:
+        prepared, texts = text_source(pipeline)(pa.array(rows, TEXT_DOCUMENT), True)
+    assert prepare.call_args.args == (["tea", "tea", ""], ["", "T", ""])
+    assert prepared[0] is prepared[2]
+    assert [len(one.title_ids) for one in prepared] == [0, 1, 0, 0]
+    assert texts == ["tea", "tea", "tea", ""]
+
+
+ARRAYS = ("token_ids", "bounds", "starts", "ends", "terms", "term_bounds", "title_ids", "vectors")
+
+
+@pytest.fixture(scope="module")
+def bundle() -> Bundle:
+    return load_bundle(ROOT / "models" / "default")
+
+
+def same(one: PreparedDocument, other: PreparedDocument) -> bool:
+    pairs = [(getattr(one, name), getattr(other, name)) for name in ARRAYS]
+    return all((a is None and b is None) or (a.dtype == b.dtype and a.shape == b.shape and np.array_equal(a, b)) for a, b in pairs)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    texts=st.lists(
+        st.sampled_from(["", "Tea is hot. ", "Ice is cold, and the river flows. " * 30, "多瑙河。", "\U0001f600"]), max_size=5
+    )
+)
+def test_what_is_written_is_read(bundle: Bundle, tmp_path: Path, texts: list[str]) -> None:
+    documents = bundle.pipeline.prepare_documents(texts, [text[:8] for text in texts])
+    write_table(tmp_path / "prepared.arrow", columns_of(documents), PREPARED)
+    table = PreparedTable(map_table(tmp_path / "prepared.arrow"))
+    assert len(table) == len(texts)
+    assert all(same(table[number], one) for number, one in enumerate(documents))
+
+
+def test_without_an_encoder_there_are_no_vectors(pipeline: Pipeline, tmp_path: Path) -> None:
+    documents = pipeline.prepare_documents(["Tea is hot.", ""])
+    write_table(tmp_path / "prepared.arrow", columns_of(documents), PREPARED)
+    table = PreparedTable(map_table(tmp_path / "prepared.arrow"))
+    assert [table[number].vectors for number in range(2)] == [None, None]
+    assert all(same(table[number], one) for number, one in enumerate(documents))
+    query = pipeline.prepare_query("hot tea")
+    assert (
+        pipeline.select(query, table[0]).sequences[0].ids.tolist() == pipeline.select(query, documents[0]).sequences[0].ids.tolist()
+    )
+
+
+def test_a_task_loads_the_bundle_once_and_answers_batch_by_batch(bundle_path: Path) -> None:
+    asked = Asking(provider="cpu", precision="fp32", blocks=True)
+    batches = [pa.RecordBatch.from_pylist([one], schema=LISTS) for one in river_lists(2)]
+    _scorer.cache_clear()
+    found = list(_rank(iter(batches), str(bundle_path), asked)) + list(_rank(iter(batches), str(bundle_path), asked))
+    assert (_scorer.cache_info().misses, _scorer.cache_info().hits) == (1, 1)
+    bundle = load_bundle(bundle_path)
+    scorer = BundleScorer(bundle, open_model(bundle, "cpu", 1, "fp32"), asked)
+    assert [batch.to_pylist() for batch in found] == [scorer(batch).to_pylist() for batch in batches] * 2
+    assert found[0].schema == rankings_schema(blocks=True, spans=False)

@@ -1,5 +1,6 @@
-"""Shards are written whole, carry their job's name, and are of one arithmetic."""
+"""Shards are written whole, carry their job's name, and are of one arithmetic; how far a stage is."""
 
+import re
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -7,8 +8,9 @@ import pytest
 
 from bulk.errors import BulkError
 from bulk.intake import take_in
+from bulk.progress import Bar
 from bulk.stages import ARITHMETIC, Job, Prepare, Score
-from bulk.work import Layout
+from bulk.work import Layout, whole_file, write_whole
 from tests.bulk.jobs import made, rankings, river_lists
 
 
@@ -55,3 +57,46 @@ def test_workers_of_two_arithmetics_do_not_mix(job: Job) -> None:
         BulkError, match="this worker's model runs on cpu in fp32, and that of another on cuda in fp16: name --provider"
     ):
         Score(job)
+
+
+def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    with whole_file(path) as partial:
+        partial.write_text("whole")
+        assert not path.exists()
+    assert [one.name for one in tmp_path.iterdir()] == ["a.txt"]
+    assert path.read_text() == "whole"
+
+
+def test_an_error_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    write_whole(path, "before")
+    with pytest.raises(UnicodeEncodeError):
+        write_whole(path, "half of it, and then \ud800")
+    assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("a.txt", "before")]
+
+
+def test_without_a_terminal_each_tenth_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with Bar("score", "pairs", 1000, done=450) as bar:
+        for _ in range(11):
+            bar.add(50)
+        bar.note("a worker died")
+    lines = capsys.readouterr().err.splitlines()
+    assert [re.sub(r"[\d,.]+/s, [\d,]+ s left", "RATE", line) for line in lines] == [
+        *(f"score: {done} of 1,000 pairs, RATE" for done in (500, 600, 700, 800, 900)),
+        "score: 1,000 of 1,000 pairs, RATE",
+        "a worker died",
+    ]
+
+
+def test_a_terminal_has_a_bar_with_rate_and_time_left(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("TERM", "xterm")
+    with Bar("score", "pairs", 10) as bar:
+        bar.add(2)
+        bar.add(8)
+    shown = capsys.readouterr().err
+    assert "10 of 10 pairs" in shown
+    assert re.search(r"[\d,.]+/s", shown)
+    assert "0:00:00" in shown

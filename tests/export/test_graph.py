@@ -5,10 +5,10 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from onnx import TensorProto, helper
+from onnx import helper
 
 from export import ExportError
-from export.graph import CLS_POSITION, check_fused, check_inputs, export_graph, name_heads, narrow_last_layer
+from export.graph import CLS_POSITION, export_graph, narrow_last_layer
 from export.graphs import export_graph_of
 from export.options import WeightPrecision
 from export.variants import unpad
@@ -30,12 +30,6 @@ def batch(rows: int, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     tokens = random.integers(1, length + 1, rows)
     mask = (np.arange(length) < tokens[:, None]).astype(np.int64)
     return random.integers(0, 30522, (rows, length)), random.integers(0, 2, (rows, length)), mask
-
-
-def test_every_pattern_is_fused(model: CrossEncoder, tmp_path: Path) -> None:
-    assert export_graph(model, tmp_path / "model.onnx") == FUSED
-    operators = [node.op_type for node in onnx.load(str(tmp_path / "model.onnx")).graph.node]
-    assert {"Softmax", "Erf", "LayerNormalization"}.isdisjoint(operators)
 
 
 @pytest.mark.parametrize(("rows", "length"), [(1, 1), (1, 32), (3, 17), (5, 128), (2, 512)])
@@ -81,56 +75,6 @@ def test_an_encoder_that_does_not_fuse_is_refused(tmp_path: Path, tiny: Callable
     relu = tiny(hidden_act="relu", attn_implementation="eager")
     with pytest.raises(ExportError, match=r"is not fused \(BiasGelu 0 of 2\)"):
         export_graph(relu, tmp_path / "relu.onnx")
-
-
-def test_missing_fusions_are_named() -> None:
-    check_fused(FUSED, 2)
-    with pytest.raises(ExportError, match=r"\(EmbedLayerNormalization 0 of 1, Attention 5 of 6, .*, BiasGelu 0 of 6\)"):
-        check_fused({"Attention": 5, "SkipLayerNormalization": 11}, 6)
-
-
-@pytest.mark.parametrize(("put", "dim", "size"), [("input", 0, 2), ("input", 1, 16), ("output", 0, 2)])
-def test_a_frozen_dimension_is_refused(fp32: Path, put: str, dim: int, size: int) -> None:
-    graph = onnx.load(str(fp32))
-    check_inputs(graph)
-    getattr(graph.graph, put)[0].type.tensor_type.shape.dim[dim].dim_value = size
-    with pytest.raises(ExportError, match="batch and length must be free"):
-        check_inputs(graph)
-
-
-def test_a_wrong_width_is_refused(fp32: Path) -> None:
-    graph = onnx.load(str(fp32))
-    with pytest.raises(ExportError, match=r"to \['logits'\], not .* to \['outputs'\]"):
-        check_inputs(graph, 33)
-    graph.graph.output[0].name = "outputs"
-    graph.graph.output[0].type.tensor_type.shape.dim.add().dim_value = 32
-    with pytest.raises(ExportError, match=r"outputs has shape \['batch', 32\], not \['batch', 33\]"):
-        check_inputs(graph, 33)
-
-
-def test_other_inputs_are_refused(fp32: Path) -> None:
-    graph = onnx.load(str(fp32))
-    graph.graph.input[1].name = "segments"
-    with pytest.raises(ExportError, match="segments"):
-        check_inputs(graph)
-
-
-def test_only_the_reshapes_of_heads_are_named(model: CrossEncoder) -> None:
-    def shape(*last: int) -> tuple[list[onnx.NodeProto], str]:
-        names = [f"{last}_{i}" for i in range(2)]
-        constants = [
-            helper.make_node("Constant", [], [name], value=helper.make_tensor("", TensorProto.INT64, [1], [size]))
-            for name, size in zip(names, last, strict=True)
-        ]
-        return [*constants, helper.make_node("Concat", ["b", "l", *names], [f"{last}"], axis=0)], names[0]
-
-    heads, others = shape(-1, 16), shape(-1, 64)
-    graph = helper.make_model(helper.make_graph([*heads[0], *others[0]], "shapes", [], []))
-    name_heads(graph, model.encoder.config)
-    values = {
-        node.output[0]: onnx.numpy_helper.to_array(node.attribute[0].t).tolist() for node in graph.graph.node if not node.input
-    }
-    assert (values[heads[1]], values[others[1]]) == ([2], [-1])
 
 
 def test_a_graph_with_another_ending_is_not_narrowed() -> None:

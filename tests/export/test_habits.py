@@ -1,16 +1,32 @@
+"""What an import takes over: passages, analyzers, prompts."""
+
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer as Backend
+from tokenizers import models, pre_tokenizers, processors, trainers
 
 from export import ExportError
-from export.checkpoint import read_checkpoint
+from export.checkpoint import BY_ARCHITECTURE, QUESTIONS, question_of, read_checkpoint
 from export.exporter import SAMPLE
-from export.import_defaults import import_frequencies, import_pipeline, import_tokenizer
+from export.import_defaults import (
+    CHOICES,
+    ENGLISH,
+    OTHERS,
+    default_analyzer,
+    import_frequencies,
+    import_pipeline,
+    import_tokenizer,
+    named_analyzer,
+)
 from export.options import ImportOptions
 from keyblock.fusion import Activation
 from keyblock.packing import PackingConfig
+from keyblock.text.analyzer import AnalyzerConfig
+from keyblock.text.tokenizer import Tokenizer
 from tests.support.checkpoints import FAMILIES, POSITIONS, save_checkpoint, save_tokenizer, wordpiece
 
 
@@ -90,3 +106,82 @@ def test_frequencies_of_a_table_and_of_a_collection(tmp_path: Path) -> None:
     for wrong in (tmp_path / "none.tsv", tmp_path):
         with pytest.raises(ExportError, match=f"--frequencies {wrong}: "):
             import_frequencies(wrong)
+
+
+def test_a_tokenizer_of_english_alone(tokenizer: Tokenizer) -> None:
+    assert default_analyzer(tokenizer) == AnalyzerConfig()
+
+
+def test_a_tokenizer_of_several_languages(tmp_path: Path) -> None:
+    backend = Backend(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    backend.train_from_iterator(
+        [ENGLISH, *OTHERS], trainers.BpeTrainer(vocab_size=2000, initial_alphabet=alphabet, show_progress=False)
+    )
+    backend.add_special_tokens(["<s>"])
+    start = backend.token_to_id("<s>")
+    backend.post_processor = processors.TemplateProcessing(single="<s> $A", pair="<s> $A <s> $B:1", special_tokens=[("<s>", start)])
+    backend.save(str(tmp_path / "tokenizer.json"))
+    assert default_analyzer(Tokenizer(tmp_path / "tokenizer.json")).name == "universal"
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_every_choice_is_an_analyzer(name: str) -> None:
+    found = named_analyzer(name)
+    assert name in (found.name, found.language)
+
+
+def test_no_table_of_english_stems_for_other_terms() -> None:
+    assert len(import_frequencies(None, named_analyzer("universal"))) == 0
+    assert import_frequencies(None, named_analyzer("english")).frequencies["river"] > 1000
+
+
+def test_other_languages_get_cuts_of_all_scripts(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
+    found = read_checkpoint(str(checkpoint("bert")), ImportOptions())
+    tokenizer = import_tokenizer(found, tmp_path / "tokenizer.json")
+    universal = named_analyzer("universal")
+    config = import_pipeline(found, tokenizer, import_frequencies(None, universal), ImportOptions(), universal).config
+    assert (config.segmenter["name"], config.selector["idf"]) == ("structure", "blocks")
+    config = import_pipeline(found, tokenizer, import_frequencies(None), ImportOptions()).config
+    assert (config.segmenter["name"], config.selector["idf"]) == ("whole_sentences", "documents")
+
+
+def test_an_architecture_has_its_prompt_and_words() -> None:
+    assert question_of(None, "qwen3")[1:] == ("yes", "no")
+    assert question_of(None, "qwen2")[1:] == ("1", "0")
+    assert question_of("mxbai-rerank-v2", "qwen3", yes="y")[1:] == ("y", "0")
+    assert set(BY_ARCHITECTURE.values()) == set(QUESTIONS)
+    assert QUESTIONS["qwen3-reranker"].prompt.instructed
+    assert not QUESTIONS["mxbai-rerank-v2"].prompt.instructed
+
+
+def test_a_prompt_in_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "prompt.json"
+    path.write_text(json.dumps({"pieces": ["Q: {query}\nD: {document}", "\nAnswer:"]}), encoding="utf-8")
+    question = question_of(str(path), "llama")
+    assert question.prompt.text("a", "b") == ["Q: a\nD: b", "\nAnswer:"]
+    assert question[1:] == ("yes", "no")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("{", "not JSON"),
+        ('{"pieces": []}', "at least 1 item"),
+        ('{"pieces": ["{query}"]}', "{query} once, {document} once"),
+        ('{"pieces": ["{query} {document}."]}', "{document} comes last, and ends its piece"),
+        ('{"pieces": ["{document}", "{query}"]}', "{document} comes last"),
+    ],
+)
+def test_a_file_without_a_prompt(tmp_path: Path, content: str, said: str) -> None:
+    path = tmp_path / "prompt.json"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(ExportError) as error:
+        question_of(str(path), "qwen3")
+    assert said in str(error.value)
+
+
+def test_an_architecture_without_a_prompt() -> None:
+    with pytest.raises(ExportError, match="no prompt is known for decoders of the architecture llama; give --template"):
+        question_of(None, "llama")

@@ -144,24 +144,6 @@ def test_the_right_answer_wins_from_wherever_it_is_buried(tmp_path: Path) -> Non
     assert best["end"] - best["start"] < 600
 
 
-def test_a_bundle_is_trained_on_and_exported_again_with_its_head(
-    imported: Callable[[str], Path], checkpoint: Callable[[str], Path]
-) -> None:
-    from training.model.families import new_ranker
-    from training.model.starting import start_from
-
-    for name in ("bert", "xlm-roberta"):
-        model = new_ranker({"name": "classifier"}, str(checkpoint(name)))
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.zero_()
-        start_from(model, imported(name))
-        theirs = AutoModelForSequenceClassification.from_pretrained(checkpoint(name)).state_dict()
-        ours = model.module.state_dict()  # type: ignore[union-attr]
-        assert theirs.keys() == ours.keys()
-        assert all(np.array_equal(theirs[key].numpy(), ours[key].numpy()) for key in theirs)
-
-
 def test_an_import_is_quiet_about_where_it_ran(imported: Callable[[str], Path]) -> None:
     manifest = json.loads((imported("bert") / "bundle.json").read_text(encoding="utf-8"))
     assert manifest["format_version"] == FORMAT_VERSION

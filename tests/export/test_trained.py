@@ -24,12 +24,6 @@ SMALL: dict[str, Any] = {"segmenter": {"name": "cogltx", "block_tokens": 30}, "p
 FEW: dict[str, Any] = {"queries": 3, "depth": 3, "provider": Provider.CPU}
 
 
-def test_a_run_brings_its_notes(run: Path) -> None:
-    trained = load_trained(run)
-    assert (trained.name, trained.chooser, trained.provenance) == ("tiny", None, {"recipe": {"seed": 7}})
-    assert trained.quality["dev"]["any"]["128"] == {"nDCG@10": 0.5}
-
-
 def test_a_bundle_is_written_anew_with_variants(run: Path, tmp_path: Path) -> None:
     """Its weights are read back from its graph: the same graph comes out."""
     first = export_run(run, tmp_path / "first", Options(name="mine", **FEW))

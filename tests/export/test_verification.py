@@ -64,12 +64,6 @@ def test_dev_counts_what_a_selector_asks(dev: Dev, torch_model: TorchModel) -> N
     assert len(asked) + sum(len(selection.sequences) for selection in few) >= 10 > len(few)
 
 
-def test_the_sample_lists_every_document_for_every_query(pipeline: Pipeline) -> None:
-    dev = Dev.build(Collection(SAMPLE), pipeline, queries=200, depth=100)
-    assert set(dev.candidates) == set(dev.preparation.collection.queries) == set(dev.preparation.collection.qrels)
-    assert all(set(documents) == set(dev.preparation.collection.documents) for documents in dev.candidates.values())
-
-
 def test_parity_holds_for_the_model_that_was_exported(torch_model: TorchModel, graphs: GraphModel, dev: Dev) -> None:
     parity = check_parity(torch_model, graphs, dev)
     assert parity["pairs"] == 20

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import jsonschema
 import kubernetes_validate
-import pytest
 import yaml
 
-from tests.k8s.manifests import K8S, Manifest, one, pods
+from tests.k8s.manifests import K8S, Manifest, pods
 
 VERSIONS = ("1.35", "1.37")  # of Kubernetes: from the first on, volumes may be images
 KINDS = frozenset(  # all of them, so that none is left out unnoticed
@@ -58,34 +57,3 @@ def test_a_namespace_alone(schemas: Path) -> None:
     namespace = yaml.safe_load((K8S / "namespace.yaml").read_text(encoding="utf-8"))
     assert wrong(namespace, schemas) is None
     assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
-
-
-@pytest.mark.parametrize(
-    ("variant", "kind", "path", "value"),
-    [
-        ("cpu", "Deployment", ("spec", "template", "spec", "containers", 0, "readinessprobe"), {}),
-        ("cpu", "Deployment", ("spec", "replicas"), "two"),
-        ("cpu", "NetworkPolicy", ("spec", "ingress", 0, "port"), 8000),
-        ("cpu-hpa-cpu", "HorizontalPodAutoscaler", ("spec", "minReplica"), 2),
-        ("cpu-keda", "ScaledObject", ("spec", "triggers", 0, "metadata", "treshold"), "1"),
-        ("cpu-keda-both", "ScaledObject", ("spec", "triggers", 1, "metadata", "values"), "70"),
-        ("cpu-keda-both", "ScaledObject", ("spec", "fallback"), {"failureThreshold": 3, "replicas": 4}),
-        ("monitoring", "PodMonitor", ("spec", "podMetricsEndpoints", 0, "interval"), "15 s"),
-        ("monitoring", "PrometheusRule", ("spec", "groups", 0, "rules", 0, "exprr"), "1"),
-        ("cpu-rayservice", "RayService", ("spec", "serveConfig"), "applications: []"),
-        ("cpu-rayservice", "RayService", ("spec", "rayClusterConfig", "workerGroupSpecs", 0, "maxReplica"), 2),
-        ("cpu-kserve", "ServingRuntime", ("spec", "supportedModelFormats", 0, "autoselect"), True),
-        ("cpu-kserve", "InferenceService", ("spec", "predictor", "model", "storageURI"), "pvc://a/b"),
-        ("cpu-kserve", "InferenceService", ("spec", "predictor", "minReplica"), 2),
-        ("jobs/several-gpus", "TrainJob", ("spec", "trainer", "numNode"), 4),
-    ],
-)
-def test_what_is_misspelt_is_found(
-    built: dict[str, list[Manifest]], schemas: Path, variant: str, kind: str, path: tuple[str | int, ...], value: object
-) -> None:
-    manifest = copy.deepcopy(one(built[variant], kind, "keyblock-train" if kind == "TrainJob" else "keyblock"))
-    where = manifest
-    for step in path[:-1]:
-        where = where[step]
-    where[path[-1]] = value
-    assert wrong(manifest, schemas)

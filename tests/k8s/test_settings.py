@@ -48,14 +48,6 @@ def test_every_name_is_a_setting_with_a_valid_value(built: dict[str, list[Manife
         assert {name: written(getattr(read, name.removeprefix(PREFIX).lower())) for name in data} == data
 
 
-def test_a_file_of_settings_says_something_new() -> None:
-    """Lines that repeat a default are noise, and go stale."""
-    lines = (K8S / "base" / "settings.env").read_text(encoding="utf-8").splitlines()
-    given = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
-    same = [name for name, value in given.items() if str(Settings.model_fields[name.removeprefix(PREFIX).lower()].default) == value]
-    assert same in ([], ["KEYBLOCK_PORT", "KEYBLOCK_SHUTDOWN_SECONDS"])  # these two are tied to what the Deployment says
-
-
 def test_the_service_listens_where_it_is_asked(built: dict[str, list[Manifest]], monkeypatch: pytest.MonkeyPatch) -> None:
     for manifests in serving(built).values():
         with monkeypatch.context() as patch:

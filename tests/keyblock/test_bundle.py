@@ -114,11 +114,6 @@ def test_aggregator_and_selector_read_back(tmp_path: Path, all_files: dict[str, 
     assert refusal(tmp_path / "bundle").startswith("/aggregator.onnx: is missing")
 
 
-def test_a_bundle_has_neither_by_default(bundle: Path) -> None:
-    loaded = load_bundle(bundle)
-    assert (loaded.aggregator_path, loaded.encoder_files("int8")) == (None, ((loaded.graph_path, None), None))
-
-
 def with_table(files: dict[str, Path], tokens: int = len(WORDS)) -> dict[str, Path]:
     """With a table in which "river" and "water" are the same, and no other word is known."""
     table, scales = np.zeros((tokens, 2), np.int8), np.zeros(tokens, np.float32)
@@ -143,18 +138,6 @@ def test_an_encoder_whose_file_is_not_listed(tmp_path: Path, files: dict[str, Pa
     elsewhere = VECTORS.model_copy(update={"encoder": {"name": "static", "file": "../made/token_vectors.npz"}})
     with pytest.raises(BundleError, match=r"'files' does not list \.\./made/token_vectors.npz"):
         write_bundle(tmp_path / "bundle", manifest(pipeline=elsewhere), with_table(files))
-
-
-def test_an_encoder_of_another_tokenizer(tmp_path: Path, files: dict[str, Path]) -> None:
-    problem = "is of a vocabulary of 12 tokens, and the tokenizer has 9: they belong to different models; copy the bundle again"
-    with pytest.raises(BundleError, match=problem):
-        write_bundle(tmp_path / "bundle", manifest(pipeline=VECTORS), with_table(files, tokens=12))
-
-
-def test_a_damaged_encoder_file_is_named(tmp_path: Path, files: dict[str, Path]) -> None:
-    path = write_bundle(tmp_path / "bundle", manifest(pipeline=VECTORS), with_table(files)).path
-    replace_file(path, "token_vectors.npz", b"no archive")
-    assert refusal(path).startswith("/token_vectors.npz: no table of token vectors")
 
 
 def variant(*names: str) -> Variant:
@@ -210,12 +193,6 @@ def test_a_variant_of_another_bundle() -> None:
         with_all_graphs(variants={"int8": variant("model.int8.onnx")})
     with pytest.raises(ValueError, match=r"variants\.int4"):
         manifest(variants={"int4": variant("model.int4.onnx")})
-
-
-@pytest.mark.parametrize("name", ["aggregator.onnx", "selector.onnx"])
-def test_a_graph_that_is_not_listed(tmp_path: Path, all_files: dict[str, Path], name: str) -> None:
-    with pytest.raises(BundleError, match=f"'files' does not list {name}, which this bundle needs"):
-        write_bundle(tmp_path / "bundle", with_all_graphs(), {k: v for k, v in all_files.items() if k != name})
 
 
 @pytest.mark.parametrize(
@@ -423,3 +400,21 @@ def test_a_bundle_that_scores_by_vectors_has_no_graph(tmp_path: Path, files: dic
         manifest(pipeline=VECTORS, graph=None)
     with pytest.raises(ValueError, match="scores by vectors alone, but there are entries 'graph'"):
         manifest(pipeline=by_vectors)
+
+
+def test_an_encoder_of_another_tokenizer(tmp_path: Path, files: dict[str, Path]) -> None:
+    problem = "is of a vocabulary of 12 tokens, and the tokenizer has 9: they belong to different models; copy the bundle again"
+    with pytest.raises(BundleError, match=problem):
+        write_bundle(tmp_path / "bundle", manifest(pipeline=VECTORS), with_table(files, tokens=12))
+
+
+def test_a_damaged_encoder_file_is_named(tmp_path: Path, files: dict[str, Path]) -> None:
+    path = write_bundle(tmp_path / "bundle", manifest(pipeline=VECTORS), with_table(files)).path
+    replace_file(path, "token_vectors.npz", b"no archive")
+    assert refusal(path).startswith("/token_vectors.npz: no table of token vectors")
+
+
+@pytest.mark.parametrize("name", ["aggregator.onnx", "selector.onnx"])
+def test_a_graph_that_is_not_listed(tmp_path: Path, all_files: dict[str, Path], name: str) -> None:
+    with pytest.raises(BundleError, match=f"'files' does not list {name}, which this bundle needs"):
+        write_bundle(tmp_path / "bundle", with_all_graphs(), {k: v for k, v in all_files.items() if k != name})

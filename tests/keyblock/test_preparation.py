@@ -181,11 +181,6 @@ def test_batches_and_threads_prepare_alike(pipeline: Pipeline) -> None:
                 np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
 
 
-def test_as_many_titles_as_texts(pipeline: Pipeline) -> None:
-    with pytest.raises(ValueError, match="shorter"):
-        pipeline.prepare_documents(["one", "two"], ["title"])
-
-
 def test_a_querys_vector_is_of_more_than_the_model_reads(hybrid: Pipeline) -> None:
     query = hybrid.prepare_query("season " * 300 + "sick")
     assert query.truncated

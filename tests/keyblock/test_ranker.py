@@ -272,14 +272,6 @@ def test_coarser_arithmetic_gives_the_readmes_answer(ranker: Ranker, bundle: Bun
         assert one.relevance_score == pytest.approx(other.relevance_score, abs=0.1)
 
 
-def test_results_below_a_score_are_left_out(ranker: Ranker) -> None:
-    every = ranker.rank(REQUEST["query"], REQUEST["documents"])
-    kept = ranker.rank(REQUEST["query"], REQUEST["documents"], min_score=every[1].relevance_score)
-    assert [one.index for one in kept] == [one.index for one in every][:2]
-    assert (kept.below_min_score, every.below_min_score) == (1, None)
-    assert len(ranker.rank("q", REQUEST["documents"], min_score=1.0)) == 0
-
-
 @pytest.mark.parametrize(
     ("options", "problem"),
     [

@@ -6,7 +6,6 @@ import pytest
 from pydantic import Field
 
 from keyblock.registry import Component, Registry
-from keyblock.selectors import SELECTORS
 
 
 @pytest.fixture
@@ -56,14 +55,3 @@ def test_errors_name_the_value_and_what_is_known(shapes: Registry[Component], de
 def test_a_taken_name_is_refused(shapes: Registry[Component]) -> None:
     with pytest.raises(ValueError, match="shape 'dot' is registered already"):
         shapes.register("dot")(Component)
-
-
-def test_create_leaves_the_description_as_it_was() -> None:
-    description = {"name": "bm25", "k1": 1.2}
-    SELECTORS.create(description)
-    assert description == {"name": "bm25", "k1": 1.2}
-
-
-def test_components_cannot_be_changed() -> None:
-    with pytest.raises(ValueError, match="frozen"):
-        SELECTORS.create("bm25").k1 = 3.0  # type: ignore[attr-defined]

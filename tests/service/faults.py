@@ -4,7 +4,7 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -82,8 +82,8 @@ class Connection:
         return {"type": "http", "method": self._method, "headers": [], "asgi": {"version": "3.0"}, **path, **server}
 
 
-async def until(condition: Any) -> AsyncIterator[None]:
+async def came(condition: Callable[[], Any]) -> None:
+    """Wait on the event loop until it holds."""
     async with asyncio.timeout(PATIENCE):
         while not condition():
             await asyncio.sleep(0.002)
-            yield

@@ -1,7 +1,6 @@
 """The whole service over HTTP: bad input one by one, odd documents, shared batches, the OpenAPI document."""
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
@@ -41,35 +40,6 @@ def ask(client: TestClient, **fields: object) -> RerankAnswer:
     return ANSWER.validate_json(response.content)
 
 
-NOT_JSON = {
-    "empty": b"",
-    "cut": b'{"query": "q", "documents": ["a"',
-    "text": b"query=q",
-    "not UTF-8": b'{"query": "\xff", "documents": ["a"]}',
-    "UTF-16": json.dumps(GOOD).encode("utf-16"),
-    "NaN": b'{"query": "q", "documents": ["a"], "top_n": NaN}',
-    "trailing": json.dumps(GOOD).encode() + b"}",
-    "deep": b'{"query": ' + b"[" * 100_000,
-}
-
-
-@pytest.mark.parametrize("body", NOT_JSON.values(), ids=NOT_JSON)
-def test_not_json(client: TestClient, body: bytes) -> None:
-    response = client.post("/rerank", content=body, headers={"content-type": "application/json"})
-    assert response.status_code == 400
-    assert "not JSON" in ERROR.validate_json(response.content)["message"]
-    assert "(byte " in response.json()["message"]
-    assert serves_a_good_request(client)
-
-
-@pytest.mark.parametrize("body", [b"[]", b"null", b'"query"', b"7"])
-def test_not_an_object(client: TestClient, body: bytes) -> None:
-    response = client.post("/rerank", content=body)
-    assert response.status_code == 422
-    assert "must be a JSON object" in response.json()["message"]
-    assert serves_a_good_request(client)
-
-
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no query": ({"query": None}, "query"),
     "empty query": ({"query": ""}, "query"),
@@ -105,16 +75,6 @@ def test_refused_with_the_field_named(client: TestClient, fields: dict[str, Any]
     assert serves_a_good_request(client)
 
 
-@pytest.mark.parametrize("declared", [True, False])
-def test_too_large_a_body(client: TestClient, settings: Settings, declared: bool) -> None:
-    body = json.dumps(GOOD).encode().ljust(settings.max_body_bytes + 1)
-    chunks = (body[start : start + (1 << 20)] for start in range(0, len(body), 1 << 20))
-    response = client.post("/rerank", content=body if declared else chunks)
-    assert response.status_code == 413
-    assert str(settings.max_body_bytes) in ERROR.validate_json(response.content)["message"]
-    assert serves_a_good_request(client)
-
-
 def test_bodies_at_the_limits_are_served(client: TestClient, settings: Settings) -> None:
     body = json.dumps(GOOD).encode().ljust(settings.max_body_bytes)
     assert client.post("/rerank", content=body).status_code == 200
@@ -130,24 +90,11 @@ def test_content_type_and_credentials_are_not_insisted_upon(client: TestClient) 
         assert client.post("/rerank", content=json.dumps(GOOD).encode(), headers=headers).status_code == 200
 
 
-def test_long_query_is_cut_with_a_warning(client: TestClient, settings: Settings) -> None:
-    answer = ask(client, query="river " * 60)
-    assert any(warning.startswith("query: the model reads its first 48 tokens") for warning in answer["meta"]["warnings"])
-    answer = ask(client, query="river bridge " * 1000)
-    assert any(warning.startswith("query: cut from 13000 to 8192") for warning in answer["meta"]["warnings"])
-
-
 def test_null_options_and_any_model_are_not_errors(client: TestClient) -> None:
     plain = ask(client)
     answer = ask(client, **{**dict.fromkeys([*Options.model_fields, "texts", "overlap"]), "model": "no-such-model"})
     assert answer["meta"]["warnings"] == []
     assert answer["results"] == plain["results"]
-
-
-def test_fields_of_other_dialects_and_unknown_ones_are_named(client: TestClient) -> None:
-    warnings = ask(client, texts=["x"], return_text=True, truncation_direction="Right", whatever={"a": 1})["meta"]["warnings"]
-    assert len(warnings) == 1
-    assert all(name in warnings[0] for name in ("texts", "return_text", "truncation_direction", "whatever"))
 
 
 WORDLESS = ["", " \n\t ", "\x00\x00", "\u200b\u00ad", LONE := "\ud83d"]
@@ -215,24 +162,12 @@ def test_blocks_that_were_chosen_without_evidence_are_reported_and_counted(clien
     assert [after - earlier for after, earlier in zip(counted(), before, strict=True)] == [1, 1, 0]
 
 
-def test_teis_shape_stays_as_it_is_without_evidence(client: TestClient) -> None:
-    results = client.post("/rerank", json={"query": "river", "texts": [QUIET, QUIET + "The river flooded."]}).json()
-    assert [set(result) for result in results] == [{"index", "score"}] * 2
-
-
 def test_documents_without_evidence_that_read_alike_keep_the_order_given(client: TestClient) -> None:
     """They differ only where the model does not read, so nothing may speak for one of them."""
     documents = [QUIET + tail for tail in ("A zebra slept.", "A tiger woke.", "A whale sang.")]
     results = ask(client, query="river", documents=documents)["results"]
     assert [result["index"] for result in results] == [0, 1, 2]
     assert len({result["relevance_score"] for result in results}) == 1
-
-
-def test_many_documents_with_nothing_to_score_make_one_short_warning(client: TestClient) -> None:
-    answer = ask(client, documents=[""] * 60)
-    assert answer["meta"]["warnings"] == ["documents without text to score, ranked last: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 50 more"]
-    assert [r["index"] for r in answer["results"]] == list(range(60))
-    assert answer["usage"]["total_tokens"] == 0
 
 
 def test_duplicates_get_the_same_score_in_the_order_given(client: TestClient) -> None:
@@ -257,27 +192,6 @@ def test_any_text_is_ranked_with_valid_offsets(client: TestClient, texts: list[s
         assert all(0 <= start < end <= len(sent_back) for start, end in spans)
         assert all(before[1] <= after[0] for before, after in pairwise(spans))
         assert bool(spans) != ("scored_by" in result)
-
-
-def test_concurrent_requests_get_what_each_would_get_alone(client: TestClient) -> None:
-    requests = [
-        {
-            "query": f"river number {n}",
-            "documents": [f"bridge {n} {m}. " * (1 + (7 * n + 3 * m) % 60) for m in range(5)],
-            "raw_scores": True,
-        }
-        for n in range(24)
-    ]
-
-    def scores(request: dict[str, Any]) -> dict[int, float]:
-        results = client.post("/rerank", json=request).json()["results"]
-        return {r["index"]: r["relevance_score"] for r in results}
-
-    alone = [scores(request) for request in requests]
-    with ThreadPoolExecutor(12) as pool:
-        together = list(pool.map(scores, requests))
-    for one, other in zip(alone, together, strict=True):
-        assert one == pytest.approx(other, abs=1e-4)
 
 
 def test_what_is_not_served_is_answered_with_what_is(client: TestClient) -> None:
@@ -346,11 +260,6 @@ def test_litellm_is_sent_no_documents_outside_v2(client: TestClient) -> None:
     assert answers["/rerank"]["meta"]["warnings"][0].startswith("return_documents: litellm")
     texts = client.post("/rerank", json={"query": "river", "texts": ["a river"], "return_text": True}, headers=headers).json()
     assert texts[0]["text"] == "a river"
-
-
-@pytest.mark.parametrize("query", ["\x00", "\u200b"])
-def test_a_query_that_says_nothing_brings_a_warning(client: TestClient, query: str) -> None:
-    assert any("nothing that the model reads" in warning for warning in ask(client, query=query)["meta"]["warnings"])
 
 
 def test_texts_beside_no_documents_are_teis(client: TestClient) -> None:

@@ -1,4 +1,4 @@
-"""The pages of the HTTP interface name everything that is declared in the code, and the example there is served."""
+"""The example on the page of the HTTP interface is served as it is shown."""
 
 import json
 from pathlib import Path
@@ -7,57 +7,9 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from keyblock.wire import (
-    NOT_HONOURED,
-    Deletion,
-    DocumentLine,
-    Meta,
-    ReloadAnswer,
-    RerankAnswer,
-    RerankRequest,
-    Result,
-    StoredAnswer,
-    StoredText,
-    TeiOptions,
-)
-from service.app import DOCUMENT_ERRORS, ERRORS, OPERATIONS, RERANK_PATHS
-from service.http.admin import NOT_RELOADED, RELOAD_ANSWERS, RELOAD_PATH
-from service.telemetry.metrics import STAGES
-
 DOCS = Path(__file__).parents[2] / "docs"
 NAMES = ("use/http-api.md", "use/documents-by-id.md", "use/spans-and-pruning.md", "run/configure.md")
 PAGE = "\n".join((DOCS / name).read_text(encoding="utf-8") for name in NAMES)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        *RerankRequest.model_fields,
-        *TeiOptions.model_fields,
-        *OPERATIONS,
-        *RERANK_PATHS,
-        *map(str, ERRORS | DOCUMENT_ERRORS),
-        *DocumentLine.model_fields,
-        *StoredAnswer.__annotations__,
-        *StoredText.__annotations__,
-        *Deletion.__annotations__,
-        *STAGES,
-        *RerankAnswer.__annotations__,
-        *Result.__annotations__,
-        *Meta.__annotations__,
-        *ReloadAnswer.__annotations__,
-        RELOAD_PATH,
-        NOT_RELOADED,
-        *map(str, RELOAD_ANSWERS),
-    ],
-)
-def test_everything_declared_is_named(name: str) -> None:
-    assert name in PAGE
-
-
-def test_the_docs_name_the_options_that_are_ignored() -> None:
-    (row,) = (line for line in PAGE.splitlines() if "accepted and ignored" in line)
-    assert row.split("|")[1].strip().replace("`", "").split(", ") == NOT_HONOURED
 
 
 def test_the_example_is_served_as_shown(embedded: TestClient) -> None:

@@ -12,8 +12,6 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pytest
-
 from tests.support.ports import free_port, get, wait_ready
 
 ENOUGH_LOOKS = 5  # a loop that is not free is looked at once: that look takes as long as the preparation
@@ -66,18 +64,6 @@ def watch(upload: Upload) -> list[tuple[float, float]]:
         looks.append((time.perf_counter(), get(upload.port, "/health/live")))
         time.sleep(POLL_SECONDS)
     return looks
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a port is not kept")
-def test_a_free_port_stays_reserved_for_a_server_socket() -> None:
-    port = free_port()
-    with socket.socket() as other, pytest.raises(OSError, match="in use"):
-        other.bind(("127.0.0.1", port))
-    for _ in range(2):
-        with socket.create_server(("127.0.0.1", port)), socket.create_connection(("127.0.0.1", port)):
-            pass
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", port))
 
 
 def test_health_is_answered_while_large_documents_are_prepared(bundle_path: Path) -> None:

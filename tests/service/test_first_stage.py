@@ -71,21 +71,6 @@ def test_other_options_follow_the_fused_order(embedded: TestClient) -> None:
     assert "Danube" in kept["results"][0]["context"]["text"]
 
 
-def test_documents_without_text_stay_behind(embedded: TestClient) -> None:
-    answer = post(embedded, documents=[THAMES, "", DANUBE], first_stage_scores=[1, 99, 2], fusion="linear")
-    assert order(answer) == [2, 0, 1]
-    assert "fused_score" not in answer["results"][2]
-
-
-def test_a_warning_says_that_nothing_is_fused_if_the_model_scores_nothing(
-    embedded: TestClient,
-) -> None:
-    texts = ["多瑙河流经维也纳和布达佩斯。", "泰晤士河流经伦敦。"]
-    answer = post(embedded, query="哪条河流经维也纳", documents=texts, first_stage_scores=[1, 2], fusion="linear")
-    assert order(answer) == [0, 1]
-    assert "fusion: the model has scored no document, so the first stage changes nothing" in answer["meta"]["warnings"]
-
-
 def test_scores_alone_change_nothing_where_the_bundle_names_no_fusion(client: TestClient) -> None:
     answer, alone = post(client, first_stage_scores=SECOND_COPY), post(client)
     assert order(answer) == order(alone)
@@ -175,3 +160,18 @@ def test_the_client_sends_scores_of_any_librarys_numbers(client: TestClient) -> 
     assert fused(np.asarray(SECOND_COPY)) == fused([np.float32(score) for score in SECOND_COPY]) == fused(SECOND_COPY) == [1, 2, 0]
     with pytest.raises(TypeError, match=r"first_stage_scores\[1\] must be a number, not '2'"):
         fused([1, "2", 3])
+
+
+def test_documents_without_text_stay_behind(embedded: TestClient) -> None:
+    answer = post(embedded, documents=[THAMES, "", DANUBE], first_stage_scores=[1, 99, 2], fusion="linear")
+    assert order(answer) == [2, 0, 1]
+    assert "fused_score" not in answer["results"][2]
+
+
+def test_a_warning_says_that_nothing_is_fused_if_the_model_scores_nothing(
+    embedded: TestClient,
+) -> None:
+    texts = ["多瑙河流经维也纳和布达佩斯。", "泰晤士河流经伦敦。"]
+    answer = post(embedded, query="哪条河流经维也纳", documents=texts, first_stage_scores=[1, 2], fusion="linear")
+    assert order(answer) == [0, 1]
+    assert "fusion: the model has scored no document, so the first stage changes nothing" in answer["meta"]["warnings"]

@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 from keyblock import Ranker as InProcess
 from keyblock.bundle import Bundle, load_bundle
 from keyblock.client.results import read_ranking
-from keyblock.fusion import SecondLook, sigmoid
+from keyblock.fusion import SecondLook
 from keyblock.pipeline import Pipeline, Selection
 from keyblock.prepared import PreparedDocument
 from keyblock.ranking.order import LOWEST
@@ -30,13 +30,12 @@ from service.ranking.ranker import Ranker
 from service.settings import Settings
 from service.telemetry.metrics import TABLE
 from tests.service.clock import FAR, Leaping
-from tests.service.faults import PATIENCE, Connection, Faulty, until, wait_for
+from tests.service.faults import PATIENCE, Connection, Faulty, came, wait_for
 from tests.service.kinds import CHOOSERS, KINDS
 from tests.service.rankers import serving
 
 QUERY = "which river flooded the old stone bridge"
 WORDS = "river bridge stone city flood year winter garden teacher letter forest window market engine island harbour".split()
-LEARNED = [kind for kind, parts in KINDS.items() if parts.get("selector", {}).get("name") == "learned"]
 CLOSE = 1e-4  # of a logit, whatever batch it was in
 
 
@@ -171,17 +170,6 @@ def test_the_same_again_is_answered_without_the_model(served: tuple[TestClient, 
     assert said() == first
 
 
-def test_kinds_differ_in_what_they_report(served: tuple[TestClient, Ranker]) -> None:
-    """The comparison above would be worth little if all documents scored alike."""
-    client, ranker = served
-    scores = Reference(ranker.models.default.bundle.path, DOCUMENTS).scored.logits
-    assert np.std(scores[np.isfinite(scores)]) > 300 * CLOSE
-    pipeline = ranker.models.default.bundle.pipeline
-    rounds = {"select"} if pipeline.asks_model else {"second_look"} if pipeline.config.second_look else set()
-    answer = client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS}).json()
-    assert set(answer["meta"]["timings_ms"]) == {"parse", "prepare", "queue", "model", "aggregate", "total"} | rounds
-
-
 def test_passages_come_with_what_the_model_says_of_each(served: tuple[TestClient, Ranker]) -> None:
     """Against the graph, fed one block at a time, whichever the selector had in front."""
     client, ranker = served
@@ -197,28 +185,6 @@ def test_passages_come_with_what_the_model_says_of_each(served: tuple[TestClient
         numbers = np.asarray([places.index((block["start"], block["end"])) for block in result["blocks"]], dtype=np.intp)
         alone = model.outputs(bundle.pipeline.block_sequences(query, prepared, numbers)) if len(numbers) else []
         assert [block["score"] for block in result["blocks"]] == pytest.approx(list(alone), abs=CLOSE)
-
-
-def test_nothing_to_score_and_a_few_of_many(served: tuple[TestClient, Ranker]) -> None:
-    client, ranker = served
-    answer = client.post("/rerank", json={"query": QUERY, "documents": ["", "\x00", {"text": " ", "title": "T"}]}).json()
-    assert [(r["index"], r["relevance_score"], r["scored_by"]) for r in answer["results"]] == [(n, 0.0, "order") for n in range(3)]
-    assert answer["usage"]["total_tokens"] == 0
-    reference = Reference(ranker.models.default.bundle.path, DOCUMENTS)
-    answer = client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS, "top_n": 2}).json()
-    best = sorted(reference.some, key=lambda n: -reference.fused[n])[:2]
-    assert [result["index"] for result in answer["results"]] == best
-    scores = [result["relevance_score"] for result in answer["results"]]
-    assert scores == pytest.approx(sigmoid(reference.fused[best]), abs=CLOSE)
-
-
-def test_teis_shape_scores_alike_and_counts_alike(served: tuple[TestClient, Ranker]) -> None:
-    client, _ = served
-    texts = [d["text"] for d in DOCUMENTS]
-    native = client.post("/rerank", json={"query": QUERY, "documents": texts}).json()
-    response = client.post("/rerank", json={"query": QUERY, "texts": texts})
-    assert [r["index"] for r in response.json()] == [r["index"] for r in native["results"]]
-    assert int(response.headers["x-compute-tokens"]) == native["usage"]["total_tokens"]
 
 
 def test_concurrent_requests_of_all_sizes_get_what_each_would_get_alone(served: tuple[TestClient, Ranker]) -> None:
@@ -342,50 +308,9 @@ def test_passages_that_a_deadline_left_unscored_keep_the_selectors_order(
         assert [block["score"] for block in result["blocks"]] == pytest.approx(selection.scores[selection.taken].tolist())
 
 
-def test_a_batch_that_fails_one_request_spares_the_others_of_its_round(settings: Settings, parts: Parts) -> None:
-    """Both requests wait while the selector stands; only one holds the word at which it then fails."""
-    tokenizer = parts.ranker.models.default.bundle.tokenizer
-    (parts.selector_graph.only_with,) = tokenizer.ids("zebra").tolist()
-    hit = {"query": QUERY, "documents": ["The zebra crossed the river. " * 40]}
-    other = {"query": QUERY, "documents": ["The river."]}  # far shorter: never in a batch with the other
-    with TestClient(create_app(settings, parts.ranker)) as client, ThreadPoolExecutor(2) as pool:
-        wait_for(lambda: parts.ranker.worker.ready)
-        parts.selector_graph.fault = RuntimeError("zebra")
-        parts.selector_graph.open.clear()
-        answers = [pool.submit(client.post, "/rerank", json=request) for request in (hit, other)]
-        wait_for(lambda: len(parts.ranker.worker.jobs()) == 2)
-        parts.selector_graph.open.set()
-        assert [answer.result(PATIENCE).status_code for answer in answers] == [500, 200]
-
-
 def requests(ranker: Ranker, outcome: str) -> float:
     labels = {"dialect": "native", "outcome": outcome}
     return ranker.metrics.registry.get_sample_value(TABLE["requests"].name, labels) or 0.0
-
-
-def test_a_client_that_goes_in_the_first_round_has_no_second(settings: Settings, parts: Parts) -> None:
-    app, ranker = create_app(settings, parts.ranker), parts.ranker
-    connection = Connection({"query": QUERY, "documents": DOCUMENTS})
-
-    async def work() -> None:
-        async with app.router.lifespan_context(app):
-            async for _ in until(lambda: ranker.worker.ready):
-                pass
-            parts.ranker_graph.shapes.clear()
-            parts.selector_graph.open.clear()
-            task = asyncio.create_task(app(connection.scope(), connection.receive, connection.send))
-            async for _ in until(lambda: bool(ranker.worker.jobs())):
-                pass
-            connection.gone.set()
-            async with asyncio.timeout(PATIENCE):
-                await task
-            parts.selector_graph.open.set()
-            async for _ in until(lambda: not ranker.worker.jobs()):
-                pass
-
-    asyncio.run(work())
-    assert not parts.ranker_graph.shapes
-    assert (requests(ranker, "cancelled"), requests(ranker, "ok")) == (1, 0)
 
 
 def test_a_client_that_goes_between_the_rounds_costs_no_more(
@@ -407,13 +332,11 @@ def test_a_client_that_goes_between_the_rounds_costs_no_more(
 
     async def work() -> None:
         async with app.router.lifespan_context(app):
-            async for _ in until(lambda: ranker.worker.ready):
-                pass
+            await came(lambda: ranker.worker.ready)
             parts.ranker_graph.shapes.clear()
             monkeypatch.setattr(Pipeline, "select", slowly)
             task = asyncio.create_task(app(connection.scope(), connection.receive, connection.send))
-            async for _ in until(begun.is_set):
-                pass
+            await came(begun.is_set)
             connection.gone.set()
             async with asyncio.timeout(PATIENCE):
                 await task
@@ -423,30 +346,6 @@ def test_a_client_that_goes_between_the_rounds_costs_no_more(
     assert not parts.ranker_graph.shapes
     assert len(selected) < 40  # of 64: the slices that were in hand
     assert requests(ranker, "cancelled") == 1
-
-
-@pytest.mark.parametrize("kind", LEARNED)
-def test_rounds_of_many_requests_do_not_wait_for_each_other(
-    settings: Settings, bundle_of: Callable[[str], Path], kind: str
-) -> None:
-    """A small request is answered while a large one is still in its first round."""
-    path = bundle_of(kind)
-    large = {"query": QUERY, "documents": [document(4 * n) for n in range(60)] * 4}
-    small = {"query": QUERY, "documents": DOCUMENTS[:2], "raw_scores": True}
-    settings = settings.model_copy(update={"bundle": (path,), "max_documents": 1000, "token_cap": 512})
-    parts = Parts(settings, path) if kind in CHOOSERS else None
-    with TestClient(create_app(settings, parts and parts.ranker)) as client, ThreadPoolExecutor(2) as pool:
-        ranker = client.app.state.ranker  # type: ignore[attr-defined]
-        wait_for(lambda: bool(ranker.worker.ready))
-        slow = pool.submit(client.post, "/rerank", json=large)
-        wait_for(lambda: bool(ranker.worker.jobs()))
-        quick = client.post("/rerank", json=small)
-        assert quick.status_code == 200
-        assert not slow.done()
-        assert slow.result(PATIENCE).status_code == 200
-    reference = Reference(path, DOCUMENTS[:2])
-    scores = {result["index"]: result["relevance_score"] for result in quick.json()["results"]}
-    assert scores == pytest.approx(dict(enumerate(reference.fused)), abs=CLOSE)
 
 
 @pytest.mark.parametrize(

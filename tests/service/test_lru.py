@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument, content_digest
-from service.lru import DOCUMENT_ENTRY_BYTES, LARGEST_SHARE, DocumentCache, Lru
+from service.lru import DOCUMENT_ENTRY_BYTES, LARGEST_SHARE, Lru
 
 
 def test_keeps_and_forgets_the_least_recently_used() -> None:
@@ -72,13 +72,6 @@ def test_threads_at_once_keep_the_count_right() -> None:
     kept = [value for value in lru.get_all(bytes([key]) for key in range(20)) if value is not None]
     assert lru.nbytes == sum(map(len, kept)) <= 200
     assert len(lru) == len(kept)
-
-
-def test_a_prepared_document_is_found_as_it_is(pipeline: Pipeline) -> None:
-    cache, document = DocumentCache(1 << 20), pipeline.prepare_document("the river flooded the bridge. " * 20)
-    cache.put(b"key", document)
-    assert cache.get(b"key") is document
-    assert cache.nbytes == document.nbytes + DOCUMENT_ENTRY_BYTES
 
 
 def test_keys_tell_title_and_text_apart() -> None:

@@ -1,17 +1,20 @@
 import json
-import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from selenium.webdriver import Chrome
 from starlette.testclient import TestClient
 
-from service.app import create_app
+from service.app import RERANK_PATHS, create_app
 from service.assets import TYPES
-from service.playground import FOLDER, PAGE, assets
+from service.playground import FOLDER, PAGE
 from service.ranking.ranker import Ranker
+from service.reference import PATH, assets
 from service.settings import Settings
 from tests.conftest import ROOT
+from tests.service.browser import Page, chromium, served
 
 SOURCES = ROOT / "service" / "playground"
 PATHS = ["/", *(f"{FOLDER}/{path.name}" for path in SOURCES.iterdir() if path.suffix[1:] in TYPES and path.name != PAGE)]
@@ -51,21 +54,6 @@ def test_the_policy_lets_nothing_in_from_elsewhere(client: TestClient) -> None:
     assert set(policy.values()) == {"'none'", "'self'"}
 
 
-def test_the_page_has_nothing_that_the_policy_forbids_and_names_no_other_host() -> None:
-    page = (SOURCES / PAGE).read_text(encoding="utf-8")
-    assert re.findall(r"<style|\sstyle=|\son\w+=|<script(?![^>]*\ssrc=)", page) == []
-    texts = {path.name: path.read_text(encoding="utf-8") for path in SOURCES.iterdir() if path.suffix[1:] in TYPES}
-    linked = {
-        name: re.findall(r"(?:https?:)?//[\w.-]+\.\w+[^\s\"']*", text) for name, text in texts.items() if name != "sample.json"
-    }
-    assert {link for links in linked.values() for link in links} == {"http://www.w3.org/2000/svg"}
-
-
-def test_every_file_is_used_and_every_one_used_is_there(client: TestClient) -> None:
-    named = {name for asset in assets().values() for name in re.findall(rb"[\w-]+\.(?:css|js|json|svg)(?=\")", asset.content)}
-    assert {f"{FOLDER}/{name.decode()}" for name in named} == set(assets()) - {"/"}
-
-
 @pytest.mark.parametrize("path", ["__init__.py", "", "index.html", "../app.py", "%2e%2e/app.py", "no.js"])
 def test_nothing_else_is_served(client: TestClient, path: str) -> None:
     assert client.get(f"{FOLDER}/{path}").status_code == 404
@@ -94,3 +82,51 @@ def test_the_sample_is_of_long_documents_and_is_ranked(client: TestClient) -> No
     assert min(len(document["text"].split()) for document in sample["documents"]) > 1500
     response = client.post("/rerank", json=sample)
     assert (response.status_code, response.json()["meta"]["warnings"]) == (200, [])
+
+
+REFERENCE_SOURCES = ROOT / "service" / "reference"
+
+
+@pytest.fixture(scope="module")
+def driver() -> Iterator[Chrome]:
+    with chromium() as driver:
+        yield driver
+
+
+def test_shown_without_the_internet(driver: Chrome) -> None:
+    with served() as url:
+        page = Page(driver, url)
+        page.open("docs", "#reference .opblock")
+        operations = page.run(
+            "return [...document.querySelectorAll('.opblock-summary')].map((line) => line.innerText.split('\\n').slice(0, 2))"
+        )
+        assert ["POST", "/rerank"] in [[part.strip() for part in operation] for operation in operations]
+        page.all(".opblock-summary-control")[0].click()
+        page.wait(lambda: page.all(".opblock-body .try-out__btn"))[0].click()
+        page.wait(lambda: page.all(".opblock-body .execute"))
+        page.run("document.querySelector('.opblock-body .execute').click()")
+        page.wait(lambda: "200" in " ".join(page.texts(".live-responses-table .response .response-col_status")))
+        fetched = [request["url"] for request in page.fetched()]
+        assert {f"{url}openapi.json", f"{url}rerank"} <= {*fetched}
+        assert [address for address in fetched if not address.startswith((url, "data:"))] == []
+        assert [entry["message"] for entry in driver.get_log("browser")] == []
+
+
+def test_the_page_and_its_files(client: TestClient) -> None:
+    for path, asset in assets().items():
+        response = client.get(path)
+        assert (response.status_code, response.content) == (200, asset.content)
+        policy = dict(rule.split(" ", 1) for rule in response.headers["content-security-policy"].split("; "))
+        assert policy["default-src"] == policy["frame-ancestors"] == "'none'"
+        assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
+        assert response.headers["x-content-type-options"] == "nosniff"
+        assert client.get(path, headers={"if-none-match": response.headers["etag"]}).status_code == 304
+    assert client.get("/redoc").status_code == 404
+    assert f"{PATH}/swagger-ui-bundle.js" in assets()
+    assert len(RERANK_PATHS) == len([path for path in client.get("/openapi.json").json()["paths"] if path.endswith("/rerank")])
+
+
+def test_all_of_it_of_the_reference_is_installed() -> None:
+    package_data = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["package-data"]
+    installed = {path for pattern in package_data["service.reference"] for path in REFERENCE_SOURCES.glob(pattern)}
+    assert installed == {path for path in REFERENCE_SOURCES.iterdir() if path.is_file() and path.suffix != ".py"}

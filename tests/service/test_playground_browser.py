@@ -1,8 +1,6 @@
 """The page at /, in Chromium, at a service that serves the embedded model."""
 
 import json
-import os
-import pty
 import subprocess
 import urllib.error
 import urllib.request
@@ -170,9 +168,6 @@ def test_what_a_document_says_stays_text(page: Page, url: str) -> None:
     page.driver.get_log("browser")  # it has complained about that, as it should
 
 
-FOCUSED = """const at = document.activeElement;
-    const name = at.id || at.className.split(" ")[0] || `${at.tagName} ${at.textContent.trim()}`;
-    return [name, getComputedStyle(at).outlineStyle];"""
 TITLES = "return [...document.querySelectorAll('#documents .title')].map((input) => input.value)"
 TYPED = "return [...document.querySelectorAll('#documents .text')].map((area) => area.value)"
 
@@ -256,26 +251,6 @@ def test_curl_pasted_into_a_shell_gives_the_same_answer(page: Page, tmp_path: Pa
     assert answer["meta"]["tokens_per_document"] == page.answer()["meta"]["tokens_per_document"] == 112
 
 
-def test_curl_typed_into_a_terminal_gives_the_same_answer(page: Page, tmp_path: Path) -> None:
-    need("curl", "curl")
-    page.ask(HOSTILE_QUERY, HOSTILE)
-    command = curl_copied(page).replace("curl ", f"curl -o '{tmp_path}/answer' ", 1)
-    terminal, end = pty.openpty()
-    environment = os.environ | {"HISTFILE": "", "TERM": "dumb"}
-    shell = subprocess.Popen(
-        ["bash", "--norc", "-i"], stdin=end, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
-    )
-    try:
-        os.write(terminal, (command + "exit\n").encode())
-        shell.wait(PATIENCE)
-    finally:
-        shell.kill()
-        shell.wait()
-        os.close(terminal)
-        os.close(end)
-    assert results(json.loads((tmp_path / "answer").read_bytes())) == results(page.answer())
-
-
 def test_a_key_is_sent_and_nowhere_kept(page: Page) -> None:
     page.fill("#key", "secret-0815")
     page.ask("river", ODD)
@@ -310,14 +285,6 @@ def test_the_page_asks_for_a_key_where_one_is_needed(driver: Chrome) -> None:
         page.wait(lambda: "minilm" in page.texts("#serving")[0])
 
 
-def test_nothing_is_fetched_from_elsewhere(page: Page) -> None:
-    page.one("#try").click()
-    page.wait(lambda: page.all(".card"))
-    fetched = [request["url"] for request in page.fetched()]
-    assert f"{page.url}rerank" in fetched
-    assert [address for address in fetched if not address.startswith(page.url)] == []
-
-
 def background(page: Page) -> str:
     return str(page.run("return getComputedStyle(document.body).backgroundColor"))
 
@@ -339,18 +306,6 @@ def test_dark_as_the_system_and_as_chosen(page: Page) -> None:
     finally:
         page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
     assert background(page) == dark
-
-
-def test_errors_are_shown_in_the_words_of_the_service(page: Page, url: str) -> None:
-    page.ask("", ["a river"])
-    with pytest.raises(urllib.error.HTTPError) as refused:
-        post(url, {"query": "", "documents": ["a river"]})
-    message = json.loads(refused.value.read())["message"]
-    refused.value.close()
-    assert page.texts("#problem") == [f"422: {message}"]
-    page.ask("river", ["a river"])
-    assert not page.one("#problem").is_displayed()
-    assert len(page.all(".card")) == 1
 
 
 def marked(page: Page) -> tuple[str, str]:

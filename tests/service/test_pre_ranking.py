@@ -120,19 +120,25 @@ def test_a_bound_on_scores_holds_for_what_is_skipped(client: TestClient, skippin
     assert ask(skipping, TEXTS, top_n=2, min_score=0.0)["meta"]["below_min_score"] == 0, "whatever the model says reaches 0"
 
 
-def test_stored_documents_are_skipped_alike(skipping: TestClient) -> None:
-    lines = "".join(f'{{"id": "{number}", "text": "{text}"}}\n' for number, text in enumerate(TEXTS))
-    assert skipping.put("/documents", content=lines).status_code == 200
-    stored = ask(skipping, [{"id": str(number)} for number in range(10)], top_n=2)
-    sent = ask(skipping, TEXTS, top_n=2)
-    assert [result["id"] for result in stored["results"]] == [str(result["index"]) for result in sent["results"]]
-    assert stored["usage"] == sent["usage"]
-    assert stored["meta"]["skipped"] == sent["meta"]["skipped"] == 7
+def test_documents_that_are_skipped_are_counted(skipping: TestClient) -> None:
+    name = "keyblock_skipped_documents_total{"
+    counts = []
+    for _ in range(2):
+        lines = [line for line in skipping.get("/metrics").text.splitlines() if line.startswith(name)]
+        counts.append(sum(float(line.rsplit(" ", 1)[1]) for line in lines))
+        ask(skipping, TEXTS, top_n=2)
+    assert counts[1] - counts[0] == 7
 
 
-def test_a_deadline_is_not_blamed_for_what_is_skipped(skipping: TestClient) -> None:
-    answer = ask(skipping, TEXTS, top_n=2, deadline_ms=60_000)
-    assert (answer["meta"]["degraded"], answer["meta"]["skipped"]) == (False, 7)
+@pytest.mark.parametrize("top_n", [1, 2, 5, None])
+def test_a_ranker_in_the_process_skips_the_same(skipping: TestClient, skipping_path: Path, top_n: int | None) -> None:
+    with Ranker.open(skipping_path, provider="cpu", precision="fp32", threads=1) as ranker:
+        ranking = ranker.rank(QUERY, TEXTS, top_n=top_n)
+    answer = ask(skipping, TEXTS, top_n=top_n)
+    assert [(result.index, result.scored_by) for result in ranking] == [
+        (result["index"], result.get("scored_by", "model")) for result in answer["results"]
+    ]
+    assert ranking.total_tokens == answer["usage"]["total_tokens"]
 
 
 @pytest.mark.parametrize("learned", [False, True])
@@ -158,36 +164,11 @@ def test_in_a_hurry_the_model_reads_first_what_promises_most(
     assert hurried == ([1, 2, 3, 0] if learned else [2, 0, 3, 1])
 
 
-def test_documents_that_are_skipped_are_counted(skipping: TestClient) -> None:
-    name = "keyblock_skipped_documents_total{"
-    counts = []
-    for _ in range(2):
-        lines = [line for line in skipping.get("/metrics").text.splitlines() if line.startswith(name)]
-        counts.append(sum(float(line.rsplit(" ", 1)[1]) for line in lines))
-        ask(skipping, TEXTS, top_n=2)
-    assert counts[1] - counts[0] == 7
-
-
-def test_info_says_what_the_rule_is(skipping: TestClient) -> None:
-    assert skipping.get("/info").json()["pipeline"]["pre_ranking"] == RULE.model_dump()
-
-
-@pytest.mark.parametrize("top_n", [1, 2, 5, None])
-def test_a_ranker_in_the_process_skips_the_same(skipping: TestClient, skipping_path: Path, top_n: int | None) -> None:
-    with Ranker.open(skipping_path, provider="cpu", precision="fp32", threads=1) as ranker:
-        ranking = ranker.rank(QUERY, TEXTS, top_n=top_n)
-    answer = ask(skipping, TEXTS, top_n=top_n)
-    assert [(result.index, result.scored_by) for result in ranking] == [
-        (result["index"], result.get("scored_by", "model")) for result in answer["results"]
-    ]
-    assert ranking.total_tokens == answer["usage"]["total_tokens"]
-
-
-def test_a_bar_at_the_bottom_changes_nothing(bundle_path: Path, tmp_path: Path) -> None:
-    """All documents go on: the order, the scores and the blocks are those of a bundle without a pre-ranking."""
-    path = with_pre_ranking(bundle_path, tmp_path / "bundle", RULE.model_copy(update={"share": 1.0}))
-    rankings = []
-    for one in (bundle_path, path):
-        with Ranker.open(one, provider="cpu", precision="fp32", threads=1) as ranker:
-            rankings.append([ranker.rank(query, TEXTS * 3, top_n=top_n).results for query in (QUERY, "mill") for top_n in (1, 7)])
-    assert rankings[0] == rankings[1]
+def test_stored_documents_are_skipped_alike(skipping: TestClient) -> None:
+    lines = "".join(f'{{"id": "{number}", "text": "{text}"}}\n' for number, text in enumerate(TEXTS))
+    assert skipping.put("/documents", content=lines).status_code == 200
+    stored = ask(skipping, [{"id": str(number)} for number in range(10)], top_n=2)
+    sent = ask(skipping, TEXTS, top_n=2)
+    assert [result["id"] for result in stored["results"]] == [str(result["index"]) for result in sent["results"]]
+    assert stored["usage"] == sent["usage"]
+    assert stored["meta"]["skipped"] == sent["meta"]["skipped"] == 7

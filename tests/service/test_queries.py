@@ -11,7 +11,7 @@ import pytest
 from pydantic import TypeAdapter
 from starlette.testclient import TestClient
 
-from keyblock.wire import QueriesAnswer, QueriesRequest
+from keyblock.wire import QueriesAnswer
 from service.queue.job import ModelError
 from service.ranking.ranker import Ranker
 from service.settings import Settings
@@ -167,11 +167,6 @@ def test_what_the_queries_share_is_wrong_for_all(client: TestClient, body: dict[
 def test_other_shapes_know_no_queries(client: TestClient) -> None:
     assert post(client, queries=[{"query": "q"}], documents=["a"], top_k=1).json()["detail"].startswith("query: is missing")
     assert client.post("/score", json={"queries": [{"query": "q"}], "documents": ["a"]}).status_code == 422
-
-
-def test_the_document_describes_them() -> None:
-    body = {"queries": [{"query": "q", "candidates": [0]}], "documents": ["a"]}
-    assert QueriesRequest.model_validate(body).model_dump(exclude_none=True) == body
 
 
 def test_each_document_is_prepared_once(client: TestClient) -> None:

@@ -1,13 +1,18 @@
 import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
+from keyblock import __version__
 from keyblock.runtime.cpus import default_threads
 from keyblock.runtime.providers import Provider
-from service.options import parse
+from service.options import flag, parse, parser, unknown_variables, variable
 from service.settings import Limits, Settings
+from tests.service.faults import PATIENCE
 
 
 def read_settings(arguments: list[str]) -> Settings:
@@ -22,7 +27,7 @@ def test_every_setting_is_an_environment_variable_and_a_flag(name: str, monkeypa
     values |= dict.fromkeys(["upstream_passages", "upstream_concurrency"], "7")
     values |= dict.fromkeys(["access_log", "cross_site_writes", "log_texts", "store_evict", "strict_models"], "true")
     values |= {"allowed_hosts": "search.internal,pc.example"}
-    values |= dict.fromkeys(["playground", "second_look"], "false")
+    values |= dict.fromkeys(["playground", "second_look", "store_meaning"], "false")
     value = values.get(name, "600")
     flag = f"--{'no-' if value == 'false' else ''}{name.replace('_', '-')}"
     from_flag = getattr(read_settings([flag] if value in ("true", "false") else [f"{flag}={value}"]), name)
@@ -53,11 +58,6 @@ def test_threads_follow_the_quota_unless_asked_for() -> None:
     assert Settings(threads=3).n_threads == 3
 
 
-def test_a_wrong_level_of_the_log_is_answered_with_those_there_are() -> None:
-    with pytest.raises(ValidationError, match="Input should be 'debug', 'info', 'warning' or 'error'"):
-        Settings(log_level="loud")  # type: ignore[arg-type]
-
-
 def test_limits_alone_read_no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MAX_DOCUMENTS", "5")
     assert Limits().max_documents == 2048
@@ -81,11 +81,6 @@ def test_what_no_browser_sends_as_an_origin_is_refused(origins: str) -> None:
         Settings(cors_origins=origins)
 
 
-def test_bundle_path_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("KEYBLOCK_BUNDLE", str(tmp_path))
-    assert Settings().bundle == (tmp_path,)
-
-
 def test_several_bundles(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     several = (Path("a"), Path("b/c"))
     assert read_settings(["--bundle", "a", "--bundle", "b/c"]).bundle == several
@@ -99,3 +94,66 @@ def test_several_bundles(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     assert Settings(bundle=odd).bundle == (odd,)
     with pytest.raises(ValidationError, match="bundle"):
         Settings(bundle=())
+
+
+HEAVY = ("onnxruntime", "fastapi", "starlette", "uvicorn", "numpy", "tokenizers")
+
+
+def entries() -> dict[str, str]:
+    """The help of each flag, by the flag's name."""
+    parts = re.split(r"\n  (?=--)", parser().format_help())
+    return {part.split(maxsplit=1)[0].rstrip(","): " ".join(part.split()) for part in parts[1:]}
+
+
+@pytest.mark.parametrize("name", list(Settings.model_fields))
+def test_help_names_each_setting_and_its_variable(name: str) -> None:
+    assert f"[{variable(name)}" in entries()[flag(name)]
+
+
+def test_help_is_in_plain_words() -> None:
+    shown = entries()
+    assert shown["--port"] == "--port NUMBER port to listen on; 0 takes a free one [KEYBLOCK_PORT; default 8000]"
+    assert shown["--provider"].startswith("--provider {cuda,tensorrt,openvino,cpu,auto} ")
+    assert shown["--bundle"].endswith("[KEYBLOCK_BUNDLE; default the embedded model]")
+    assert shown["--playground"].endswith("[KEYBLOCK_PLAYGROUND; on by default]")
+    assert not re.search(r"tuple|Optional|Secret|Path\b|\bint\b|\bstr\b|None|Annotated", parser().format_help())
+
+
+def test_help_loads_neither_the_runtime_nor_the_web_framework() -> None:
+    code = f"import sys; from service.cli import main\ntry: main(['--help'])\nfinally: print(*{{*sys.modules}} & {{*{HEAVY}}})"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=True)
+    assert "--bundle PATH" in shown.stdout
+    assert shown.stdout.splitlines()[-1] == ""
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        parse(["--version"])
+    assert capsys.readouterr().out == f"keyblock-serve {__version__}\n"
+
+
+def test_an_unknown_flag_is_reported_in_two_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        parse(["--prot", "1"])
+    usage, error = capsys.readouterr().err.splitlines()
+    assert "keyblock-serve --help lists the options" in usage
+    assert error == "keyblock-serve: error: unrecognized arguments: --prot 1"
+
+
+def test_variables_of_the_other_commands_are_known() -> None:
+    root = Path(__file__).parents[2]
+    code = [file.read_text() for package in ("service/command", "training", "export") for file in (root / package).rglob("*.py")]
+    names = {name for text in code for name in re.findall(r'"(KEYBLOCK_[A-Z_]+)"', text)}
+    assert {"KEYBLOCK_API_KEY", "KEYBLOCK_BACKBONE"} < names
+    assert unknown_variables(names) == {}
+
+
+def test_unknown_variables() -> None:
+    known = ["KEYBLOCK_PORT", "keyblock_port", "KEYBLOCK_CI", "KEYBLOCK_CACHE", "KEYBLOCK_API_KEY", "PATH", "PORT"]
+    assert unknown_variables(known) == {}
+    wrong = ["KEYBLOCK_PROT", "KEYBLOCK_MAX_DOCUMENT", "KEYBLOCK_QQQ"]
+    assert unknown_variables([*known, *wrong]) == {
+        "KEYBLOCK_MAX_DOCUMENT": "KEYBLOCK_MAX_DOCUMENTS",
+        "KEYBLOCK_PROT": "KEYBLOCK_PORT",
+        "KEYBLOCK_QQQ": "",
+    }

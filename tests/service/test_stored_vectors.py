@@ -49,16 +49,6 @@ def test_the_obvious_answer_is_first_and_no_token_is_read(client: TestClient) ->
     assert (answer["usage"]["total_tokens"], answer["meta"]["tokens_per_document"]) == (0, 0)
 
 
-def test_documents_by_id_rank_as_their_texts(client: TestClient) -> None:
-    for name, text in TEXTS.items():
-        if name:
-            assert client.put("/documents", json={"id": name, "text": text}).json()["stored"] == 1
-    sent = ask(client, [{"id": name, "text": text} for name, text in TEXTS.items() if name])
-    stored = ask(client, [{"id": name} for name in TEXTS if name], strict=True)
-    assert stored["results"] == sent["results"]
-    assert 'keyblock_store_lookups_total{outcome="stale"} 1.0' not in client.get("/metrics").text
-
-
 def test_a_deadline_costs_no_scores(client: TestClient) -> None:
     """Documents that are prepared in time are scored: there is no model to wait for, and none to run out of tokens."""
     documents = [{"text": text} for text in TEXTS.values()]
@@ -69,18 +59,11 @@ def test_a_deadline_costs_no_scores(client: TestClient) -> None:
     assert len(hopeless) == len(TEXTS)
 
 
-def test_info_says_what_scores(client: TestClient) -> None:
-    (served,) = client.get("/info").json()["models"]
-    assert served["vectors"] == {"cosine_scale": 20}
-    assert served["answers"]["marks_spans"] is False
-    assert "provider" not in served
-
-
-def test_beside_a_bundle_with_a_graph(settings: Settings, bundle_path: Path, by_vectors: Path) -> None:
-    """Both are asked by their names; the one that reads tokens says how many."""
-    app = create_app(settings.model_copy(update={"bundle": (bundle_path, by_vectors)}))
-    with TestClient(app) as client:
-        wait_for(lambda: bool(app.state.ranker.worker.ready))
-        documents = [{"text": text} for text in TEXTS.values()]
-        assert ask(client, documents, model="tiny")["usage"]["total_tokens"] > 0
-        assert ask(client, documents, model="vectors")["results"][0]["index"] == 1
+def test_documents_by_id_rank_as_their_texts(client: TestClient) -> None:
+    for name, text in TEXTS.items():
+        if name:
+            assert client.put("/documents", json={"id": name, "text": text}).json()["stored"] == 1
+    sent = ask(client, [{"id": name, "text": text} for name, text in TEXTS.items() if name])
+    stored = ask(client, [{"id": name} for name in TEXTS if name], strict=True)
+    assert stored["results"] == sent["results"]
+    assert 'keyblock_store_lookups_total{outcome="stale"} 1.0' not in client.get("/metrics").text

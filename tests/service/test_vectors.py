@@ -69,11 +69,3 @@ def test_documents_stored_with_vectors_are_not(settings: Settings, hybrid: Path,
         outcomes = client.get("/metrics").text
     assert 'keyblock_store_lookups_total{outcome="hit"} 1.0' in outcomes
     assert 'keyblock_store_lookups_total{outcome="stale"} 1.0' not in outcomes
-
-
-def test_info_tells_what_makes_vectors(both: TestClient) -> None:
-    served = {model["model"]: (model["selector"]["name"], model["encoder"]) for model in both.get("/info").json()["models"]}
-    assert served == {
-        "tiny": ("bm25", None),
-        "hybrid": ("hybrid", {"name": "static", "file": "token_vectors.npz", "dimensions": 6}),
-    }

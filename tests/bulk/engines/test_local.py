@@ -1,4 +1,4 @@
-"""Processes of this machine; that one is killed in the middle of a job is in tests/bulk/test_kills.py."""
+"""Processes of this machine, and what a worker says; that one is killed in the middle of a job is in tests/bulk/test_kills.py."""
 
 import os
 import signal
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bulk.engines.local import LocalEngine
+from bulk.engines.worker import Worker
 from bulk.errors import BulkError
 
 
@@ -62,3 +63,39 @@ def test_a_written_shard_is_not_done_again_if_its_worker_died_before_it_reported
 
 def test_nothing_to_do_starts_nothing() -> None:
     assert list(LocalEngine(2, 3).run(Mortal, "none", [], print)) == []  # type: ignore[arg-type]
+
+
+class Flaky:
+    """Fails the first time on shard 1, always on shard 2."""
+
+    def __init__(self, job: Any) -> None:
+        self.tried: list[int] = []
+        job.append(self)
+
+    def __call__(self, shard: int) -> None:
+        self.tried.append(shard)
+        if shard == 2 or (shard == 1 and self.tried.count(1) == 1):
+            raise OSError(28, "No space left on device")
+
+    @staticmethod
+    def whole(_: Any, shard: int) -> bool:
+        return shard == 3
+
+
+class Broken:
+    def __init__(self, job: Any) -> None:
+        raise ValueError("there is no\nsuch bundle")
+
+
+def test_a_shard_is_tried_again_and_then_reported_as_failed() -> None:
+    made: list[Any] = []
+    worker = Worker(Flaky, made, attempts=3)  # type: ignore[arg-type]
+    assert [worker.do(shard) for shard in (0, 1)] == ["", ""]
+    assert worker.do(2) == "shard 2 failed 3 times: [Errno 28] No space left on device"
+    assert worker.do(3) == "", "it was written before"
+    assert made[0].tried == [0, 1, 1, 2, 2, 2]
+
+
+def test_a_stage_that_cannot_begin_reports_an_error_for_each_shard() -> None:
+    worker = Worker(Broken, None, attempts=3)  # type: ignore[arg-type]
+    assert [worker.do(shard) for shard in (0, 1)] == ["there is no such bundle"] * 2

@@ -12,14 +12,11 @@ import httpx
 import pytest
 
 from k8s.monitoring.boards import BOARDS
-from k8s.monitoring.grafana import VARIABLES
 from k8s.monitoring.panels import Kind, Panel, Query, Unit
-from k8s.monitoring.rules import ALERTS, IN_TIME, SERVED, WINDOWS, Alert, groups, recorded
-from service.telemetry.metrics import MODEL, TABLE
+from k8s.monitoring.rules import ALERTS, Alert, groups
 from tests.conftest import ROOT
 from tests.k8s.monitoring.load import Load, Phase, Size
 from tests.k8s.monitoring.prometheus import NAMESPACE, Prometheus
-from tests.service.faults import wait_for
 from tests.support.programs import need
 from tests.support.serving import Service
 from tests.support.texts import invented
@@ -114,41 +111,6 @@ def test_the_load_shows_in_the_numbers(seen: Seen) -> None:
     assert unshown(seen.prometheus) == []
 
 
-def test_what_is_counted_adds_up(seen: Seen) -> None:
-    def value(expression: str) -> float:
-        (line,) = seen.prometheus.instant(expression)
-        return line.values[0]
-
-    wait_for(lambda: value('sum(keyblock_requests_total{outcome="ok"}) - sum(keyblock_request_seconds_count)') == 0, pause=0.5)
-    wait_for(lambda: value('sum(keyblock_batches_total{outcome="ok"}) - sum(keyblock_batch_seconds_count)') == 0, pause=0.5)
-    stages = value("sum(keyblock_stage_seconds_sum)")
-    assert stages == pytest.approx(value("sum(keyblock_request_seconds_sum)"), rel=0.2)  # those of refused and gone ones beside
-
-
-def test_every_variable_has_values(seen: Seen, service: Service) -> None:
-    found = {}
-    for name, query in VARIABLES.items():
-        matched = re.fullmatch(r"label_values\((.+), (\w+)\)", query)
-        assert matched
-        selector = seen.prometheus.filled_in(matched[1])
-        found[name] = seen.prometheus.ask(f"/label/{matched[2]}/values", **{"match[]": selector})
-    assert found == {"namespace": [NAMESPACE], "pod": ["keyblock-0"], "model": [service.info["model"]]}
-
-
-def test_every_rule_is_evaluated_without_an_error(seen: Seen) -> None:
-    rules = [rule for group in seen.prometheus.ask("/rules")["groups"] for rule in group["rules"]]
-    assert len(rules) == len(ALERTS) + 2 * len(WINDOWS)
-    assert {(rule["name"], rule["health"]) for rule in rules} == {(rule["name"], "ok") for rule in rules}
-
-
-@pytest.mark.parametrize("window", WINDOWS)
-def test_what_is_recorded_is_a_share(seen: Seen, window: str) -> None:
-    for objective in (SERVED, IN_TIME):
-        (line,) = seen.prometheus.instant(f"{recorded(objective, window)} >= 0")
-        assert line.labels["namespace"] == NAMESPACE
-        assert 0 <= line.values[0] <= 1
-
-
 @pytest.mark.parametrize("alert", ALERTS, ids=[alert.name for alert in ALERTS])
 def test_every_alert_compares_what_is_there(seen: Seen, alert: Alert) -> None:
     """With `bool` a comparison tells its outcome, 0 or 1, in place of nothing: each side has data, and their labels match."""
@@ -163,19 +125,7 @@ def test_every_alert_compares_what_is_there(seen: Seen, alert: Alert) -> None:
     assert all(line.labels.get("namespace") == NAMESPACE for line in lines)
 
 
-def test_exemplars_are_kept_with_their_trace(seen: Seen) -> None:
-    found = seen.prometheus.ask("/query_exemplars", query=f"{TABLE['latency'].name}_bucket", start=seen.start, end=seen.end)
-    exemplars = [exemplar for one in found for exemplar in one["exemplars"]]
-    assert exemplars
-    assert all(re.fullmatch("[0-9a-f]{32}", exemplar["labels"]["trace_id"]) for exemplar in exemplars)
-
-
 def test_names_and_help_are_as_prometheus_wants_them(service: Service) -> None:
     exposed = httpx.get(f"{service.url}/metrics").content
     ran = subprocess.run(["promtool", "check", "metrics"], input=exposed, capture_output=True, check=False)
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, b"", b"")
-
-
-def test_a_model_is_told_by_its_bundles_name(seen: Seen, service: Service) -> None:
-    (line,) = seen.prometheus.instant(TABLE["build"].name)
-    assert line.labels[MODEL] == service.info["model"]

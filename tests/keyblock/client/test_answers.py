@@ -12,9 +12,6 @@ from keyblock.client import (
     KeyBlockError,
     UnreachableError,
 )
-from keyblock.client.answers import read
-from keyblock.client.results import RERANK_ANSWER
-from keyblock.client.steps import Answer
 from tests.keyblock.client.conftest import Connect
 from tests.keyblock.client.proxy import Fault, Proxy, says
 
@@ -49,11 +46,6 @@ def test_a_fallback_hides_no_mistake_of_ours(
         connect(proxy.url).rerank(QUERY, TEXTS, fallback=kind is not UnreachableError)
     assert caught.value.request_id == proxy.seen[0].headers["x-request-id"]
     assert len(proxy.seen) == 1
-
-
-def test_eighty_bytes_of_another_answer_are_shown() -> None:
-    with pytest.raises(AnswerError, match=rf"; it begins b'{'x' * 80}'$"):
-        read(RERANK_ANSWER, Answer(200, {}, b"x" * 200), "id")
 
 
 def test_an_answer_about_other_documents(connect: Connect, proxy: Proxy) -> None:

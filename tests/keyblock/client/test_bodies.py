@@ -1,4 +1,4 @@
-"""Requests as bytes: what JSON can say arrives as it was, and what it cannot is refused."""
+"""Requests as bytes, and uploads in batches: what JSON can say arrives as it was."""
 
 import json
 from types import MappingProxyType
@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyblock.client.bodies import as_documents, as_json, compressed, rerank_body
+from keyblock.client import uploads
+from keyblock.client.bodies import as_documents, as_json, rerank_body
+from keyblock.client.uploads import Upload
 from keyblock.wire import Document, DocumentLine
 
 TEXT = st.text(st.characters(codec=None), max_size=40)
@@ -53,8 +55,15 @@ def test_what_json_cannot_say_is_an_error(wrong: dict[str, Any]) -> None:
         rerank_body("q", as_documents([wrong]))
 
 
-def test_small_bodies_are_left_alone() -> None:
-    assert compressed(b"x" * 99, "gzip", 100) == (b"x" * 99, {})
-    content, headers = compressed(b"x" * 1000, "zstd", 1000)
-    assert (len(content) < 100, headers) == (True, {"content-encoding": "zstd"})
-    assert compressed(content, None, 0) == (content, {})
+@given(st.lists(st.integers(0, 300), max_size=30))
+def test_batches_hold_every_document_once_in_order(sizes: list[int]) -> None:
+    upload, most = Upload(), 200
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(uploads, "BATCH_BYTES", most)
+        made = [upload.add({"id": number, "text": "x" * size}) for number, size in enumerate(sizes)] + [upload.rest()]
+    batches = [batch for batch in made if batch is not None]
+    lines = [json.loads(line) for batch in batches for line in batch.content.splitlines()]
+    assert [(line["id"], len(line["text"])) for line in lines] == list(enumerate(sizes))
+    assert all(len(batch.content) <= most or batch.count == 1 for batch in batches)
+    assert [batch.first for batch in batches] == [sum(one.count for one in batches[:number]) for number in range(len(batches))]
+    assert upload.rest() is None

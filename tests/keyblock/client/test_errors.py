@@ -1,7 +1,6 @@
 """Errors: read whatever was answered, and raised with the service's words."""
 
 import json
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -29,14 +28,6 @@ def test_any_body_is_read(status: int, content: bytes) -> None:
     assert (error.status, error.request_id) == (status, "r1")
     assert str(error).endswith(f"(status {status}, request r1)")
     assert error.answer.details == tuple(one for one in error.answer.details if isinstance(one, dict))
-
-
-def test_the_services_body() -> None:
-    place = {"loc": ["body", "query"]}
-    body: dict[str, Any] = {"message": "query: is empty", "error": {"type": "invalid_request"}, "detail": [place]}
-    answer = read_error(422, json.dumps(body).encode(), "r1", 3.0)
-    assert (answer.message, answer.kind, answer.retry_after) == ("query: is empty", "invalid_request", 3.0)
-    assert answer.details == (place,)
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,19 @@
-"""Options: those of the wire, and those of a client, checked."""
+"""Options of a client, and its budgets and pauses."""
 
 import sys
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from keyblock.client import (
     RerankOptions,
 )
-from keyblock.client.options import OWN, Configuration
+from keyblock.client.options import OWN
+from keyblock.client.retries import FIRST_PAUSE, LONGEST_PAUSE, Budget, pause, read_retry_after
 from keyblock.wire import NOT_HONOURED, Options
 from tests.keyblock.client.conftest import Connect
 
@@ -46,11 +51,38 @@ def test_zstd_needs_a_package(connect: Connect, monkeypatch: pytest.MonkeyPatch)
     connect(compression="gzip")
 
 
-@pytest.mark.parametrize("least", [{"timeout": 0}, {"margin": 0}, {"retries": 0}, {"max_connections": 1}])
-def test_the_least_is_allowed(least: Any) -> None:
-    (name,) = least
-    assert getattr(Configuration(url="http://there", **least), name) == least[name]
+@given(st.integers(0, 2000), st.none() | st.floats(0, 100))
+def test_pauses(attempt: int, retry_after: float | None) -> None:
+    seconds = pause(attempt, retry_after)
+    if retry_after is None:
+        assert FIRST_PAUSE / 2 <= seconds <= LONGEST_PAUSE
+    else:
+        assert retry_after <= seconds <= 1.25 * retry_after + FIRST_PAUSE
 
 
-def test_the_url_is_shown_without_a_password() -> None:
-    assert Configuration(url="http://me:secret@there:8000/under").where == "http://there:8000/under"
+def test_pauses_grow_and_differ() -> None:
+    assert max(pause(0, None) for _ in range(50)) < min(pause(3, None) for _ in range(50))
+    assert len({pause(0, 1.0) for _ in range(50)}) > 40
+
+
+@pytest.mark.parametrize(
+    ("timeout", "deadline", "end", "retry_end"), [(60, None, 60, 60), (60, 0.5, 1.5, 0.5), (1, 5, 1, 1), (1, 0.5, 1, 0.5)]
+)
+def test_budgets(timeout: float, deadline: float | None, end: float, retry_end: float) -> None:
+    budget = Budget.of(timeout, deadline, margin=1.0)
+    assert end - 0.5 < budget.left <= end
+    assert budget.end - budget.retry_end == pytest.approx(end - retry_end)
+    assert budget.retry_end <= budget.end
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"), [(None, None), ("3", 3), ("-3", 0), ("", None), ("soon", None), ("9" * 400, None), ("9" * 5000, None)]
+)
+def test_retry_after(value: str | None, seconds: float | None) -> None:
+    assert read_retry_after(value) == seconds
+
+
+def test_retry_after_may_be_a_date() -> None:
+    then = datetime.now(UTC) + timedelta(seconds=100)
+    assert read_retry_after(format_datetime(then, usegmt=True)) == pytest.approx(100, abs=30)
+    assert read_retry_after("Thu, 01 Jan 1970 00:00:00 GMT") == 0.0

@@ -6,8 +6,8 @@ from typing import Any
 
 from keyblock import wire
 from keyblock.client import StoredDocument, StoreReport
-from keyblock.client.results import in_order_given, read_ranking, read_stored
-from keyblock.results import Block, Context, ContextSize, Result, Span
+from keyblock.client.results import read_ranking, read_stored
+from keyblock.results import Block, Result
 
 
 def names(of: Any) -> set[str]:
@@ -44,42 +44,3 @@ def test_an_answer_by_hand() -> None:
         Result(0, 0.5, None, None, "a river", (Block(2, 7, 0.5, "river"),)),
         Result(1, 0.25, "b", "sent", None, (Block(2, 7, 0.5, None),), "order", fused_score=1.5),
     ]
-
-
-def test_the_order_given_is_marked_as_such() -> None:
-    documents = [{"id": n, "text": "t"} for n in range(3)]
-    ranking = in_order_given(documents, 2, "refused", "id")
-    assert [(one.id, one.relevance_score, one.scored_by) for one in ranking] == [(0, 0.0, "order"), (1, 0.0, "order")]
-    assert (ranking.degraded, ranking.fallback, ranking.warnings) == (True, True, ("the order given: refused",))
-    assert len(in_order_given(documents, 0, "refused", "id")) == 3
-
-
-def test_spans_and_contexts_are_read() -> None:
-    answer: Any = {
-        "model": "m",
-        "usage": {"total_tokens": 9},
-        "meta": {
-            "degraded": False,
-            "warnings": [],
-            "timings_ms": {},
-            "min_score": 0.3,
-            "below_min_score": 2,
-            "best_below_min_score": 0.25,
-            "context": {"tokens": 3, "tokens_of_documents": 9, "saved": 6},
-        },
-        "results": [
-            {
-                "index": 0,
-                "relevance_score": 0.5,
-                "relevant_spans": [{"start": 4, "end": 7, "score": 0.25}],
-                "context": {"text": "two", "tokens": 1, "parts": [{"start": 4, "end": 7}]},
-            },
-            {"index": 1, "relevance_score": 0.1},
-        ],
-    }
-    ranking = read_ranking(answer, [{"text": "one two"}, {"text": "three"}], "id")
-    assert (ranking.min_score, ranking.below_min_score, ranking.best_below_min_score) == (0.3, 2, 0.25)
-    assert ranking.context == ContextSize(3, 9, 6)
-    assert ranking[0].relevant_spans == (Span(4, 7, 0.25, "two"),)
-    assert ranking[0].context == Context("two", 1, ((4, 7),))
-    assert (ranking[1].relevant_spans, ranking[1].context) == ((), None)

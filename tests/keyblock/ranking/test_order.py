@@ -179,11 +179,6 @@ def test_passages_come_in_the_models_order_with_its_scores() -> None:
     assert rank(candidates, logits, FUSION, 128).blocks == [c.blocks for c in candidates]
 
 
-def test_candidate_without_a_block(pipeline: Pipeline) -> None:
-    document = pipeline.prepare_document("\x00")
-    assert candidate(document, pipeline.select(pipeline.prepare_query("river"), document)).sequences == []
-
-
 def candidates_of(evidence: list[float | None]) -> list[Candidate]:
     """Documents given by their best block's score, None for one without a block."""
     return [Candidate([PACKED] if e is not None else [], np.asarray([e or 0.0, 0, 0, 0, 0]), []) for e in evidence]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from keyblock.fusion import SpanScores
 from keyblock.pipeline import Pipeline
@@ -158,3 +159,15 @@ def test_sentences_of_any_text_lie_in_the_blocks_and_in_order(
     assert {i for span in runs for i in range(span.start, span.end) if not text[i].isspace()} == {
         i for span in given_spans if span.score >= 0.5 for i in range(span.start, span.end) if not text[i].isspace()
     }
+
+
+def test_a_sentence_that_is_marked_more_answers_more_likely_and_so_does_one_of_a_better_document() -> None:
+    how = SpanScores(bias=-1.0, mark=2.0, document=0.5)
+    # by hand: -1 + 2 * 0.5 + 0.5 * 0 = 0; -1 + 2 * 0.5 + 0.5 * 4 = 2; -1 + 2 * 1.5 + 0.5 * 0 = 2
+    found = how.probabilities(np.asarray([0.5, 0.5, 1.5]), np.asarray([0.0, 4.0, 0.0]))
+    assert found == pytest.approx([0.5, 1 / (1 + np.exp(-2)), 1 / (1 + np.exp(-2))])
+
+
+def test_a_negative_weight_would_turn_the_order_around() -> None:
+    with pytest.raises(ValidationError):
+        SpanScores(mark=-1.0)

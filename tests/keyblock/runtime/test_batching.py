@@ -5,9 +5,7 @@ from hypothesis import strategies as st
 
 from keyblock.packing import Packed
 from keyblock.runtime.batching import (
-    LENGTHS,
     SPARE_TOKENS,
-    TOKEN_CAP,
     Batch,
     BatchTooLargeError,
     bucket,
@@ -83,27 +81,6 @@ def test_a_rest_that_would_pad_many_rows_is_cut_again() -> None:
     assert [(len(b.positions), b.rows) for b in plan([256] * 7)] == [(7, 8)]
 
 
-def test_outputs_of_several_columns_keep_their_order() -> None:
-    class Wide(Summing):
-        def score(self, ids: np.ndarray, types: np.ndarray, mask: np.ndarray) -> np.ndarray:
-            logits = super().score(ids, types, mask)
-            return np.stack([logits, -logits], axis=1)
-
-    packed = [sequence(n) for n in (100, 9, 300, 31, 9, 64)]
-    logits = score_all(Summing(), packed)
-    np.testing.assert_array_equal(score_all(Wide(), packed), np.stack([logits, -logits], axis=1))
-
-
-def test_nothing_to_score() -> None:
-    assert plan([]) == []
-    assert score_all(Summing(), []).shape == (0,)
-
-
-@pytest.mark.parametrize(("length", "padded"), [(1, 32), (32, 32), (33, 64), (129, 160), (512, 512), (513, 768), (8192, 8192)])
-def test_bucket(length: int, padded: int) -> None:
-    assert bucket(length) == padded
-
-
 def test_longer_than_the_longest_bucket_is_an_error() -> None:
     with pytest.raises(ValueError, match="a sequence of 8193 tokens is longer than the longest bucket, 8192"):
         plan([8193])
@@ -116,12 +93,6 @@ def test_fill_pads_on_the_right_and_repeats_a_real_row() -> None:
     assert types.tolist() == [[0, 0, 0, 1, 1, 1, 0, 0]] * 2
     assert mask.tolist() == [[1, 1, 1, 1, 1, 1, 0, 0]] * 2
     assert fill(Batch((1,), 8, 2), packed, pad_id=99, document_type=0)[1].sum() == 0
-
-
-def test_the_cap_holds_for_every_bucket() -> None:
-    assert all(rows * length <= TOKEN_CAP or rows == 1 for rows, length in shapes(capped()))
-    assert {length for _, length in shapes(capped())} == set(LENGTHS)
-    assert {length for _, length in shapes(capped(200))} == {n for n in LENGTHS if n <= 256}
 
 
 @given(st.integers(1, 512), st.integers(2, 100), st.integers(512, 4096))

@@ -1,24 +1,21 @@
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnxruntime
 import pytest
 
-from keyblock.bundle import AggregatorEntry, GraphEntry, Manifest, write_bundle
+from keyblock.bundle import GraphEntry, Manifest, write_bundle
 from keyblock.description import PipelineConfig
 from keyblock.packing import Packed
 from keyblock.runtime.aggregator import AggregatorSession
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
 from keyblock.runtime.session import Session, SessionError
-from keyblock.scoring import score_documents
 from keyblock.text.analyzer import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 
 MakeGraph = Callable[..., Path]
-DOCUMENT = "The river rose. The bridge fell. A stone stood. The city slept. Years went by."
 
 
 @pytest.fixture
@@ -58,49 +55,6 @@ def test_graphs_that_do_not_belong_together(
         GraphModel(tokenizer, wide)
     with pytest.raises(SessionError, match="gives 3 columns where its aggregator needs 6"):
         GraphModel(tokenizer, wide, AggregatorSession(make_aggregator(states=("docs", "passages", 5))))
-
-
-def test_a_bundle_of_three_graphs_is_scored_as_its_pipeline_says(
-    tmp_path: Path,
-    backbone: Path,
-    frequencies: DocumentFrequencies,
-    wide_graph: Path,
-    aggregator_graph: Path,
-    make_graph: MakeGraph,
-) -> None:
-    """The selector's graph prefers small token ids, the ranker's large ones: who chooses is visible."""
-    entry: dict[str, Any] = {"inputs": {"input_ids": "int64"}, "vocabulary_size": 30522}
-    config = PipelineConfig.model_validate(
-        {
-            "segmenter": {"name": "cogltx", "block_tokens": 5},
-            "selector": {"name": "learned"},
-            "aggregator": {"name": "states", "passages": 2},
-        }
-    )
-    manifest = Manifest(
-        name="three",
-        pipeline=config,
-        graph=GraphEntry(**entry),
-        aggregator=AggregatorEntry(hidden=2),
-        selector_graph=GraphEntry(**entry, file="selector.onnx"),
-    )
-    frequencies.write(tmp_path / "frequencies.tsv")
-    files = {"model.onnx": wide_graph, "aggregator.onnx": aggregator_graph, "selector.onnx": make_graph("less", factor=-0.5)}
-    files |= {"tokenizer.json": backbone / "tokenizer.json", "frequencies.tsv": tmp_path / "frequencies.tsv"}
-    bundle = write_bundle(tmp_path / "bundle", manifest, files)
-    model = GraphModel.open(bundle, "cpu", threads=1)
-    pipeline = bundle.pipeline
-    query, documents = pipeline.prepare_query("river"), pipeline.prepare_documents([DOCUMENT, "", "The river rose."])
-
-    scored = score_documents(pipeline, query, documents, model)
-
-    single = pipeline.shortlist(query, documents[0]).sequences
-    chosen = np.argsort([-logit(packed, -0.5) for packed in single])[:2]
-    best_first = sorted(chosen.tolist(), key=lambda block: -logit(single[block]))  # the ranker's order, not the selector's
-    assert scored.selections[0].taken.tolist() == best_first != chosen.tolist()
-    assert len(single) > 2
-    expected = [sum(logit(single[block]) for block in chosen), -np.inf, logit(pipeline.shortlist(query, documents[2]).sequences[0])]
-    np.testing.assert_allclose(scored.logits, 0.5 * 5 / 6 * np.asarray(expected), rtol=1e-5)
 
 
 @pytest.mark.skipif("OpenVINOExecutionProvider" not in onnxruntime.get_available_providers(), reason="no OpenVINO is here")

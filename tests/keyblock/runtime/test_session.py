@@ -74,11 +74,6 @@ def test_callers_in_several_threads_do_not_mix(graph: Path, provider: str) -> No
         np.testing.assert_allclose(logits, (mask * (0.5 * ids + types)).sum(1), rtol=1e-6)
 
 
-def test_threads_follow_the_quota_by_default(graph: Path) -> None:
-    assert Session(graph, Provider.CPU).threads >= 1
-    assert Session(graph, Provider.CPU, threads=3).threads == 3
-
-
 def test_other_integers_and_strides_are_taken(graph: Path) -> None:
     ids, types, mask = (array[:, ::2] for array in batch(3, 8))
     session = Session(graph, Provider.CPU, threads=1)

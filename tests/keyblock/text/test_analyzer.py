@@ -1,15 +1,20 @@
-"""From text to terms and their keys."""
+"""From text to terms and their keys: English, languages with stemmers, and any other."""
 
 import subprocess
 import sys
+import unicodedata
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+import Stemmer
 from hypothesis import given
 from hypothesis import strategies as st
 
 from keyblock.text.analyzer import STOP_WORDS, Analyzer, AnalyzerConfig, term_key
+from keyblock.text.languages import LANGUAGES, Stems, stop_words
+from keyblock.text.normalization import caseless, folded
+from keyblock.text.universal import STRETCH, pieces, spelling
 
 PLAIN = AnalyzerConfig(stem=False, stop_words=False)
 
@@ -134,3 +139,122 @@ def test_a_description_of_before_there_were_others_is_english() -> None:
 def test_what_is_no_analyzer(given: dict[str, object], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         AnalyzerConfig.model_validate(given)
+
+
+@pytest.mark.parametrize(
+    ("language", "question", "text"),
+    [
+        ("de", "der Fluss", "Die Flüsse"),
+        ("ru", "река", "о реками"),
+        ("es", "búsqueda", "las busquedas"),
+        ("tr", "kitap", "KITABI"),
+        ("ar", "كتاب", "الكتاب"),
+        ("el", "δρόμος", "ΔΡΟΜΟΥΣ"),
+    ],
+)
+def test_forms_of_a_word_meet(language: str, question: str, text: str) -> None:
+    analyzer = Analyzer(AnalyzerConfig(language=language))
+    assert set(analyzer.terms(question)) & set(analyzer.terms(text))
+
+
+def test_stop_words_are_dropped_unless_they_are_kept() -> None:
+    assert Analyzer(AnalyzerConfig(language="de")).terms("Die Katze und der Hund") == ["katz", "hund"]
+    kept = AnalyzerConfig(language="de", stop_words=False, stem=False)
+    assert Analyzer(kept).terms("Die Katze und der Hund") == ["die", "katze", "und", "der", "hund"]
+
+
+def test_turkish_has_two_letters_i() -> None:
+    assert Stems("tr", stem=False)("IŞIK") == "isik"
+    assert Stems("tr")("İSTANBUL") == Stems("tr")("istanbul")
+
+
+def test_every_language_has_a_stemmer() -> None:
+    assert set(LANGUAGES.values()) == set(Stemmer.algorithms()) - {"porter", "dutch_porter"}
+    assert [language for language in LANGUAGES if not stop_words(language)] == ["ne", "sr", "ta", "yi"]
+
+
+UNIVERSAL = Analyzer(AnalyzerConfig(name="universal"))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The Rivers, running!", ["the", "rivers", "running"]),
+        ("l'eau, Tesla's: “naïve”", ["l", "eau", "tesla", "s", "naive"]),
+        ("東京都は首都。", ["東京", "京都", "都は", "は首", "首都"]),
+        ("水 を", ["水", "を"]),
+        ("2023年のVPN", ["2023", "年の", "vpn"]),
+        ("हिन्दी की किताब।", ["हिन्दी", "की", "किताब"]),
+        ("ไทย", ["ไท", "ทย"]),
+        ("한국어를", ["한국", "국어", "어를"]),
+        ("葛\U000e0100飾", ["葛飾"]),
+        ("\u200f \ufe0f ...", []),
+    ],
+)
+def test_terms(text: str, expected: list[str]) -> None:
+    assert UNIVERSAL.terms(text) == expected
+
+
+@pytest.mark.parametrize("text", ["Crème brûlée", "Việt Nam", "हिन्दी क़लम", "がぎぐげご", "한국어", "Ελλάδα", "ёлка"])
+def test_however_it_is_composed(text: str) -> None:
+    """What a Mac writes and what a web page has are the same to a reader."""
+    forms = [unicodedata.normalize(form, text) for form in ("NFC", "NFD", "NFKC", "NFKD")]
+    assert len({tuple(UNIVERSAL.terms(form)) for form in forms}) == 1
+    assert UNIVERSAL.keys(forms[0]) == UNIVERSAL.keys(forms[1])
+
+
+@given(st.text(st.characters(codec=None)), st.text(st.characters(codec=None)))
+def test_any_text(text: str, other: str) -> None:
+    """Words are found by themselves: what stands behind a space changes nothing."""
+    assert UNIVERSAL.terms(f"{text} {other}") == UNIVERSAL.terms(text) + UNIVERSAL.terms(other)
+
+
+@given(st.text())
+def test_pieces_stand_in_the_text_or_are_in_one_spelling(text: str) -> None:
+    for piece in pieces(text):
+        assert piece in text or spelling(piece) == piece
+
+
+def test_a_long_stretch_is_several() -> None:
+    assert len(UNIVERSAL.terms("水" * 3 * STRETCH)) == 3 * (STRETCH - 1)
+    assert UNIVERSAL.terms("x" * 1_000_000) == ["x" * 64]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Straße", "strasse"),
+        ("ＡＢＣ１２３", "abc123"),
+        ("ﬁne soft\u00adhyphen", "fine softhyphen"),
+        ("ΟΔΟΣ οδός", "οδοσ οδόσ"),
+        ("ｶﾞﾗｽ", "ガラス"),
+        ("می\u200cخواهم", "میخواهم"),
+    ],
+)
+def test_looks_are_left_out(text: str, expected: str) -> None:
+    assert caseless(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("crème brûlée", "creme brulee"),
+        ("οδόσ", "οδοσ"),
+        ("ещё чай", "еще чай"),  # й is a letter of its own
+        ("нао\u0301ми їжак", "наоми їжак"),
+        ("مُحَمَّد أحمد", "محمد احمد"),
+        ("שָׁלוֹם", "שלום"),
+        ("हिन्दी की", "हिन्दी की"),
+        ("がぎぐ", "がぎぐ"),
+        ("tiếng việt", "tieng viet"),
+        ("ısı łódź ærø", "isi lodz aero"),
+    ],
+)
+def test_accents_go_where_readers_leave_them_out(text: str, expected: str) -> None:
+    assert folded(text) == expected
+
+
+@given(st.text())
+def test_composed_and_decomposed_texts_meet(text: str) -> None:
+    forms = {folded(caseless(unicodedata.normalize(form, text))) for form in ("NFC", "NFD")}
+    assert len(forms) == 1

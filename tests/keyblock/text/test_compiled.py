@@ -146,33 +146,11 @@ def test_sentences_of_any_unicode(reader: CompiledReader, text: str) -> None:
     np.testing.assert_array_equal(reader.sentence_ends(text), sentence_ends(text))
 
 
-def test_blocks_by_hand(reader: CompiledReader, tokenizer: Tokenizer) -> None:
-    """Two sentences of four tokens, in blocks of at most five: "the" is no term."""
-    rule = SEGMENTERS.create({"name": "whole_sentences", "block_tokens": 5}).rule(tokenizer)
-    assert rule is not None
-    (cut,) = reader.cut(["The rivers rose. Bridges fell down."], rule)
-    assert cut is not None
-    assert cut.bounds.tolist() == [[0, 4], [4, 8]]
-    assert (cut.starts.tolist(), cut.ends.tolist()) == ([0, 17], [16, 35])
-    keys = [ENGLISH.keys(text) for text in ("river rose", "bridge fell")]
-    assert cut.terms.bounds.tolist() == [0, 2, 4]
-    assert cut.terms.keys.tolist() == keys[0] + keys[1]
-
-
 @pytest.mark.parametrize("name", SEGMENTERS.names())
 def test_each_segmenter(tokenizer: Tokenizer, name: str) -> None:
     text = "The river, slow and wide, ran on. " * 12 + "It fell; " * 40 + "\n\n# A heading\n- One item.\n- Another one\n\nThe end."
     (document,) = Pair(PipelineConfig(segmenter={"name": name}), tokenizer).check([text])
     assert document.n_blocks > 1
-
-
-def test_a_long_text_is_read_in_parts(pairs: dict[int, Pair]) -> None:
-    text = "The river rose again. " * (PART // 20)
-    steps: list[int] = []
-    assert len(text) > PART
-    pairs[63].check([text, "A river."])
-    pairs[63].fast.prepare_documents([text], pause=steps.append)
-    assert max(steps) <= PART
 
 
 def test_a_text_that_is_mostly_long_and_odd_is_left_to_the_tokenizer(reader: CompiledReader, tokenizer: Tokenizer) -> None:
@@ -214,3 +192,25 @@ def test_real_documents(pairs: dict[int, Pair], shared_data: Path, name: str) ->
     for path in sorted((shared_data / name).glob("**/corpus*.jsonl.gz"))[:14]:
         with gzip.open(path, "rt", encoding="utf-8") as corpus:
             pairs[63].check([json.loads(line)["text"][:20_000] for line, _ in zip(corpus, range(100), strict=False)][::20])
+
+
+def test_blocks_by_hand(reader: CompiledReader, tokenizer: Tokenizer) -> None:
+    """Two sentences of four tokens, in blocks of at most five: "the" is no term."""
+    rule = SEGMENTERS.create({"name": "whole_sentences", "block_tokens": 5}).rule(tokenizer)
+    assert rule is not None
+    (cut,) = reader.cut(["The rivers rose. Bridges fell down."], rule)
+    assert cut is not None
+    assert cut.bounds.tolist() == [[0, 4], [4, 8]]
+    assert (cut.starts.tolist(), cut.ends.tolist()) == ([0, 17], [16, 35])
+    keys = [ENGLISH.keys(text) for text in ("river rose", "bridge fell")]
+    assert cut.terms.bounds.tolist() == [0, 2, 4]
+    assert cut.terms.keys.tolist() == keys[0] + keys[1]
+
+
+def test_a_long_text_is_read_in_parts(pairs: dict[int, Pair]) -> None:
+    text = "The river rose again. " * (PART // 20)
+    steps: list[int] = []
+    assert len(text) > PART
+    pairs[63].check([text, "A river."])
+    pairs[63].fast.prepare_documents([text], pause=steps.append)
+    assert max(steps) <= PART

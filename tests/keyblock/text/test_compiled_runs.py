@@ -66,6 +66,14 @@ def test_any_unicode(reader: CompiledReader, analyzer: Analyzer, text: str) -> N
     assert terms(reader, text) == analyzer.keys(text)
 
 
+def test_paired_characters_stand_for_themselves() -> None:
+    paired = paired_characters()
+    for code in [code for codes in (*PAIRED, SYLLABLES) for code in codes if paired[code]]:
+        assert folded(caseless(chr(code))) == chr(code)
+    assert paired[[ord(c) for c in "中文がー々한"]].all()
+    assert not paired[[ord(c) for c in "aไ。、・ｶ\u3099"]].any()
+
+
 @pytest.mark.parametrize(
     ("config", "text", "expected"),
     [
@@ -94,11 +102,3 @@ def test_runs_by_eye(tokenizer: Tokenizer, config: dict[str, str], text: str, ex
         (found,) = reader.read([text])
     assert found is not None
     assert [text[head:tail] for head, tail in zip(found.runs.heads.tolist(), found.runs.tails.tolist(), strict=True)] == expected
-
-
-def test_paired_characters_stand_for_themselves() -> None:
-    paired = paired_characters()
-    for code in [code for codes in (*PAIRED, SYLLABLES) for code in codes if paired[code]]:
-        assert folded(caseless(chr(code))) == chr(code)
-    assert paired[[ord(c) for c in "中文がー々한"]].all()
-    assert not paired[[ord(c) for c in "aไ。、・ｶ\u3099"]].any()

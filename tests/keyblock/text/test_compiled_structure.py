@@ -116,14 +116,6 @@ def test_every_character_where_it_may_count(reader: CompiledReader) -> None:
             assert_cut_alike(reader, text)
 
 
-def test_cuts_by_hand(reader: CompiledReader) -> None:
-    text = "# Heading\nOne. Two\n\n- item\n| rose. Fell |"
-    places, kinds = reader.cuts(text)
-    found = {text[:place].rsplit("\n", 1)[-1]: Cut(kind).name for place, kind in zip(places.tolist(), kinds.tolist(), strict=True)}
-    assert found == {"# Heading": "NONE", "One.": "SENTENCE", "One. Two": "FREE", "- item": "FREE", "| rose.": "CLAUSE"}
-    assert reader.clauses('a, b, "c",d').tolist() == [2, 5]
-
-
 @given(texts=st.lists(layouts.TEXTS, min_size=1, max_size=3), block_tokens=st.sampled_from([1, 4, 12, 63]))
 @example(texts=["", " ", "a"], block_tokens=1)
 @example(texts=["| a. B, c, d! E |\n" * 3, "a, b, c, d; e. F"], block_tokens=4)
@@ -132,20 +124,6 @@ def test_cuts_by_hand(reader: CompiledReader) -> None:
 @example(texts=["a\n.\nb\n\n.", "# A\n# B\n# C\n\n\n"], block_tokens=1)
 def test_blocks_of_any_text(pairs: Pairs, texts: list[str], block_tokens: int) -> None:
     pairs[block_tokens].check(texts)
-
-
-def test_blocks_by_hand(reader: CompiledReader, tokenizer: Tokenizer) -> None:
-    """The item is a part of its own, and the sentence is cut behind its comma."""
-    rule = SEGMENTERS.create({"name": "structure", "block_tokens": 7}).rule(tokenizer)
-    assert rule is not None
-    text = "# Rivers\nThe rivers rose, and all of the bridges fell.\n- One item"
-    (cut,) = reader.cut([text], rule)
-    assert cut is not None
-    assert [text[start:end] for start, end in zip(cut.starts.tolist(), cut.ends.tolist(), strict=True)] == [
-        "# Rivers\nThe rivers rose,",
-        "and all of the bridges fell.",
-        "- One item",
-    ]
 
 
 @pytest.mark.parametrize("segmenter", [ByStructure, WholeSentences])
@@ -227,3 +205,25 @@ def test_the_documentation(pairs: Pairs, reader: CompiledReader) -> None:
         assert_cut_alike(reader, text.replace("\n", "\r\n"))
     pairs[63].check(texts)
     assert all(first < second for first, second in pairwise(reader.cuts(texts[0])[0].tolist()))
+
+
+def test_blocks_by_hand(reader: CompiledReader, tokenizer: Tokenizer) -> None:
+    """The item is a part of its own, and the sentence is cut behind its comma."""
+    rule = SEGMENTERS.create({"name": "structure", "block_tokens": 7}).rule(tokenizer)
+    assert rule is not None
+    text = "# Rivers\nThe rivers rose, and all of the bridges fell.\n- One item"
+    (cut,) = reader.cut([text], rule)
+    assert cut is not None
+    assert [text[start:end] for start, end in zip(cut.starts.tolist(), cut.ends.tolist(), strict=True)] == [
+        "# Rivers\nThe rivers rose,",
+        "and all of the bridges fell.",
+        "- One item",
+    ]
+
+
+def test_cuts_by_hand(reader: CompiledReader) -> None:
+    text = "# Heading\nOne. Two\n\n- item\n| rose. Fell |"
+    places, kinds = reader.cuts(text)
+    found = {text[:place].rsplit("\n", 1)[-1]: Cut(kind).name for place, kind in zip(places.tolist(), kinds.tolist(), strict=True)}
+    assert found == {"# Heading": "NONE", "One.": "SENTENCE", "One. Two": "FREE", "- item": "FREE", "| rose.": "CLAUSE"}
+    assert reader.clauses('a, b, "c",d').tolist() == [2, 5]

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +28,6 @@ WRITTEN = (
 )
 GAPS = st.sampled_from([" "] * 8 + ["  ", "\n", "\n\n", "\t", "\r\n", " \n ", "\u3000", "", "", "", ",", "."])
 WORDS = st.one_of(st.sampled_from([*WRITTEN, *" ".join(LINES).split()]), st.text(st.characters(codec=None), max_size=6))
-SENTENCEPIECE, BYTES, BREAKS_JOIN = Borders(False, False), Borders(False, True), Borders(True, True)
 MADE = st.lists(st.tuples(GAPS, WORDS)).map(lambda pairs: "".join(gap + word for gap, word in pairs))
 
 
@@ -85,6 +83,41 @@ def pairs(request: pytest.FixtureRequest, tokenizer: Tokenizer) -> dict[str, Pai
     return {name: Pair(config, tokenizer) for name, config in zip(names, configs, strict=True)}
 
 
+@pytest.mark.parametrize("name", ["xlm-roberta", "merges"])
+def test_characters_that_become_spaces(tmp_path: Path, name: str) -> None:
+    """Without its marks a diaeresis is a space, which is read with those behind it."""
+    changed, analyzer = backend(name), Analyzer(AnalyzerConfig())
+    steps = [normalizers.NFKD(), normalizers.StripAccents(), normalizers.Replace(Regex(" {2,}"), "\u2581")]
+    changed.normalizer, changed.pre_tokenizer = normalizers.Sequence(steps), pre_tokenizers.Metaspace()
+    changed.save(str(tmp_path / "changed.json"))
+    tokenizer = Tokenizer(tmp_path / "changed.json")
+    texts = ["the\u00a8 river", "\u2017 the river", "a the\u00b4 the\u00b4 river"]
+    assert_read_alike(reader_of(tokenizer, analyzer), tokenizer, analyzer, texts, (2, 1))
+
+
+def test_the_tokenizer_does_not_read_plain_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thai, Arabic and Chinese among it; a soft hyphen is asked about, once."""
+    tokenizer, analyzer = trained("qwen2", tmp_path), Analyzer(AnalyzerConfig(name="universal"))
+    reader, encode, keys = reader_of(tokenizer, analyzer), tokenizer.encode, analyzer.keys
+    read: list[str] = []
+    monkeypatch.setattr(tokenizer, "encode", lambda texts: [read.extend(texts), encode(texts)][1])
+    monkeypatch.setattr(analyzer, "keys", lambda text: [read.append(text), keys(text)][1])
+    reader.read(["Die Flüsse, 東京都は ภาษาไทย ผู้ทำ العَرَبية हिन्दी\n\n# A heading’s end…"])
+    assert read == []
+    reader.read(["A bro\u00adken word and a bro\u00adken one"] * 2)
+    assert read == [f"{FILLER} bro\u00adken", "bro\u00adken"]
+
+
+def test_real_documents(reader: CompiledReader, tokenizer: Tokenizer, analyzer: Analyzer, shared_data: Path) -> None:
+    """In thirteen languages."""
+    texts = []
+    for path in sorted((shared_data / "languages").glob("*/corpus.jsonl.gz")):
+        with gzip.open(path, "rt", encoding="utf-8") as corpus:
+            texts += [json.loads(line)["text"][:1500] for line, _ in zip(corpus, range(2), strict=False)]
+    assert len(texts) == 26
+    assert_read_alike(reader, tokenizer, analyzer, texts, (61, 50))
+
+
 @pytest.mark.parametrize(
     ("model", "expected"),
     [
@@ -123,16 +156,7 @@ def test_a_sentence_by_eye(tmp_path: Path) -> None:
     assert terms.keys.tolist() == analyzer.keys(text)
 
 
-@pytest.mark.parametrize("name", ["xlm-roberta", "merges"])
-def test_characters_that_become_spaces(tmp_path: Path, name: str) -> None:
-    """Without its marks a diaeresis is a space, which is read with those behind it."""
-    changed, analyzer = backend(name), Analyzer(AnalyzerConfig())
-    steps = [normalizers.NFKD(), normalizers.StripAccents(), normalizers.Replace(Regex(" {2,}"), "\u2581")]
-    changed.normalizer, changed.pre_tokenizer = normalizers.Sequence(steps), pre_tokenizers.Metaspace()
-    changed.save(str(tmp_path / "changed.json"))
-    tokenizer = Tokenizer(tmp_path / "changed.json")
-    texts = ["the\u00a8 river", "\u2017 the river", "a the\u00b4 the\u00b4 river"]
-    assert_read_alike(reader_of(tokenizer, analyzer), tokenizer, analyzer, texts, (2, 1))
+SENTENCEPIECE, BYTES, BREAKS_JOIN = Borders(False, False), Borders(False, True), Borders(True, True)
 
 
 @pytest.mark.parametrize(
@@ -159,40 +183,3 @@ def test_units_by_eye(borders: Borders, text: str, expected: list[str]) -> None:
     tokens, runs = unit_reader(changed, borders), run_reader(Analyzer(AnalyzerConfig(name="universal")), plain_characters())
     (begun,) = core.TextReader(tokens, runs).read([text], core.Odds(), core.Odds())
     assert [text[start:end] for start, end, question in begun.missing.tolist() if question != core.ASKED["TERMS"]] == expected
-
-
-def test_the_tokenizer_does_not_read_plain_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Thai, Arabic and Chinese among it; a soft hyphen is asked about, once."""
-    tokenizer, analyzer = trained("qwen2", tmp_path), Analyzer(AnalyzerConfig(name="universal"))
-    reader, encode, keys = reader_of(tokenizer, analyzer), tokenizer.encode, analyzer.keys
-    read: list[str] = []
-    monkeypatch.setattr(tokenizer, "encode", lambda texts: [read.extend(texts), encode(texts)][1])
-    monkeypatch.setattr(analyzer, "keys", lambda text: [read.append(text), keys(text)][1])
-    reader.read(["Die Flüsse, 東京都は ภาษาไทย ผู้ทำ العَرَبية हिन्दी\n\n# A heading’s end…"])
-    assert read == []
-    reader.read(["A bro\u00adken word and a bro\u00adken one"] * 2)
-    assert read == [f"{FILLER} bro\u00adken", "bro\u00adken"]
-
-
-def test_threads(tokenizer: Tokenizer) -> None:
-    """Of a new reader, which meets each unit for the first time."""
-    analyzer = Analyzer(AnalyzerConfig(name="universal"))
-    texts = [" ".join(f"river{i * j % 977} e\u0301{j % 50} 東京{j}" for j in range(200)) for i in range(8)]
-    fresh, alone = reader_of(tokenizer, analyzer), reader_of(tokenizer, analyzer)
-    with ThreadPoolExecutor(4) as pool:
-        several = list(pool.map(lambda text: fresh.read([text])[0], texts))
-    for found, expected in zip(several, alone.read(texts), strict=True):
-        assert found is not None
-        assert expected is not None
-        np.testing.assert_array_equal(found.ids, expected.ids)
-        np.testing.assert_array_equal(found.runs.keys, expected.runs.keys)
-
-
-def test_real_documents(reader: CompiledReader, tokenizer: Tokenizer, analyzer: Analyzer, shared_data: Path) -> None:
-    """In thirteen languages."""
-    texts = []
-    for path in sorted((shared_data / "languages").glob("*/corpus.jsonl.gz")):
-        with gzip.open(path, "rt", encoding="utf-8") as corpus:
-            texts += [json.loads(line)["text"][:1500] for line, _ in zip(corpus, range(2), strict=False)]
-    assert len(texts) == 26
-    assert_read_alike(reader, tokenizer, analyzer, texts, (61, 50))

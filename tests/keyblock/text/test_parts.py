@@ -78,11 +78,6 @@ def test_parts_by_eye(ends: LastCut) -> None:
     assert [text[start:end] for start, end, _ in parts(text, nowhere, 9)] == [text]
 
 
-def test_what_cannot_be_cut_is_one_part(ends: LastCut) -> None:
-    assert list(parts("x" * 200_000, ends, PART)) == [(0, 200_000, True)]
-    assert list(parts("", ends, PART)) == [(0, 0, True)]
-
-
 def test_reading_pauses_after_each_part_and_may_be_stopped(reader: Reader) -> None:
     text = "The river flooded the bridge. " * 20_000
     seen: list[int] = []

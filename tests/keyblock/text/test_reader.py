@@ -9,10 +9,10 @@ from tokenizers import normalizers
 
 from keyblock.text import compiled as compiled_module
 from keyblock.text import reader as reader_module
-from keyblock.text.analyzer import Analyzer, AnalyzerConfig
+from keyblock.text.analyzer import Analyzer, AnalyzerConfig, term_key
 from keyblock.text.compiled import CompiledReading
 from keyblock.text.reader import PART, Reader
-from keyblock.text.reading import Reading
+from keyblock.text.reading import AT_ONCE, Reading, encoded, terms_between
 from keyblock.text.tokenizer import Tokenizer
 from keyblock.text.units import Borders
 from tests.keyblock.text.trained_tokenizers import KINDS, trained
@@ -112,3 +112,43 @@ class Anywhere(Borders):
     def last_cut(self, text: str, low: int, high: int) -> tuple[int, bool] | None:
         """The last place of all."""
         return (high, True) if low <= high else None
+
+
+TEXT = "The river  floods, and\nbridges fall."
+
+
+def test_blocks_of_a_text(tokenizer: Tokenizer) -> None:
+    reading = encoded(TEXT, tokenizer.encode([TEXT])[0], ANALYZER)
+    assert len(reading.ids) == 8
+    heads, tails = reading.places()
+    tokens = [TEXT[head:tail] for head, tail in zip(heads, tails, strict=True)]
+    assert tokens == ["The", "river", "floods", ",", "and", "bridges", "fall", "."]
+    starts, ends = reading.offsets(np.asarray([[0, 3], [3, 8], [1, 2]], dtype=np.int32))
+    assert [TEXT[start:end] for start, end in zip(starts, ends, strict=True)] == [
+        "The river  floods",
+        ", and\nbridges fall.",
+        "river",
+    ]
+    terms = reading.terms(starts, ends)
+    assert terms.bounds.tolist() == [0, 2, 4, 5]
+    assert terms.keys.tolist() == [term_key(term) for term in ("river", "flood", "bridg", "fall", "river")]
+
+
+def test_nothing_else_is_kept_of_an_encoding(tokenizer: Tokenizer) -> None:
+    """Prepared documents are cached by their own size."""
+    reading = encoded(TEXT, tokenizer.encode([TEXT])[0], ANALYZER)
+    assert [array.base for array in (reading.ids, *reading.places())] == [None] * 3
+
+
+def test_terms_of_many_blocks_are_found_in_steps() -> None:
+    text = "river " * (3 * AT_ONCE)
+    starts = np.arange(0, len(text), 6, dtype=np.int32)
+    steps: list[int] = []
+    terms = terms_between(text, starts, starts + np.int32(5), ANALYZER, steps.append)
+    assert (len(terms.keys), steps) == (3 * AT_ONCE, [0, 0, 0])
+
+    def stop(_n_chars: int) -> None:
+        raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        terms_between(text, starts, starts + np.int32(5), ANALYZER, stop)

@@ -84,16 +84,6 @@ def test_json_lines(folder: Path, lease: dict[str, Any]) -> None:
     assert (first["rank"], block["line"]) == (1, 9)
 
 
-def test_a_service_ranks_as_the_bundle_in_process(fork: Run, folder: Path, running: Service) -> None:
-    here, there = (
-        [json.loads(line) for line in fork(["rerank", QUERY, "all.jsonl", "--json", *url], folder).stdout.splitlines()]
-        for url in ([], ["--url", running.url])
-    )
-    assert [(one["input"], one["id"], one["blocks"]) for one in here] == [(one["input"], one["id"], one["blocks"]) for one in there]
-    assert [one["relevance_score"] for one in here] == pytest.approx([one["relevance_score"] for one in there], abs=0.02)
-    assert [one["id"] for one in here] == ["lease", "advice-column", "gym"]
-
-
 def test_lines_for_pipes(fork: Run, folder: Path, lease: dict[str, Any]) -> None:
     text = lease["documents"][2]["text"].encode()
     done = fork(["rerank", QUERY, "gym.txt", "-", "-n", "1"], folder, text)

@@ -1,38 +1,26 @@
-"""Hits as they are printed: columns that stay columns, and JSON that stays a line."""
+"""The best hits so far, and how they are printed."""
 
 import io
-import json
+from collections.abc import Sequence
 
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
 from keyblock.ranking.order import ScoredBy
-from service.command.hits import Hit, Passage
-from service.command.output import json_lines, print_table, tab_lines
+from keyblock.text.analyzer import Analyzer, AnalyzerConfig
+from service.command.hits import Best, Hit, Passage, batches
+from service.command.inputs import Input
+from service.command.output import print_table, tab_lines
+from service.command.rankers import Found
+from service.command.text import Highlighter
 
 PASSAGE = Passage(4, 21, 2.5, 2, "a\triver\nof \x1b[31mé\u2028", [(2, 7)])
 HITS = [
     Hit("a\tb.txt", "a\tb.txt:2", 0.75, ScoredBy.MODEL, [PASSAGE, PASSAGE._replace(line=9)], None, None),
     Hit("c.jsonl:7", "c.jsonl:7", 0.0, ScoredBy.ORDER, [], "Title", 0),
 ]
-
-
-def test_json_lines() -> None:
-    lines = b"".join(json_lines(HITS)).splitlines()
-    first, second = map(json.loads, lines)
-    assert first["blocks"][0]["text"] == PASSAGE.text
-    assert "scored_by" not in first
-    assert "page" not in first["blocks"][0]
-    assert second == {
-        "rank": 2, "relevance_score": 0.0, "input": "c.jsonl:7", "id": 0, "title": "Title", "scored_by": "order", "blocks": []
-    }  # fmt: skip
-
-
-def test_a_passage_of_a_file_with_pages_has_its_page() -> None:
-    paged = Hit("a.pdf", "a.pdf, page 3", 0.75, ScoredBy.MODEL, [PASSAGE._replace(page=3), PASSAGE._replace(page=1)], None, None)
-    assert [line.split(b"\t")[2] for line in tab_lines([paged])] == [b"a.pdf, page 3", b"a.pdf, page 1"]
-    (line,) = map(json.loads, json_lines([paged]))
-    assert [block["page"] for block in line["blocks"]] == [3, 1]
 
 
 def test_tab_lines_have_four_fields_whatever_the_text() -> None:
@@ -64,3 +52,41 @@ def test_a_passage_from_right_to_left_turns_nothing_around_it() -> None:
     assert all(line.strip()[0] == "\u2068" and line.rstrip()[-1] == "\u2069" for line in turned)
     assert max(cell_len(line.rstrip()) for line in lines) <= 36
     assert not any(sign in line for line in lines if line not in turned for sign in "\u2068\u2069")
+
+
+ANALYZER = Analyzer(AnalyzerConfig())
+
+
+class Known:
+    """A ranker that knows what there is to find."""
+
+    analyzer, documents, chars = ANALYZER, 3, 100
+
+    def __init__(self, found: Sequence[Found | None]) -> None:
+        self._found = iter(found)
+
+    def rank(self, inputs: Sequence[Input]) -> list[Found | None]:
+        return [next(self._found) for _ in inputs]
+
+
+FOUND = st.none() | st.builds(Found, st.integers(0, 2), st.integers(-3, 3).map(float), st.just([]))
+
+
+@given(st.lists(FOUND, max_size=30), st.integers(0, 8))
+def test_the_best_are_those_of_all(found: list[Found | None], top: int) -> None:
+    inputs = [Input(str(number), "x" * number) for number in range(len(found))]
+    best, ranker = Best(top, 1, Highlighter(ANALYZER, "q")), Known(found)
+    for batch in batches(inputs, ranker.documents, ranker.chars):
+        best.add(ranker, batch)
+    known = [(one.group, one.negative_logit, number) for number, one in enumerate(found) if one is not None]
+    assert [hit.input for hit in best] == [str(number) for *_, number in sorted(known)][: top or None]
+    assert len(best) == len(list(best))
+
+
+@given(st.lists(st.integers(0, 200), max_size=30))
+def test_batches_are_of_all_inputs_in_order(sizes: list[int]) -> None:
+    inputs = [Input(str(number), "x" * size) for number, size in enumerate(sizes)]
+    made = list(batches(inputs, 3, 100))
+    assert [one for batch in made for one in batch] == inputs
+    assert all(1 <= len(batch) <= 3 for batch in made)
+    assert all(len(batch) == 1 or sum(len(one.text) for one in batch) <= 100 for batch in made)

@@ -84,12 +84,6 @@ def test_a_document_that_the_service_refuses_stops_no_other(running: Service, ca
     assert (len(said), report.failed) == (2, True)
 
 
-def test_words_are_found_as_the_service_finds_them(running: Service) -> None:
-    with Client(running.url) as client:
-        ranker = RemoteRanker(client, Asked("q"), Report("keyblock"))
-    assert json.loads(ranker.analyzer.config.model_dump_json()) == running.info["pipeline"]["analyzer"]
-
-
 def test_scores_go_through_the_activation_of_the_bundle(lease: dict[str, Any], tmp_path: Path) -> None:
     """The output equals the answer of POST /rerank; if the bundle's scores are logits, no sigmoid is applied."""
     bundle = shutil.copytree(DEFAULT_BUNDLE, tmp_path / "bundle")

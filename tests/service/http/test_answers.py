@@ -1,4 +1,3 @@
-import asyncio
 from typing import Any
 
 import numpy as np
@@ -6,16 +5,18 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 from starlette.testclient import TestClient
-from starlette.types import Message
 
 from keyblock.fusion import Fusion
 from keyblock.packing import Packed
 from keyblock.ranking.order import Candidate, rank
+from keyblock.wire import RerankAnswer, TeiResult
+from service.app import NIM_PATH, RERANK_PATHS, SCORE_PATHS
 from service.call import Call, Documents
 from service.http.dialects import common
-from service.http.dialects.common import COST_HEADERS, PiecesResponse, cost_headers, json_list
-from service.http.examples import EXAMPLES
+from service.http.dialects.common import COST_HEADERS, cost_headers, json_list
+from service.http.examples import ANSWERS, EXAMPLES, NIM_EXAMPLES, SCORE_EXAMPLES, Example
 
 
 @given(st.lists(st.dictionaries(st.text(max_size=3), st.integers(-9, 9), max_size=2), max_size=20), st.integers(1, 40))
@@ -25,22 +26,6 @@ def test_list_in_pieces_is_the_list(items: list[dict[str, Any]], piece: int) -> 
         pieces = list(json_list(items))
     assert orjson.loads(b"".join(pieces)) == items
     assert len(pieces) >= sum(len(orjson.dumps(item)) > piece for item in items)
-
-
-def test_pieces_are_sent_one_by_one_with_their_length_declared() -> None:
-    sent: list[Message] = []
-
-    async def send(message: Message) -> None:
-        sent.append(message)
-
-    async def receive() -> Message:
-        return {"type": "http.disconnect"}
-
-    response = PiecesResponse([b"[1", b",2]"], headers={"x-cost": "5"})
-    asyncio.run(response({"type": "http"}, receive, send))
-    assert dict(sent[0]["headers"]) == {b"content-length": b"5", b"content-type": b"application/json", b"x-cost": b"5"}
-    assert [message["body"] for message in sent[1:]] == [b"[1", b",2]", b""]
-    assert [message["more_body"] for message in sent[1:]] == [True, True, False]
 
 
 NAMES = ["compute-tokens", "compute-characters", "compute-time", "total-time", "tokenization-time", "queue-time", "inference-time"]
@@ -70,3 +55,40 @@ def test_time_that_selects_blocks_with_the_model_is_inference_time() -> None:
     headers = cost_headers(Call("q", Documents(["abc"], [""], [None])), ranking, timings)
     assert [headers[f"x-{name}"] for name in NAMES] == ["30", "4", "87", "87", "2", "4", "80"]
     assert set(headers) == {name.lower() for name in COST_HEADERS}  # and no x-degraded
+
+
+@pytest.mark.parametrize("example", EXAMPLES.values(), ids=EXAMPLES)
+def test_an_example_is_a_case_of_its_model_and_is_served_everywhere(client: TestClient, example: Example) -> None:
+    example.model.model_validate(example.request)
+    for path in RERANK_PATHS:
+        response = client.post(path, json=example.request)
+        assert response.status_code == 200, response.text
+        answer = response.json()
+        if (queries := example.request.get("queries")) is not None:
+            assert [len(one["results"]) for one in answer["answers"]] == [len(one.get("candidates", (0, 1))) for one in queries]
+            continue
+        results = answer if "texts" in example.request else answer["data" if "top_k" in example.request else "results"]
+        assert len(results) == (example.request.get("top_n") or example.request.get("top_k") or len(results))
+
+
+@pytest.mark.parametrize(("path", "examples"), [*((path, SCORE_EXAMPLES) for path in SCORE_PATHS), (NIM_PATH, NIM_EXAMPLES)])
+def test_an_example_of_another_path(client: TestClient, path: str, examples: dict[str, Example]) -> None:
+    for example in examples.values():
+        example.model.model_validate(example.request)
+        assert client.post(path, json=example.request).status_code == 200
+
+
+@pytest.mark.parametrize(("name", "shape"), [("native", RerankAnswer), ("tei", list[TeiResult])])
+def test_an_answer_is_what_its_request_would_get(client: TestClient, name: str, shape: Any) -> None:
+    TypeAdapter(shape).validate_python(ANSWERS[name])
+    answer = client.post("/rerank", json=EXAMPLES[name].request).json()
+    assert _keys(answer) == _keys(ANSWERS[name])
+    shown = client.get("/openapi.json").json()["paths"]["/rerank"]["post"]["responses"]["200"]["content"]["application/json"]
+    assert shown["examples"][name]["value"] == ANSWERS[name]
+
+
+def _keys(value: Any) -> Any:
+    """The names all the way down; of a list those of its elements, in whatever order."""
+    if isinstance(value, dict):
+        return {name: _keys(inner) for name, inner in value.items()}
+    return sorted(map(repr, map(_keys, value))) if isinstance(value, list) else None

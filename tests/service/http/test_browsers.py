@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from keyblock.client import Client
 from service.app import create_app
 from service.http.sockets import are_loopback, bind
 from service.ranking.ranker import Ranker
@@ -136,11 +135,6 @@ def test_the_refused_body_is_read_and_the_connection_goes_on(ask: Asked) -> None
         assert (answer.status, bool(answer.read())) == (status, True)
         assert answer.headers["x-request-id"]
     connection.close()
-
-
-def test_our_client_works(url: str) -> None:
-    with Client(url) as client:
-        assert [result.index for result in client.rerank(GOOD["query"], GOOD["documents"]).results] == [0, 1]
 
 
 def client_of(settings: Settings, ranker: Ranker, *, loopback: bool) -> TestClient:

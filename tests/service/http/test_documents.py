@@ -31,7 +31,7 @@ from service.store.opening import open_store
 from service.store.redis_client import key_of
 from service.store.redis_cluster import PREFIX
 from service.telemetry.metrics import TABLE
-from tests.service.faults import Connection, until, wait_for
+from tests.service.faults import Connection, came, wait_for
 from tests.service.rankers import another, serving
 from tests.service.store.redis_server import RedisServer, need_redis
 from tests.support.redis_cluster import RedisCluster
@@ -69,6 +69,11 @@ class Service:
 
     def sample(self, name: str, **labels: str) -> float:
         return self.ranker.metrics.registry.get_sample_value(TABLE[name].name, labels) or 0.0
+
+    def run(self, work: Callable[[], Any]) -> None:
+        """Do it on the application's event loop."""
+        assert self.client.portal is not None
+        self.client.portal.call(work)
 
 
 Serve = Callable[..., Any]
@@ -463,13 +468,6 @@ def test_many_store_rank_and_delete_at_once(service: Service) -> None:
         assert all(pool.map(work, range(5)))
 
 
-def test_no_time_at_all_is_an_answer_too(service: Service) -> None:
-    service.put(DOCUMENTS)
-    answer = service.rank(ids("d1", "d2"), deadline_ms=0, return_documents=True)
-    assert [(result["index"], result["scored_by"]) for result in answer["results"]] == [(0, "order"), (1, "order")]
-    assert service.rank(ids("d1", "d2"), deadline_ms=60_000)["results"] == service.rank(ids("d1", "d2"))["results"]
-
-
 def test_what_was_stored_before_a_client_went_stays(embedded: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "BATCH_DOCUMENTS", 5)
     connection = Connection(jsonl(DOCUMENTS).ljust(PIECE), "PUT", "/documents", more=True)
@@ -477,13 +475,11 @@ def test_what_was_stored_before_a_client_went_stays(embedded: Service, monkeypat
 
     async def work() -> None:
         task = asyncio.create_task(app(connection.scope(), connection.receive, connection.send))
-        async for _ in until(lambda: embedded.sample("stored") == 20):
-            pass
+        await came(lambda: embedded.sample("stored") == 20)
         connection.gone.set()
         await task
 
-    assert embedded.client.portal is not None
-    embedded.client.portal.call(work)
+    embedded.run(work)
     assert embedded.rank(ids(*TEXTS), strict=True)
     assert embedded.sample("store_requests", method="PUT", outcome="cancelled") == 1
 
@@ -497,8 +493,7 @@ def test_uploads_keep_nobody_from_ranking_and_are_in_flight_once_they_have_sent_
 
         async def work() -> None:
             tasks = [asyncio.create_task(app(one.scope(), one.receive, one.send)) for one in (head, long)]
-            async for _ in until(lambda: load.requests == 1 and load.bytes > 0):
-                pass
+            await came(lambda: load.requests == 1 and load.bytes > 0)
             other = Connection(jsonl(DOCUMENTS), "PUT", "/documents")
             await app(other.scope(), other.receive, other.send)
             assert other.sent[0]["status"] == 429
@@ -510,8 +505,7 @@ def test_uploads_keep_nobody_from_ranking_and_are_in_flight_once_they_have_sent_
             await asyncio.gather(*tasks)
             assert (load.requests, load.bytes) == (0, 0)
 
-        assert service.client.portal is not None
-        service.client.portal.call(work)
+        service.run(work)
         assert service.put(DOCUMENTS)["stored"] == 20
 
 
@@ -534,8 +528,7 @@ def test_an_upload_holds_what_has_arrived_and_not_yet_been_stored(
             task = asyncio.create_task(app(connection.scope(), receive, connection.send))
             for number in range(1, 4):
                 await pieces.put(b'{"id": "a", "text": "'.ljust(PIECE, b"x") if number == 1 else b"x" * PIECE)
-                async for _ in until(lambda n=number: load.bytes == n * PIECE):  # type: ignore[misc]
-                    pass
+                await came(lambda n=number: load.bytes == n * PIECE)  # type: ignore[misc]
             other = Connection(b"x" * (2 * PIECE), "PUT", "/documents", more=True)
             await app(other.scope(), other.receive, other.send)
             assert (other.sent[0]["status"], load.bytes) == (429, 3 * PIECE)
@@ -544,8 +537,7 @@ def test_an_upload_holds_what_has_arrived_and_not_yet_been_stored(
             await task
             assert (load.requests, load.bytes) == (0, 0)
 
-        assert service.client.portal is not None
-        service.client.portal.call(work)
+        service.run(work)
         assert json.loads(connection.sent[1]["body"])["stored"] == 1
 
 
@@ -560,13 +552,11 @@ def test_work_ends_with_a_client_that_has_sent_everything(serve: Serve, tmp_path
 
         async def work() -> None:
             task = asyncio.create_task(app(connection.scope(), connection.receive, connection.send))
-            async for _ in until(lambda: connection.taken):
-                pass
+            await came(lambda: connection.taken)
             connection.gone.set()
             await task
 
-        assert service.client.portal is not None
-        service.client.portal.call(work)
+        service.run(work)
         assert connection.sent[0]["status"] == 499
         assert service.sample("store_requests", method="PUT", outcome="cancelled") == 1
 
@@ -588,13 +578,11 @@ def test_a_client_that_sends_too_slowly_is_not_waited_for(serve: Serve, tmp_path
 
         async def work() -> None:
             task = asyncio.create_task(app(connection.scope(), receive, connection.send))
-            async for _ in until(lambda: service.sample("store_requests", method="PUT", outcome="invalid") == 1):
-                pass
+            await came(lambda: service.sample("store_requests", method="PUT", outcome="invalid") == 1)
             connection.gone.set()
             await task
 
-        assert service.client.portal is not None
-        service.client.portal.call(work)
+        service.run(work)
         assert connection.sent[0]["status"] == 408
         said = json.loads(connection.sent[1]["body"])["message"]
         assert "less than 65536 more bytes of the body arrived in 1 s" in said
@@ -612,12 +600,10 @@ def test_a_document_that_is_shown_has_a_place_among_the_requests_in_flight(embed
 
     async def work() -> None:
         task = asyncio.create_task(app(connection.scope(), connection.receive, send))
-        async for _ in until(lambda: connection.sent):
-            pass
+        await came(lambda: connection.sent)
         assert (load.requests, load.bytes // 100_000) == (1, 8)
         read.set()
         await task
         assert (load.requests, load.bytes) == (0, 0)
 
-    assert embedded.client.portal is not None
-    embedded.client.portal.call(work)
+    embedded.run(work)

@@ -1,9 +1,17 @@
+"""What a service says of itself: /info, health, the open inference protocol, /admin."""
+
+from unittest.mock import AsyncMock
+
+import pytest
+from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from keyblock import __version__
 from keyblock.bundle import FORMAT_VERSION
 from keyblock.description import PipelineConfig
+from service.http.inference import add_inference
 from service.ranking.ranker import Ranker
+from service.ranking.reload import Reloader, ReloadError
 from service.settings import Limits
 
 
@@ -29,22 +37,60 @@ def test_info_says_what_is_served(client: TestClient, ranker: Ranker) -> None:
     assert about["limits"]["max_documents"] == 64
 
 
-def test_info_says_what_scores_are_worth(client: TestClient) -> None:
-    """The tiny bundle marks nothing and was not calibrated."""
-    assert client.get("/info").json()["answers"] == {
-        "marks_spans": False,
-        "min_score": None,
-        "threshold": None,
-        "answers": None,
-        "reliability": None,
-        "spans": None,
-    }
-
-
 def test_info_names_no_path_of_the_machine(client: TestClient, ranker: Ranker) -> None:
     assert str(ranker.models.default.bundle.path) not in client.get("/info").text
 
 
-def test_health(client: TestClient) -> None:
-    assert (client.get("/health/live").status_code, client.get("/health/live").json()) == (200, {"status": "live"})
-    assert (client.get("/health/ready").status_code, client.get("/health/ready").json()) == (200, {"status": "ready"})
+@pytest.mark.parametrize(
+    ("path", "answer"),
+    [
+        ("/v2", {"name": "keyblock", "version": __version__, "extensions": []}),
+        ("/v2/health/live", {"live": True}),
+        ("/v2/health/ready", {"ready": True}),
+        ("/v2/models/tiny", {"name": "tiny", "platform": "keyblock", "inputs": [], "outputs": []}),
+        ("/v2/models/tiny/ready", {"name": "tiny", "ready": True}),
+    ],
+)
+def test_what_a_platform_asks(client: TestClient, path: str, answer: object) -> None:
+    response = client.get(path)
+    assert (response.status_code, response.json()) == (200, answer)
+
+
+@pytest.mark.parametrize("path", ["/v2/models/other", "/v2/models/other/ready", "/v2/models/an/other/ready"])
+def test_an_unknown_model_is_not_found(client: TestClient, path: str) -> None:
+    response = client.get(path)
+    assert response.status_code == 404
+    assert "is not served here" in response.text
+
+
+def test_tensors_are_not_taken(client: TestClient) -> None:
+    response = client.post("/v2/models/tiny/infer", json={"inputs": []})
+    assert response.status_code == 405
+    assert "this path takes GET" in response.json()["error"]["message"]
+
+
+def test_before_the_model_is_warm_nothing_is_ready(ranker: Ranker, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Cold:
+        alive, hung, ready = True, False, False
+
+    monkeypatch.setattr(ranker, "health", Cold())
+    app = FastAPI()
+    app.state.ranker, app.state.keyring = ranker, None
+    add_inference(app)
+    response = TestClient(app).get("/v2/models/tiny/ready")
+    assert (response.status_code, response.json()) == (503, {"name": "tiny", "ready": False})
+
+
+def test_a_reload_answers_what_is_served(client: TestClient) -> None:
+    answer = client.post("/admin/reload").json()
+    assert {**answer, "seconds": 0} == {"models": ["tiny"], "loaded": [], "removed": [], "keys": [], "seconds": 0}
+
+
+def test_a_reload_refuses_get(client: TestClient) -> None:
+    assert client.get("/admin/reload").status_code == 405
+
+
+def test_a_reload_that_failed_says_that_nothing_has_changed(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Reloader, "reload", AsyncMock(side_effect=ReloadError("why")))
+    answer = client.post("/admin/reload")
+    assert (answer.status_code, answer.json()["message"]) == (409, "not reloaded, nothing has changed: why")

@@ -119,13 +119,6 @@ def test_help_shows_no_secret_of_the_environment(tmp_path: Path) -> None:
         assert part not in shown.stdout + shown.stderr
 
 
-def test_a_port_that_is_taken_is_one_line() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        with pytest.raises(ListenError, match=rf"cannot listen on 127\.0\.0\.1, port {port} \(.*in use\): give another --host"):
-            bind("127.0.0.1", port)
-
-
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", ""])
 def test_every_address_of_a_host_is_bound_and_does_not_listen_yet(host: str) -> None:
     bound = bind(host, 0)

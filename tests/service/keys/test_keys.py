@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from service.keys.keys import Key, Keyring, KeysError, NotAdmittedError, Scope, check_scope, describe, load_keys, make, read_keys
+from keyblock import __version__
+from service.keys.cli import main
+from service.keys.keys import Key, Keyring, KeysError, NotAdmittedError, Scope, describe, load_keys, make, read_keys
 from service.settings import Settings
 
 SEARCH, SHOP, OPS = make("search", ["rank", "documents"]), make("shop", ["rank"], "shelf"), make("ops", ["admin", "metrics"])
@@ -54,15 +56,6 @@ def test_the_hash_is_no_key(keyring: Keyring) -> None:
     with pytest.raises(NotAdmittedError) as caught:
         keyring.admit(f"Bearer {keyring.keys[0].sha256}")
     assert caught.value.status == 401
-
-
-def test_a_scope_that_the_key_has_not_is_403_and_named(keyring: Keyring) -> None:
-    for scope, secret in ((Scope.DOCUMENTS, SHOP.secret), (Scope.RANK, OPS.secret), (Scope.ADMIN, SEARCH.secret)):
-        with pytest.raises(NotAdmittedError) as caught:
-            check_scope(keyring.admit(f"Bearer {secret}"), scope)
-        assert caught.value.status == 403
-        assert f"'{scope}'" in caught.value.problem
-    check_scope(keyring.admit(OPS.secret), None)
 
 
 def test_a_key_of_other_bytes_than_ascii_is_hashed_as_it_is_sent() -> None:
@@ -169,3 +162,27 @@ def test_keys_are_in_no_repr() -> None:
     shown = f"{settings!r} {settings} {list(read_keys(ENTRIES, 'here'))!r}"
     assert GOOD["sha256"] not in shown
     assert "hunter2" not in shown
+
+
+def test_the_entry_that_is_printed_admits_the_key_that_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["search", "--scopes", "rank, documents", "--namespace", "shelf"]) == 0
+    shown = capsys.readouterr()
+    secret = shown.err.split()[-1]
+    assert secret not in shown.out
+    key = Keyring(list(read_keys(shown.out, "here"))).admit(f"Bearer {secret}")
+    assert (key.name, key.owns, key.scopes) == ("search", "shelf", {Scope.RANK, Scope.DOCUMENTS})
+
+
+@pytest.mark.parametrize(
+    "arguments", [["a:b"], ["search", "--scopes", "all"], ["search", "--scopes", ""], ["a", "--namespace", ":"]]
+)
+def test_what_is_no_key_is_refused_in_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err.count("\n")) == ("", 1)
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"keyblock-key {__version__}\n"

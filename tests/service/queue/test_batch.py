@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from keyblock.packing import Packed
 from keyblock.runtime import batching
-from keyblock.runtime.session import Session
 from keyblock.text.tokenizer import Tokenizer
 from service.pace import Pace
 from service.queue.batch import Caps, Device, Encoder, PendingBatch, first_runs
@@ -46,19 +45,6 @@ def test_the_first_runs_measure_how_large_a_batch_may_be(encoder: Encoder, fault
     assert encoder.batch_tokens == 512
     assert encoder.pace.seconds > 0
     assert [(batch.positions, batch.length) for batch in plan(encoder, packed)] == [((0, 2), 32), ((3,), 64), ((1,), 128)]
-
-
-def test_outputs_leave_out_the_padding_and_padding_is_counted(encoder: Encoder, session: Session, packed: list[Packed]) -> None:
-    list(encoder.first_runs(128, CAPS))
-    for batch in plan(encoder, packed[:3]):
-        outputs, marks, fed, seconds = encoder.run(encoder.fill(batch, packed))
-        assert seconds > 0
-        assert marks is None
-        assert fed == batch.rows * batch.length
-        for position, output in zip(batch.positions, outputs, strict=True):
-            ids = packed[position].ids[None].astype(np.int64)
-            types = (np.arange(ids.shape[1]) >= 3).astype(np.int64)[None]
-            assert output == pytest.approx(session.score(ids, types, np.ones_like(ids))[0], abs=1e-5)
 
 
 MOST = batching.capped(128, 1024)  # 32, 64, 96 and 128 tokens; 32, 16, 10 and 8 rows
@@ -170,73 +156,6 @@ def device() -> Iterator[Device]:
     device = Device(threading.Condition())
     yield device
     device.close()
-
-
-def failing(error: BaseException) -> Callable[[], None]:
-    def work() -> None:
-        raise error
-
-    return work
-
-
-def test_works_are_done_one_after_the_other_on_a_thread_of_its_own(device: Device) -> None:
-    gate, done, threads = threading.Event(), list[int](), set[str]()
-
-    def work(number: int) -> int:
-        assert gate.wait(PATIENCE)
-        done.append(number)
-        threads.add(threading.current_thread().name)
-        return 2 * number
-
-    batches = [PendingBatch(lambda number=number: work(number)) for number in range(5)]  # type: ignore[misc]
-    for batch in batches:
-        device.begin(batch)
-    assert not any(batch.finished for batch in batches)
-    gate.set()
-    device.wait(batches[-1])
-    assert done == list(range(5))
-    assert [batch.take() for batch in batches] == [0, 2, 4, 6, 8]
-    assert threads == {"device"}
-
-
-def test_what_a_work_raises_is_its_outcome_and_the_next_is_done(device: Device) -> None:
-    error = ValueError("no")
-    batches: list[PendingBatch[None]] = [PendingBatch(failing(error)), PendingBatch(lambda: None)]
-    for batch in batches:
-        device.begin(batch)
-    device.wait(batches[1])
-    assert not any(batch.fatal for batch in batches)
-    assert [batch.take() for batch in batches] == [error, None]
-    assert not device.dead
-    assert device.do(lambda: 3) == 3
-    with pytest.raises(ValueError, match="no"):
-        device.do(failing(error))
-
-
-def test_what_ends_a_thread_ends_its_own(device: Device) -> None:
-    assert not device.dead, "it was not begun"
-    batch = PendingBatch(failing(SystemExit()))
-    device.begin(batch)
-    device.wait(batch)
-    assert batch.fatal
-    wait_for(lambda: device.dead)
-
-
-def test_closed_it_ends_after_the_work_in_hand() -> None:
-    device, begun, gate = Device(threading.Condition()), threading.Event(), threading.Event()
-
-    def work() -> bool:
-        begun.set()
-        return gate.wait(PATIENCE)
-
-    batches = [PendingBatch(work), PendingBatch(work)]
-    for batch in batches:
-        device.begin(batch)
-    assert begun.wait(PATIENCE)
-    device.close()
-    gate.set()
-    wait_for(lambda: device.dead)
-    assert [batch.finished for batch in batches] == [True, False]
 
 
 def test_nothing_is_kept_of_what_a_work_was_done_with(device: Device) -> None:

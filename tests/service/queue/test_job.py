@@ -1,8 +1,5 @@
-from collections.abc import Iterable
-
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from keyblock.aggregation import AGGREGATORS
 from keyblock.packing import Packed
@@ -23,56 +20,6 @@ def packed() -> list[Packed]:
 @pytest.fixture
 def encoder(faulty: Faulty, tokenizer: Tokenizer) -> Encoder:
     return Encoder(faulty, "tiny", tokenizer, Pace())
-
-
-def run(job: Job, outputs: Iterable[NDArray[np.float32]]) -> None:
-    job.begin()
-    for number, output in enumerate(outputs):
-        assert not job.complete
-        job.score(number, output)
-        job.count_scored()
-    assert job.complete
-
-
-def test_of_rows_a_sequence_keeps_its_logit(packed: list[Packed], encoder: Encoder) -> None:
-    rows = np.asarray([[1, 9, 9], [2, 9, 9], [3, 9, 9]], dtype=np.float32)
-    for outputs in (rows, rows[:, 0]):
-        job = Job(packed, encoder)
-        run(job, outputs)
-        job.step()
-        assert job.finished
-        scored = job.future.result(0)
-        assert scored.logits.tolist() == [1, 2, 3]
-        assert scored.queue_seconds >= 0
-        assert scored.model_seconds >= 0
-
-
-def test_documents_are_done_with_their_last_part(packed: list[Packed], encoder: Encoder) -> None:
-    def combine(states: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
-        return (states.sum(axis=2) * mask).sum(axis=1)
-
-    aggregation = Aggregation(AGGREGATORS.create({"name": "states"}), np.asarray([2, 0, 1]), combine, 2)
-    job = Job(packed, encoder, aggregation)
-    run(job, np.asarray([[1, 10], [2, 20], [3, 30]], dtype=np.float32))
-    job.step()
-    assert not job.finished
-    job.step()
-    assert job.future.result(0).logits.tolist() == [30, -np.inf, 30]
-    assert job.future.result(0).passages.tolist() == [10, 20, 30]
-
-
-def test_a_job_is_resolved_once(packed: list[Packed], encoder: Encoder) -> None:
-    job = Job(packed, encoder)
-    assert job.future.cancel()
-    job.fail(RuntimeError("too late"))
-    run(job, np.zeros(3, np.float32))
-    job.step()
-    assert job.future.cancelled()
-    job = Job(packed, encoder)
-    job.fail(RuntimeError("first"))
-    job.fail(RuntimeError("second"))
-    with pytest.raises(RuntimeError, match="first"):
-        job.future.result(0)
 
 
 def test_what_is_known_of_a_job_that_is_not_done(packed: list[Packed], encoder: Encoder) -> None:
@@ -101,10 +48,3 @@ def test_marks_are_kept_where_they_are_wanted_and_each_has_its_sequences_length(
         assert (known is not None) == wanted
         if known is not None:
             assert [(len(of), set(of.tolist())) for of in known] == [(10, {1.0}), (30, {2.0}), (0, set())]
-
-
-def test_a_graph_that_marks_nothing_gives_no_marks(packed: list[Packed], encoder: Encoder) -> None:
-    job = Job(packed, encoder, marks=True)
-    run(job, np.asarray([1, 2, 3], dtype=np.float32))
-    job.step()
-    assert job.future.result(0).marks is None

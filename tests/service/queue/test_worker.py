@@ -317,13 +317,6 @@ def test_when_time_is_up_from_the_start_nothing_is_run(worker: One, faulty: Faul
     assert faulty.shapes == []
 
 
-def test_what_is_done_in_time_is_complete(worker: One, session: Session, packed: list[Packed]) -> None:
-    priority = Priority(time.perf_counter() + PATIENCE, list(range(40)))
-    found = asyncio.run(worker.model.score_documents([[p] for p in packed], priority)).logits
-    assert found == pytest.approx(logits_alone(session, packed), abs=1e-5)
-    assert asyncio.run(worker.model.choose(packed, priority)).logits == pytest.approx(found, abs=1e-5)
-
-
 class Parade:
     """A worker for passages' states, with a selector of its own and a learned aggregator that can be stopped and broken."""
 
@@ -362,11 +355,6 @@ def parade(bundle_of: Callable[[str], Path], pipeline: Pipeline, ahead: int) -> 
     yield parade
     parade.open.set()
     parade.worker.close()
-
-
-def test_documents_of_several_sequences(parade: Parade, packed: list[Packed]) -> None:
-    documents = [packed[:5], [], packed[5:6], packed[6:9], []]
-    assert parade.score(documents).logits == pytest.approx(parade.expected(documents), abs=1e-5)
 
 
 def test_choosing_takes_the_selectors_logits_or_the_first_column_of_the_rankers(parade: Parade, packed: list[Packed]) -> None:
@@ -545,23 +533,6 @@ def test_a_model_that_fails_to_warm_up_later_leaves_the_others_served(
     added[1].warmed.result(PATIENCE)
     assert worker.ready
     assert len(done(submit(worker, packed))[0].logits) == len(packed)
-
-
-def test_a_later_model_that_fails_while_the_first_are_warmed_up_does_no_harm(
-    graphs: Graphs, faulty: Faulty, session: Session, pipeline: Pipeline, packed: list[Packed]
-) -> None:
-    worker = One(graphs, pipeline)
-    faulty.open.clear()
-    worker.start()
-    broken = Faulty(session)
-    broken.fault = RuntimeError("its weights are not numbers")
-    added = QueuedGraphs(worker, "broken", Graphs(broken), shorter(pipeline))
-    faulty.open.set()
-    with pytest.raises(ModelError, match="its weights are not numbers"):
-        added.warmed.result(PATIENCE)
-    assert worker.ready
-    assert len(done(submit(worker, packed))[0].logits) == len(packed)
-    worker.close()
 
 
 def test_a_warm_up_that_nobody_waits_for_any_more_ends(worker: One, session: Session, pipeline: Pipeline) -> None:

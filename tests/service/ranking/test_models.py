@@ -86,14 +86,6 @@ def test_each_answers_as_if_it_were_alone_whatever_comes_at_once(client: TestCli
         assert by_index(answer) == pytest.approx(expected[name], abs=1e-3)
 
 
-def test_blocks_are_those_of_the_model_that_answers(client: TestClient) -> None:
-    blocks = [
-        [result["blocks"] for result in ask(client, name, return_blocks=True)["results"]]
-        for name in ("keyb-hybrid-minilm-l6", "windows")
-    ]
-    assert blocks[0] != blocks[1]
-
-
 @pytest.mark.parametrize("name", [None, "rerank-v3.5", "default/not-specified", "", "TINY"])
 def test_an_unknown_model_name_is_answered_by_the_default(client: TestClient, name: str | None) -> None:
     answer = ask(client, name)

@@ -94,13 +94,6 @@ def test_documents_seen_before_are_found(pipeline: Pipeline, threads: Threads) -
     assert (lookups(metrics, "hit"), lookups(metrics, "miss")) == (2, 4)
 
 
-def test_a_failing_slice_fails_its_request_and_no_other(pipeline: Pipeline, threads: Threads) -> None:
-    preparer = Preparer(pipeline, DocumentCache(0), threads, Metrics())
-    with pytest.raises(ExceptionGroup):
-        prepare(preparer, pipeline, ["river", b"no text"], ["", ""])  # type: ignore[list-item]
-    assert len(prepare(preparer, pipeline, ["river"], [""])) == 1
-
-
 def test_many_large_requests_keep_no_small_one_waiting(
     pipeline: Pipeline, threads: Threads, monkeypatch: pytest.MonkeyPatch
 ) -> None:

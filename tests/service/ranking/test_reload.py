@@ -168,10 +168,6 @@ def no_graph(folder: Path) -> None:
     write_bundle(folder, bundle.manifest, files, overwrite=True)
 
 
-def twice(folder: Path) -> None:
-    shutil.copytree(folder.parent / "first", folder, dirs_exist_ok=True)
-
-
 BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "garbage": (lambda folder: (folder / "bundle.json").write_bytes(b"\x00garbage"), "not JSON"),
     "damaged": (damaged, "model.onnx: has 700 bytes where bundle.json says"),
@@ -409,25 +405,3 @@ def test_keys_are_read_again_and_bad_ones_leave_the_old_in_force(settings: Setti
         file.unlink()
         assert ask(new, "/admin/reload").status_code == 409
         assert service.count("failed") == 4
-
-
-def test_stored_documents_are_prepared_for_what_is_served_then(settings: Settings, place: Place, tmp_path: Path) -> None:
-    changed = settings.model_copy(update={"bundle": (place.folder,), "store": str(tmp_path / "store"), "cache_bytes": 1 << 26})
-    app = create_app(changed)
-    with TestClient(app) as client:
-        wait_for(lambda: client.get("/health/ready").status_code == 200)
-        service = Service(client, app.state.ranker)
-        texts = REQUEST["documents"]
-        lines = b"\n".join(json.dumps({"id": str(n), "text": text}).encode() for n, text in enumerate(texts))
-        assert client.put("/documents", content=lines).json()["stored"] == len(texts)
-        place.put("first", segmenter={"name": "window", "block_tokens": 30, "stride": 20})
-        service.reload()
-        by_text = service.rank()["results"]
-        for _ in range(2):
-            ids = [{"id": str(n)} for n in range(len(texts))]
-            by_id = client.post("/rerank", json={**REQUEST, "documents": ids}).json()["results"]
-            assert [{**result, "id": None} for result in by_id] == [{**result, "id": None} for result in by_text]
-            wait_for(lambda: not service.ranker.library._renewing)  # type: ignore[union-attr]
-        found = client.get("/metrics").text
-    for outcome in ("stale", "hit"):
-        assert f'keyblock_store_lookups_total{{outcome="{outcome}"}} {len(texts)}.0' in found

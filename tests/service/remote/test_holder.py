@@ -1,18 +1,21 @@
-"""A replica of the model, without Ray."""
+"""A replica of the model, without Ray, and what goes to it and comes back."""
 
 import asyncio
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from keyblock.bundle import load_bundle
 from keyblock.packing import Packed
 from keyblock.runtime.session import Session
 from service.remote.holder import Holder
-from service.remote.wire import NO_BLOCKS, Named, ScoreRequest, named, written
+from service.remote.wire import NO_BLOCKS, Named, ScoreRequest, named, read, written
 from service.settings import Settings
 
 SEQUENCES = [Packed(np.array([101, *range(1000, 1000 + length), 102], np.int32), 4, NO_BLOCKS) for length in (5, 20, 9)]
@@ -114,3 +117,39 @@ def test_a_replica_that_is_ending_says_that_another_may_do_better(holder: Holder
     reply = asyncio.run(holder.score(own, ASKED))
     assert reply.elsewhere
     assert reply.scored is None
+
+
+WIRE_SEQUENCES = st.builds(
+    lambda ids, split, weight: Packed(np.asarray(ids, np.int32), min(split, len(ids)), NO_BLOCKS, weight=weight),
+    st.lists(st.integers(0, 30_000), min_size=1, max_size=6),
+    st.integers(0, 6),
+    st.floats(0.25, 8, width=32),
+)
+
+
+def fields(documents: list[list[Packed]]) -> list[list[tuple[list[int], int, float]]]:
+    return [[(one.ids.tolist(), one.split, one.weight) for one in document] for document in documents]
+
+
+def test_two_documents_by_hand() -> None:
+    """The first has the sequences [1 2 3] and [4], the second has none, the third [5 6]."""
+    first = [Packed(np.array([1, 2, 3], np.int32), 1, NO_BLOCKS), Packed(np.array([4], np.int32), 0, NO_BLOCKS, weight=2.0)]
+    sequences = written([first, [], [Packed(np.array([5, 6], np.int32), 2, NO_BLOCKS)]])
+    assert sequences.ids.tolist() == [1, 2, 3, 4, 5, 6]
+    assert sequences.ends.tolist() == [3, 4, 6]
+    assert sequences.splits.tolist() == [1, 0, 2]
+    assert sequences.weights.tolist() == [1.0, 2.0, 1.0]
+    assert sequences.counts.tolist() == [2, 0, 1]
+
+
+@given(st.lists(st.lists(WIRE_SEQUENCES, max_size=4), max_size=5))
+def test_what_is_written_is_read(documents: list[list[Packed]]) -> None:
+    assert fields(read(written(documents))) == fields(documents)
+
+
+def test_a_bundle_is_named_by_where_it_is_and_all_that_is_in_it(bundle_path: Path) -> None:
+    bundle = load_bundle(bundle_path)
+    assert named(bundle) == named(load_bundle(bundle_path))
+    assert named(bundle).path == str(bundle_path.absolute())
+    other = replace(bundle, manifest=bundle.manifest.model_copy(update={"files": {}}))
+    assert named(other).digest != named(bundle).digest

@@ -164,24 +164,6 @@ def test_silence_is_unready_and_then_dead(time: Time) -> None:
     assert (replicas.ready, replicas.alive) == (True, True)
 
 
-def test_replicas_listen_for_reports_until_closed() -> None:
-    async def run() -> None:
-        asked = asyncio.Event()
-
-        async def ask(method: str) -> Report:
-            assert method == "report"
-            asked.set()
-            return report(1.0)
-
-        replicas = Replicas(ask, 60.0)
-        replicas.listen()
-        await asked.wait()
-        await replicas.close()
-        assert replicas.backlog()(9.0) == 1.0
-
-    asyncio.run(run())
-
-
 @pytest.fixture(params=["maxp", "binb", "cascade to max", "parade by binb2"])
 def both(
     request: pytest.FixtureRequest, settings: Settings, bundle_of: Callable[[str], Path]

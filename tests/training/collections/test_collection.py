@@ -1,14 +1,20 @@
-"""Collections: what each part reads as, and how what is missing or damaged is said."""
+"""Collections: what each part reads as, what is written, and how what is missing or damaged is said."""
 
+import gzip
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from training.data.collection import Collection, distinct_names
-from training.data.files import open_text
+from training.data.described import AlignedSpans, find_passage
+from training.data.directory import read_qrels, write_directory
+from training.data.files import join_runs, numbered_lines, open_text, ranked, read_run, write_run
 from training.data.types import CollectionError, Document, FileError, Span
 
 
@@ -36,21 +42,6 @@ def test_parts_by_hand(tmp_path: Path) -> None:
     assert collection.split("dev") == ["q2", "q1"]
     assert list(collection.run("dev")["q1"]) == ["d1", "d2"]
     assert collection.run("dev.small") == collection.run("dev")
-
-
-def test_spans_are_optional(toy_copy: Path) -> None:
-    (toy_copy / "spans.jsonl.gz").unlink()
-    assert Collection(toy_copy).spans == {}
-
-
-def test_the_gold_passages_of_the_toy_hold_the_answers(toy: Collection) -> None:
-    (span,) = toy.spans["river?"]
-    assert toy.documents[span.doc_id].text[span.start : span.end] == "The answer for the river stands here."
-
-
-def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(CollectionError, match="nowhere: no such collection directory"):
-        Collection(tmp_path / "nowhere")
 
 
 PARTS: dict[str, Callable[[Collection], Any]] = {
@@ -128,3 +119,160 @@ def test_two_collections_of_one_name(toy: Collection, toy_copy: Path, tmp_path: 
     assert distinct_names([toy, other]) == ["toy", "other"]
     with pytest.raises(CollectionError, match=r"one name \(toy, toy\)"):
         distinct_names([toy, toy])
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    """Two spans of one document are one judgement."""
+    documents = [Document("d", "Köln", "one\ntwo"), Document("e", "", "three")]
+    spans = {"q": [Span("d", 0, 3), Span("d", 4, 7)], "r": [Span("e", 0, 5)]}
+    write_directory(tmp_path / "in" / "it", documents, {"q": "eins?", "r": "drei"}, spans, {"dev": ["r"], "test": ["q"]})
+    read = Collection(tmp_path / "in" / "it")
+    assert list(read.documents.values()) == documents
+    assert read.queries == {"q": "eins?", "r": "drei"}
+    assert read.spans == spans
+    assert read.qrels == {"q": {"d": 1}, "r": {"e": 1}}
+    assert (read.split("dev"), read.split("test"), read.has_run("dev")) == (["r"], ["q"], False)
+    with pytest.raises(FileExistsError):
+        write_directory(tmp_path / "in" / "it", documents, {}, {}, {})
+
+
+def test_judgements_with_beirs_header(tmp_path: Path) -> None:
+    (tmp_path / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq\td\t2\n", encoding="utf-8")
+    assert read_qrels(tmp_path / "qrels.tsv") == {"q": {"d": 2}}
+
+
+@pytest.mark.parametrize("name", ["lines.txt", "lines.txt.gz"])
+def test_blank_lines_are_left_out_and_counted(tmp_path: Path, name: str) -> None:
+    with open_text(tmp_path / name, "w") as out:
+        out.write("one\n\n  \nfour é\n")
+    assert list(numbered_lines(tmp_path / name)) == [(1, "one\n"), (4, "four é\n")]
+    assert (tmp_path / name).read_bytes().startswith(b"\x1f\x8b") == name.endswith(".gz")
+
+
+def damaged(kind: str) -> bytes:
+    whole = gzip.compress(b"".join(b"line %d of a file\n" % i for i in range(2000)))
+    return {
+        "cut short": whole[: len(whole) // 2],
+        "not gzip": b"line 1\nline 2\n",
+        "altered": whole[:500] + b"\xff" * 40 + whole[540:],
+        "not UTF-8": gzip.compress(b"caf\xe9\n"),
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", ["cut short", "not gzip", "altered", "not UTF-8"])
+def test_damage_names_the_file(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "lines.gz"
+    path.write_bytes(damaged(kind))
+    with pytest.raises(FileError, match=r"lines\.gz: damaged, copy it again"):
+        list(numbered_lines(path))
+
+
+def test_the_same_text_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gzip would write the time."""
+    written = []
+    for seconds in (1e9, 2e9):
+        monkeypatch.setattr("time.time", lambda seconds=seconds: seconds)
+        with open_text(tmp_path / "lines.gz", "w") as out:
+            out.write("one\n")
+        written.append((tmp_path / "lines.gz").read_bytes())
+    assert written[0] == written[1]
+
+
+NAMES = st.text("abc-_.:éß#", min_size=1, max_size=6)
+RUNS = st.dictionaries(NAMES, st.dictionaries(NAMES, st.floats(-1e3, 1e3), min_size=1, max_size=8), max_size=4)
+
+
+def test_rank_order_is_that_of_the_scores(tmp_path: Path) -> None:
+    path = tmp_path / "x.trec"
+    path.write_text("q Q0 a 1 0.5 t\nq\tQ0\tb 2 -inf t\n\nq Q0 c 3 2e0 t\np Q0 a 1 1 t\n", encoding="utf-8")
+    run = read_run(path)
+    assert {query: list(scores.items()) for query, scores in run.items()} == {
+        "q": [("c", 2.0), ("a", 0.5), ("b", -math.inf)],
+        "p": [("a", 1.0)],
+    }
+
+
+def test_ties_stay_in_the_order_given() -> None:
+    assert list(ranked({"b": 1.0, "z": 2.0, "a": 1.0, "c": 1.0})) == ["z", "b", "a", "c"]
+
+
+def test_what_is_written(tmp_path: Path) -> None:
+    write_run({"q": {"a": 0.25, "b": 3.0, "c": -math.inf}}, tmp_path / "x.trec", "tag")
+    assert (tmp_path / "x.trec").read_text(encoding="utf-8") == "q Q0 b 1 3.000000 tag\nq Q0 a 2 0.250000 tag\nq Q0 c 3 -inf tag\n"
+
+
+@given(RUNS)
+def test_order_survives_the_file_even_where_rounding_makes_ties(tmp_path_factory: pytest.TempPathFactory, run: dict) -> None:
+    path = tmp_path_factory.getbasetemp() / "round-trip.trec.gz"
+    write_run(run, path, "x")
+    back = read_run(path)
+    assert {q: list(scores) for q, scores in back.items()} == {q: list(ranked(scores)) for q, scores in run.items()}
+    assert all(back[q][d] == pytest.approx(run[q][d], abs=1e-6) for q in run for d in run[q])
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("q Q0 d 1 0.5", "line 2 has 5 fields"),
+        ("q Q0 a document 1 0.5 t", "line 2 has 7 fields"),
+        ("q Q0 d 1 best t", "line 2 has 'best' where a TREC run has the score"),
+        ("q Q0 d 1 nan t", "line 2 has 'nan' where"),
+    ],
+)
+def test_bad_lines_are_named(tmp_path: Path, line: str, said: str) -> None:
+    path = tmp_path / "bad.trec"
+    path.write_text(f"q Q0 d 1 1.0 t\n{line}\n", encoding="utf-8")
+    with pytest.raises(FileError, match=said):
+        read_run(path)
+
+
+def test_test_folds_join(tmp_path: Path) -> None:
+    runs = [{"a": {"x": 2.0, "y": 1.0}}, {"b": {"x": 1.0}}, {"c": {"z": 3.0}, "a": {"y": 1.0}}]
+    paths = [tmp_path / f"{number}.trec" for number in range(3)]
+    for run, path in zip(runs, paths, strict=True):
+        write_run(run, path, "tag")
+    assert join_runs(paths[:2]) == runs[0] | runs[1]
+    with pytest.raises(FileError, match="query a was ranked by a run before it"):
+        join_runs(paths)
+
+
+@pytest.mark.parametrize(
+    ("text", "passage", "expected"),
+    [
+        ("one two three", "two three", (4, 13)),
+        ("one\n two\t\tthree two  three", " two three\n", (5, 15)),
+        ("one (two)? three", "(two)? three", (4, 16)),
+        ("one two", "two three", None),
+        ("one two", " ", None),
+        ("", "two", None),
+    ],
+)
+def test_places_by_hand(text: str, passage: str, expected: tuple[int, int] | None) -> None:
+    assert find_passage(text, passage) == expected
+
+
+WORDS = st.lists(st.text(st.characters(blacklist_categories=["Z", "C"]), min_size=1, max_size=4), min_size=1, max_size=6)
+
+
+@given(WORDS, WORDS, WORDS, st.sampled_from([" ", "\n", "  \t"]))
+def test_a_passage_is_found_whatever_stands_between_its_words(
+    before: list[str], words: list[str], after: list[str], gap: str
+) -> None:
+    text = gap.join(before + words + after)
+    start, end = find_passage(text, " ".join(words)) or (0, 0)
+    assert text[start:end].split() == words
+
+
+def test_only_relevant_passages_of_relevant_documents() -> None:
+    documents = {name: Document(name, "", f"{name} has one two and three") for name in ("a", "b")}
+    passages = {name: Document(name, "", text) for name, text in (("p", "one two"), ("q", "three"), ("r", "a has"))}
+    spans = AlignedSpans(
+        {"1": {"a": 1, "b": 0, "c": 1}, "2": {"b": 1}, "3": {"b": 2}},
+        {"1": {"p": 1, "q": 0}, "2": {"r": 1}, "3": {"p": 1, "q": 3}},
+        documents,
+        passages,
+    )
+    assert spans["1"] == [Span("a", 6, 13)]
+    assert dict(spans) == {"1": [Span("a", 6, 13)], "3": [Span("b", 6, 13), Span("b", 18, 23)]}
+    assert "2" not in spans
+    assert spans.get("4", []) == []

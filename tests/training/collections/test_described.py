@@ -1,5 +1,6 @@
-"""What a described collection reads."""
+"""What a described collection reads, from TREC files among others, and descriptions that cannot be meant."""
 
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from tests.training.collections.descriptions import BASIC, TITLES
 from training.commands.evaluate import main as evaluate_main
 from training.commands.train import main as train_main
 from training.data.collection import Collection
+from training.data.datasets import Files, Topics, existing, file_documents, read_topics, resolve
 from training.data.types import CollectionError, Document, FileError, Span
 
 
@@ -165,3 +167,78 @@ def test_training_and_measuring_as_on_the_directory(toy_copy: Path, recipe_file:
         out = tmp_path / collection.suffix / "out"
         assert evaluate_main(["--run", str(toy_run), "--collection", str(collection), "--out", str(out)]) == 0
     assert (tmp_path / "out" / "per_query.tsv").read_bytes() == (tmp_path / ".yaml" / "out" / "per_query.tsv").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("changes", "behind", "said"),
+    [
+        ({"documents": 7}, "", "documents"),
+        ({"nmae": "x"}, "", "nmae: Extra inputs are not permitted"),
+        ({"name": "a/b"}, "", "name: String should match"),
+        ({"folds": 3}, "", "its folds need the split 'all'"),
+        ({"folds": ["a", "b", "c"]}, "", "its folds need the split 'a'"),
+        ({"folds": 2, "splits": {"all": "x"}}, "", "2 folds are too few"),
+        ({"folds": 3, "splits": {"all": "x"}}, "#4", "there is no such fold; there are 3"),
+        ({}, "#1", "there is no such fold; there are 0"),
+        ({}, "#two", "behind the # stands the number of a fold"),
+    ],
+)
+def test_descriptions_that_mean_nothing(
+    describe: Callable[..., Collection], changes: dict[str, Any], behind: str, said: str
+) -> None:
+    with pytest.raises(CollectionError) as caught:
+        describe(behind, **changes)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_files_that_are_no_description(tmp_path: Path) -> None:
+    with pytest.raises(
+        CollectionError, match=r"nowhere\.yaml: no such file, here or among those that come along \(.*robust04\.yaml"
+    ):
+        Collection(tmp_path / "nowhere.yaml")
+    (tmp_path / "bad.yaml").write_text("a: [", encoding="utf-8")
+    with pytest.raises(CollectionError, match=r"bad\.yaml: cannot be read as YAML"):
+        Collection(tmp_path / "bad.yaml")
+
+
+def test_topics_that_are_gzipped(tmp_path: Path) -> None:
+    with gzip.open(tmp_path / "topics.gz", "wt") as out:
+        out.write("1:news of  rivers\n2:bridges: old ones\n")
+    assert read_topics(Topics(path="topics.gz", format="colon"), tmp_path) == {"1": "news of rivers", "2": "bridges: old ones"}
+
+
+def test_topics_of_several_lines(tmp_path: Path) -> None:
+    topic = "<top>\n<num> Number: 301\n<title> International\nCrime\n<desc> Description:\nWho?\n<narr> Narrative:\nAll.\n</top>\n"
+    (tmp_path / "topics").write_text(topic, encoding="utf-8")
+    topics = Topics(path="topics")
+    assert read_topics(topics, tmp_path) == {"301": "International Crime"}
+    assert read_topics(topics, tmp_path, "narrative") == {"301": "All."}
+
+
+def test_keys_of_json_documents(tmp_path: Path) -> None:
+    (tmp_path / "docs").write_text('{"id": "d", "contents": "text"}\n', encoding="utf-8")
+    files = Files(path="docs", format="jsonl", fields={"doc_id": "id", "text": "contents"})
+    assert tuple(file_documents(files, tmp_path).docs_store().get("d")) == ("d", "text")
+
+
+def test_paths_are_relative_to_what_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert resolve(Path("base"), "a/b") == Path("base/a/b")
+    assert resolve(Path("base"), "~/b") == tmp_path / "b"
+    assert resolve(Path("base"), str(tmp_path)) == tmp_path
+    with pytest.raises(CollectionError, match="none: is not there"):
+        existing(tmp_path, "none")
+
+
+def test_documents_of_several_files_below_a_directory(tmp_path: Path) -> None:
+    for name in ("a/one", "a/b/two"):
+        (tmp_path / "docs" / name).parent.mkdir(parents=True, exist_ok=True)
+        text = f"<DOC>\n<DOCNO> {Path(name).name} </DOCNO>\n<HEADLINE>H</HEADLINE>\n<TEXT>\n<P>\nText.\n</P>\n</TEXT>\n</DOC>\n"
+        (tmp_path / "docs" / name).write_text(text, encoding="utf-8")
+    store = file_documents(Files(path="docs"), tmp_path).docs_store()
+    assert {name: (store.get(name).title, store.get(name).body) for name in ("one", "two")} == {
+        "one": ("H", "Text."),
+        "two": ("H", "Text."),
+    }
+    assert (tmp_path / "docs.pklz4").is_dir()  # beside the documents, not among them

@@ -18,7 +18,6 @@ from training.commands.evaluate import main as evaluate_main
 from training.data.collection import Collection
 from training.data.files import read_run
 from training.evaluate.calibration import calibrate as calibrating
-from training.evaluate.calibration.fit import read_scores
 from training.evaluate.calibration.systems import CalibratedRun
 from training.evaluate.evaluate import read_values
 from training.evaluate.ranking import CHOOSER, load_run_pipeline
@@ -95,18 +94,6 @@ def test_calibrations_that_cannot_be_made(
 
 def test_two_collections_of_one_name_are_not_calibrated_on(refused: Callable[..., str], run_copy: Path, toy_path: Path) -> None:
     assert "one name" in refused(calibrate_main, "--run", run_copy, "--collection", toy_path, "--collection", toy_path)
-
-
-def test_scores_kept_are_those_of_the_same_weights(run_copy: Path, toy_path: Path, tmp_path: Path) -> None:
-    command = strings("--run", run_copy, "--collection", toy_path, "--budgets", "80", "--queries", 2, "--depth", 4, *FEW)
-    assert calibrate_main(command) == 0
-    (kept,) = (run_copy / "dev-scores").iterdir()
-    head = run_copy / "checkpoint" / "head.safetensors"
-    save_file({name: tensor * 2 for name, tensor in load_file(head).items()}, head)
-    assert calibrate_main(command) == 0
-    assert len(list((run_copy / "dev-scores").iterdir())) == 2
-    (scores,) = kept.iterdir()
-    assert read_scores(scores, Collection(toy_path)).features.keys() == read_scores(scores, Collection(toy_path)).documents.keys()
 
 
 def test_the_model_that_counts_is_calibrated(run_copy: Path, toy_path: Path) -> None:

@@ -1,16 +1,25 @@
-"""What all training commands share."""
+"""What all training commands share, and the small ones on the toy."""
 
+import json
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import keyblock
+from keyblock.bundle import Bundle, load_bundle
 from tests.conftest import ROOT
+from tests.training.collections.passages import write_collection
 from tests.training.commands.running import strings
+from training.commands.candidates import main as candidates_main
 from training.commands.evaluate import main as evaluate_main
+from training.commands.prior import main as prior_main
+from training.commands.vectors import main as vectors_main
+from training.data.collection import Collection
+from training.data.files import read_run
 from training.evaluate.measures import MEASURE_SETS
 
 
@@ -56,3 +65,77 @@ def test_the_help_names_every_set_of_measures(capsys: pytest.CaptureFixture[str]
         evaluate_main(["--help"])
     said = " ".join(capsys.readouterr().out.split())
     assert f"the sets {' or '.join(MEASURE_SETS)}" in said
+
+
+def test_candidates_for_every_query(toy_path: Path, toy: Collection, tmp_path: Path) -> None:
+    out = tmp_path / "deep" / "train.trec.gz"
+    assert candidates_main(strings("--collection", toy_path, "--depth", 3, "--out", out)) == 0
+    run = read_run(out)
+    assert sorted(run) == sorted(toy.split("train"))
+    assert run["river?"] == toy.run("train")["river?"]  # the collection's own list stays as it is
+    assert len(run["river!"]) == 3
+
+
+def test_the_command_reports_what_it_wrote(toy_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = strings("--collection", toy_path, "--split", "dev", "--out", tmp_path / "dev.trec")
+    assert candidates_main(asked) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'dev.trec'}: 32 candidates of 8 queries\n"
+    assert candidates_main([*asked, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"queries": 8, "candidates": 32, "out": str(tmp_path / "dev.trec")}
+
+
+def collection(path: Path) -> Path:
+    """Thirty documents for each query: one tells news of it, the others tell news of something else."""
+    names = [f"{split}{number}" for split in ("train", "dev") for number in range(12)]
+    texts = {name: f"Here are the news of {name}, which {name} brought." for name in names} | {
+        f"other{number}": f"Here are the news of nobody, told {number} times." for number in range(18)
+    }
+    splits = {split: [name for name in names if name.startswith(split)] for split in ("train", "dev")}
+    return write_collection(path, texts, {name: [name] for name in names}, splits)
+
+
+def test_a_bundle_learns_what_promises(toy_bundle: Bundle, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = strings("--bundle", toy_bundle.path, "--out", tmp_path / "out", "--depth", 40, "--share", 0.2)
+    asked += strings("--collection", collection(tmp_path / "a"), "--collection", collection(tmp_path / "b"))
+    assert prior_main(asked) == 0
+    printed = capsys.readouterr().out
+    rows = [line.split("|")[1:-1] for line in printed.splitlines() if line.startswith(("| a ", "| b "))]
+    assert [row[2].strip() for row in rows] == ["the fusion's", "learned", "both", "both, learned without it"] * 2
+    assert all(cell.strip() == "0.00%" for row in rows if "learned" in row[2] for cell in row[3:])
+    manifest = load_bundle(tmp_path / "out").manifest
+    assert manifest.pipeline.pre_ranking is not None
+    assert manifest.pipeline.pre_ranking.share == 0.2
+    assert manifest.pipeline.pre_ranking.prior is not None
+    assert manifest.pipeline.pre_ranking.prior.best_block + manifest.pipeline.pre_ranking.prior.top_blocks > 0
+    assert manifest.quality["prior"] == {"split": "train", "bar": 20, "queries": {"a": 12, "b": 12}}
+    assert prior_main(asked) == 2
+    assert "is not empty" in capsys.readouterr().err
+
+
+def test_what_cannot_be_learned(refused: Callable[..., str], toy_bundle: Bundle, tmp_path: Path) -> None:
+    options = ("--bundle", toy_bundle.path, "--out", tmp_path / "out", "--collection", collection(tmp_path / "a"))
+    assert "--share must be above 0 and at most 1, not 2" in refused(prior_main, *options, "--share", 2)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("dimension=8", "dimension: Extra inputs are not permitted (8); there are seed, dimensions,"),
+        ("dimensions=2", "dimensions: Input should be greater than or equal to 8 (2)"),
+        ("dimensions", "--set dimensions: write key=value"),
+    ],
+)
+def test_numbers_that_cannot_be(
+    override: str, message: str, refused: Callable[..., str], toy_path: Path, toy_bundle: Bundle, tmp_path: Path
+) -> None:
+    options = ["--collection", toy_path, "--bundle", toy_bundle.path, "--out", tmp_path / "run", "--set", override]
+    assert message in refused(vectors_main, *options)
+
+
+def test_a_collection_without_gold_passages(
+    refused: Callable[..., str], toy_copy: Path, toy_bundle: Bundle, tiny_backbone: Path, tmp_path: Path
+) -> None:
+    (toy_copy / "spans.jsonl.gz").unlink()
+    options = ["--collection", toy_copy, "--bundle", toy_bundle.path, "--teacher", tiny_backbone, "--out", tmp_path / "run"]
+    assert "no query of split train has a gold passage" in refused(vectors_main, *options)

@@ -50,11 +50,6 @@ def test_evaluate_against_other_systems(
     assert len(read_values(first / "per_query.tsv")["P@1"]) == 5
 
 
-def test_a_bundle_is_evaluated(toy_bundle: Bundle, toy_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert evaluate_main(strings("--bundle", toy_bundle.path, "--collection", toy_path, "--provider", "cpu", "--queries", 3)) == 0
-    assert "| toy-bundle | 1.0000 |" in capsys.readouterr().out
-
-
 def test_two_bundles_are_measured_beside_each_other(
     toy_bundle: Bundle, toy: Collection, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

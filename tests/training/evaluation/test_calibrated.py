@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from keyblock.bundle import TOKENIZER_FILE, Bundle, BundleError, load_bundle, write_bundle
+from keyblock.bundle import TOKENIZER_FILE, Bundle, BundleError, write_bundle
 from keyblock.fusion import FEATURES, Fusion
 from keyblock.pipeline import Pipeline
 from keyblock.runtime.model import GraphModel
@@ -53,30 +53,10 @@ def test_a_joint_bundle_has_no_number_of_passages(toy_bundle: Bundle, toy: Colle
         system.ranker(own, 2)
 
 
-def test_what_is_written_loads_and_the_bundle_stays(passages_bundle: Bundle, tmp_path: Path) -> None:
-    before = (passages_bundle.path / "bundle.json").read_bytes()
-    system, fusion = CalibratedBundle(passages_bundle.path, tmp_path / "out"), Fusion(logit=2.0)
-    system.write(system.pipeline.config.model_copy(update={"fusion": fusion}), {"dev": {"toy": {}}})
-    written = load_bundle(tmp_path / "out").manifest
-    assert (written.pipeline.fusion, written.quality) == (fusion, {"dev": {"toy": {}}})
-    assert (passages_bundle.path / "bundle.json").read_bytes() == before
-
-
 @pytest.mark.parametrize("inside", [".", "calibrated", "further/in"])
 def test_nothing_is_written_into_the_bundle(toy_bundle: Bundle, inside: str) -> None:
     with pytest.raises(BundleError, match=r"lies in the bundle .*; give a directory outside of it"):
         CalibratedBundle(toy_bundle.path, toy_bundle.path / inside)
-
-
-def test_a_place_that_is_taken_is_refused_before_the_work(toy_bundle: Bundle, tmp_path: Path) -> None:
-    (tmp_path / "note.txt").write_text("mine", encoding="utf-8")
-    with pytest.raises(BundleError, match="is not empty"):
-        CalibratedBundle(toy_bundle.path, tmp_path)
-
-
-def test_budgets_beyond_the_graph_are_refused(toy_bundle: Bundle, toy: Collection, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="a budget of 129 tokens exceeds the 128"):
-        CalibratedBundle(toy_bundle.path, tmp_path / "out").own_ranker(toy, 129)
 
 
 def test_the_fingerprint_is_of_what_calibration_leaves_alone(toy_bundle: Bundle, change_pipeline: Callable[..., Pipeline]) -> None:

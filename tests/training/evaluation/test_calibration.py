@@ -175,17 +175,6 @@ def test_dev_scores_of_a_real_run(toy_run: Path, toy: Collection) -> None:
     np.testing.assert_array_equal(scores.features["teacher?"][0, 1:], selection.evidence)
 
 
-def test_scores_are_kept(make: Make, tmp_path: Path) -> None:
-    scores = make(n_queries=3)
-    write_scores(scores, tmp_path / "deep" / "kept.npz")
-    back = read_scores(tmp_path / "deep" / "kept.npz", scores.collection)
-    assert back.documents == scores.documents
-    assert list(back.features) == list(scores.features)
-    for query, rows in scores.features.items():
-        np.testing.assert_array_equal(back.features[query], rows)
-    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["kept.npz"]
-
-
 @pytest.mark.parametrize("how", ["cut short", "other", "empty"])
 def test_kept_scores_that_are_damaged(make: Make, tmp_path: Path, how: str) -> None:
     path, scores = tmp_path / "kept.npz", make(n_queries=3)
@@ -221,8 +210,3 @@ def test_many_queries_are_followed_wherever_it_starts(make: Make) -> None:
     fusion, alone = fit_fusion([scores], start=EMBEDDED), fit_fusion([scores])
     assert direction(fusion.weights, TRUE) > 0.98
     np.testing.assert_allclose(fusion.weights, alone.weights, atol=0.1)
-
-
-def test_too_few_queries_are_counted(make: Make) -> None:
-    with pytest.raises(ValueError, match=r"calibration: 9 dev queries have a relevant document .* fewer than 10 teach chance"):
-        fit_fusion([make(n_queries=9)], least=10)

@@ -1,4 +1,4 @@
-"""Evaluation: figures by hand, baselines, gold passages, files."""
+"""Evaluation: figures by hand, baselines, gold passages, seeds, files."""
 
 import json
 import mmap
@@ -10,14 +10,15 @@ from typing import Any
 
 import httpx
 import pytest
+import torch
 from ir_measures import RR, P
 
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument
 from training.data.collection import Collection
 from training.data.examples import Preparation
-from training.data.files import read_run
 from training.data.types import FileError
+from training.evaluate import resources
 from training.evaluate.evaluate import (
     Evaluation,
     average_seeds,
@@ -34,8 +35,9 @@ from training.evaluate.evaluate import (
     write_evaluation,
     write_values,
 )
+from training.evaluate.measures import mean_over_seeds, seed_runs
 from training.evaluate.ranking import HttpRanker, LocalRanker, Ranker, Reranked
-from training.evaluate.resources import Memory
+from training.evaluate.resources import Memory, peak_memory, resident_mb
 
 QUERIES = ["teacher?", "letter?", "forest?"]
 
@@ -144,29 +146,6 @@ def test_other_measures_may_be_requested(toy: Collection) -> None:
     assert found.values == {"P@1": {"teacher?": 1.0}, "RR@10": {"teacher?": 1.0}}
 
 
-@dataclass
-class Greedy(Reversing):
-    """Fills memory for each query, and gives it back."""
-
-    megabytes: int = 60
-
-    def rerank(self, query_id: str, candidates: Sequence[str]) -> Reranked:
-        with mmap.mmap(-1, self.megabytes * 1_000_000) as pages:
-            for start in range(0, len(pages), mmap.PAGESIZE):
-                pages[start] = 1
-        return super().rerank(query_id, candidates)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="resident memory is read from /proc")
-def test_memory_is_that_of_the_same_run(toy: Collection) -> None:
-    before, greedy, after = (
-        evaluate(r, toy, QUERIES, toy.run("dev"), progress=False) for r in (Reversing(), Greedy(), Reversing())
-    )
-    assert 50 < (greedy.memory.growth_mb or 0) < 100
-    assert (before.memory.growth_mb or 0) < 30
-    assert (after.memory.growth_mb or 0) < 30  # the peak of one evaluation is not the next one's
-
-
 def test_a_service_s_memory_is_not_ours_to_measure(toy: Collection) -> None:
     def answer(request: httpx.Request) -> httpx.Response:
         documents = json.loads(request.content)["documents"]
@@ -214,26 +193,6 @@ def test_seeds_are_averaged_per_query() -> None:
     assert both.memory == Memory(800.0, 5.0)
 
 
-def test_seeds_have_no_run_together(tmp_path: Path, evaluation: Evaluation) -> None:
-    write_evaluation(average_seeds("s", [evaluation, evaluation]), tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["per_query.tsv"]
-
-
-def test_files_read_back(evaluation: Evaluation, tmp_path: Path) -> None:
-    write_evaluation(evaluation, tmp_path / "deep" / "out")
-    out = tmp_path / "deep" / "out"
-    assert read_run(out / "run.trec.gz") == evaluation.run
-    assert read_values(out / "per_query.tsv") == evaluation.values
-
-
-def test_another_system_from_its_run_or_its_values(evaluation: Evaluation, toy: Collection, tmp_path: Path) -> None:
-    write_evaluation(evaluation, tmp_path / "other")
-    measures = [RR @ 10]
-    for name in ("per_query.tsv", "run.trec.gz"):
-        read = read_system(tmp_path / "other" / name, toy, QUERIES[:2], measures)
-        assert read == {"RR@10": {"teacher?": 1.0, "letter?": 1.0}}
-
-
 def test_another_system_from_its_directory(evaluation: Evaluation, toy: Collection, tmp_path: Path) -> None:
     """A seed ranked the other way round gives 1/4, the mean of both is 5/8; measures need not be those of per_query.tsv."""
     write_evaluation(evaluation, tmp_path / "seeds" / "1")
@@ -277,3 +236,95 @@ def test_samples_are_fixed() -> None:
     assert sample(queries, 10) == sample(iter(queries), 10)
     assert len(set(sample(queries, 10))) == 10
     assert sample(queries, 10) != queries[:10]
+
+
+def make_run(path: Path) -> Path:
+    path.mkdir(parents=True)
+    (path / "pipeline.json").write_text("{}", encoding="utf-8")
+    return path
+
+
+def test_a_run_stands_for_itself(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    make_run(run / "inner")
+    assert seed_runs(run) == [run]
+
+
+def test_a_directory_of_runs_stands_for_these(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / f"seed-{seed}") for seed in (2, 1)]
+    (tmp_path / "notes").mkdir()
+    assert seed_runs(tmp_path) == sorted(runs)
+
+
+def test_a_path_without_a_run_is_left_to_its_reader(tmp_path: Path) -> None:
+    assert seed_runs(tmp_path) == [tmp_path]
+    assert seed_runs(tmp_path / "nowhere") == [tmp_path / "nowhere"]
+
+
+def test_the_mean_per_query_by_hand() -> None:
+    seeds = [
+        {"RR@10": {"a": 1.0, "b": 0.0}, "P@1": {"a": 1.0, "b": 0.0}},
+        {"RR@10": {"b": 0.5, "a": 0.5}, "P@1": {"a": 0.0, "b": 0.0}},
+    ]
+    assert mean_over_seeds(seeds) == {"RR@10": {"a": 0.75, "b": 0.25}, "P@1": {"a": 0.5, "b": 0.0}}
+    assert mean_over_seeds(seeds[:1]) == seeds[0]
+
+
+@pytest.mark.parametrize("other", [{"RR@10": {"a": 1.0}}, {"RR@10": {"a": 1.0, "b": 0.0, "c": 0.0}}, {"P@1": {"a": 1.0, "b": 0.0}}])
+def test_seeds_measured_otherwise_have_no_mean(other: dict[str, dict[str, float]]) -> None:
+    with pytest.raises(ValueError, match="on the same queries, by the same measures"):
+        mean_over_seeds([{"RR@10": {"a": 1.0, "b": 0.0}}, other])
+
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="resident memory is read from /proc")
+TAKEN = 60  # MB
+
+
+def take_and_give_back() -> None:
+    """Pages of our own: they go back to the system at once, as a small piece of the heap need not."""
+    with mmap.mmap(-1, TAKEN * 1_000_000) as pages:
+        for start in range(0, len(pages), mmap.PAGESIZE):
+            pages[start] = 1
+
+
+@linux
+def test_memory_given_back_inside_still_counts() -> None:
+    with peak_memory() as memory:
+        take_and_give_back()
+    assert memory.growth_mb is not None
+    assert TAKEN - 5 < memory.growth_mb < TAKEN + 40
+    now = resident_mb("VmRSS")
+    assert now is not None
+    assert memory.rss_mb is not None
+    assert memory.rss_mb > now + TAKEN / 2
+
+
+@linux
+def test_memory_given_back_before_does_not_count() -> None:
+    take_and_give_back()
+    with peak_memory() as memory:
+        pass
+    assert memory.growth_mb is not None
+    assert memory.growth_mb < TAKEN / 2
+
+
+@linux
+def test_memory_is_unknown_where_the_mark_cannot_be_reset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(resources, "CLEAR_REFS", tmp_path / "nowhere" / "clear_refs")
+    with pytest.raises(KeyError), peak_memory() as memory:
+        raise KeyError
+    assert (memory.rss_mb, memory.growth_mb) == (None, None)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_memory_of_the_gpu() -> None:
+    with peak_memory() as memory:
+        torch.zeros(10_000_000, device="cuda").sum().item()
+    assert memory.cuda_mb is not None
+    assert memory.cuda_mb >= 40
+
+
+def test_a_table_says_the_gpu_s_where_there_is_one() -> None:
+    assert Memory(rss_mb=800.0, cuda_mb=300.0).peak_mb == 300.0
+    assert Memory(rss_mb=800.0).peak_mb == 800.0
+    assert Memory().peak_mb is None

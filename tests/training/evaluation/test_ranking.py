@@ -14,15 +14,13 @@ import torch
 from numpy.typing import NDArray
 from starlette.testclient import TestClient
 
-from keyblock.bundle import Bundle, load_bundle, write_bundle
-from keyblock.description import PipelineConfig
+from keyblock.bundle import Bundle, write_bundle
 from keyblock.fusion import Fusion
 from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
 from keyblock.pre_ranking import PreRanking, Prior
 from keyblock.ranker import Ranker
 from keyblock.ranking.order import LOWEST
-from keyblock.runtime.batching import fill, plan
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Precision, Provider
 from keyblock.scoring import Model
@@ -30,7 +28,7 @@ from service.app import create_app
 from service.settings import Settings
 from training.data.collection import Collection
 from training.data.examples import Preparation
-from training.data.types import CollectionError, Document
+from training.data.types import Document
 from training.evaluate.ranking import (
     CHOOSER,
     HttpRanker,
@@ -44,7 +42,6 @@ from training.evaluate.ranking import (
 from training.evaluate.scoring import TorchModel
 from training.model.checkpoints import latest
 from training.model.cross_encoder import CrossEncoder
-from training.model.ranker_module import pad
 
 
 @pytest.fixture(scope="module")
@@ -105,24 +102,6 @@ def test_documents_that_are_skipped_rank_as_they_are_served(toy_bundle: Bundle, 
     assert (every > -np.inf).all(), "who asks for logits gets them all"
 
 
-def test_blocks_are_offsets_into_the_text_best_first(fused_run: LocalRanker, toy: Collection) -> None:
-    (gold,) = toy.spans["teacher?"]
-    blocks = fused_run.rerank("teacher?", ["teacher-3"]).blocks["teacher-3"]
-    start, end = blocks[0]
-    assert start < gold.end
-    assert end > gold.start
-    assert all(0 <= a < b <= len(toy.documents["teacher-3"].text) for a, b in blocks)
-
-
-def test_the_fusion_by_hand(fused_run: LocalRanker) -> None:
-    preparation = fused_run.preparation
-    selection = preparation.pipeline.select(preparation.query("teacher?"), preparation.document("teacher-3"))
-    best, _, coverage, *_ = selection.evidence
-    logit = float(fused_run.model.outputs([selection.packed])[0])
-    score = fused_run.rerank("teacher?", ["teacher-3"]).scores["teacher-3"]
-    assert score == pytest.approx(-2 + 0.7 * logit + 0.2 * best + 0.5 * coverage, abs=1e-4)
-
-
 class Rounded:
     """A model without its last digits, which on some CPUs depend on a sequence's row in the batch."""
 
@@ -145,11 +124,6 @@ def test_ties_keep_the_order_given_and_empty_documents_come_last(fused_run: Loca
     assert list(reranked.scores) == ["z", "river-0", "a", "void"]
     assert reranked.scores["void"] == LOWEST
     assert reranked.blocks["void"] == []
-
-
-def test_a_budget_is_kept(toy_run: Path, toy: Collection) -> None:
-    short, long = (run_ranker(toy_run, toy, budget) for budget in (32, 96))
-    assert len(short.rerank("river?", ["river-0"]).blocks["river-0"]) < len(long.rerank("river?", ["river-0"]).blocks["river-0"])
 
 
 def test_other_blocks_for_the_same_model(run_copy: Path, toy_bundle: Bundle, toy: Collection) -> None:
@@ -212,20 +186,6 @@ def test_documents_without_passages_come_last(toy_run: Path, toy_copy: Path) -> 
     assert ranker.rerank("river?", []) == ({}, {})
 
 
-def test_unknown_names(toy_run: Path, toy: Collection) -> None:
-    with pytest.raises(ValueError, match="unknown selector 'best'"):
-        run_ranker(toy_run, toy, selector="best")
-    with pytest.raises(CollectionError, match="names document 'sea-0'"):
-        run_ranker(toy_run, toy).rerank("river?", ["sea-0"])
-
-
-def test_budgets_the_model_cannot_read(toy_run: Path, toy: Collection) -> None:
-    with pytest.raises(ValueError, match="a budget of 129 tokens exceeds the 128 that its model reads"):
-        run_ranker(toy_run, toy, budget=129)
-    with pytest.raises(ValueError, match="a budget of 5 tokens has no room"):
-        run_ranker(toy_run, toy, budget=5).rerank("river?", ["river-0"])
-
-
 @pytest.mark.parametrize(
     ("victim", "content", "said"),
     [
@@ -244,54 +204,6 @@ def test_a_damaged_run_is_one_clear_error(run_copy: Path, toy: Collection, victi
         (run_copy / victim).write_text(content, encoding="utf-8")
     with pytest.raises((ValueError, OSError), match=said):
         run_ranker(run_copy, toy)
-
-
-def test_a_run_that_a_crash_left_with_its_old_checkpoint(run_copy: Path, toy: Collection) -> None:
-    (run_copy / "checkpoint").rename(run_copy / "checkpoint.old")
-    assert run_ranker(run_copy, toy).name == "toy-run"
-
-
-def assert_fed_alike(
-    trained: Pipeline, served: Pipeline, collection: Collection, pairs: list[tuple[str, str]], budget: int
-) -> None:
-    """Ids, types and masks: the trainer's padded batch against the runtime's."""
-    one, other = Preparation(collection, trained), Preparation(collection, served)
-    rows = [(one.pack(q, d, budget), other.pack(q, d, budget)) for q, d in pairs]
-    for mine, theirs in rows:
-        np.testing.assert_array_equal(mine.ids, theirs.ids)
-        assert mine.split == theirs.split
-    packed = [theirs for _, theirs in rows]
-    template, pad_id = served.tokenizer.template, served.tokenizer.pad_id
-    for batch in plan([len(p.ids) for p in packed]):
-        fed = fill(batch, packed, pad_id, template.document_type)
-        mine = pad([rows[i][0] for i in batch.positions], trained.tokenizer.pad_id, trained.tokenizer.template.document_type)
-        for array, tensor in zip(fed, mine, strict=True):
-            longest, n = tensor.shape[1], len(batch.positions)
-            np.testing.assert_array_equal(array[:n, :longest], tensor.numpy())
-            assert (array[:n, longest:] == (pad_id if array is fed[0] else 0)).all()
-
-
-@pytest.mark.parametrize("budget", [32, 80, 96])
-def test_the_trainer_feeds_what_the_bundle_feeds(toy_run: Path, toy_bundle: Bundle, toy: Collection, budget: int) -> None:
-    pairs = [(q, d) for q, scores in (toy.run("dev") | toy.run("train")).items() for d in scores]
-    assert_fed_alike(load_run_pipeline(toy_run), load_bundle(toy_bundle.path).pipeline, toy, pairs, budget)
-
-
-@pytest.mark.parametrize("name", ["qmsum", "squad-articles"])
-def test_the_trainer_feeds_what_the_bundle_feeds_on_real_documents(
-    toy_run: Path, toy_bundle: Bundle, shared_data: Path, tmp_path: Path, name: str
-) -> None:
-    """With the embedded bundle's packing; the frequencies are the toy's, the same on both sides."""
-    packing = {"query_tokens": 48, "title_tokens": 16, "budget": 128, "budget_range": [96, 128]}
-    config = PipelineConfig.model_validate({"packing": packing})
-    files = {file: toy_bundle.path / file for file in ("model.onnx", "tokenizer.json", "frequencies.tsv")}
-    written = write_bundle(tmp_path / "real", toy_bundle.manifest.model_copy(update={"pipeline": config}), files)
-    collection = Collection(shared_data / name)
-    run = collection.run("dev")
-    pairs = [(q, d) for q in sorted(run)[:3] for d in list(run[q])[:4]]
-    trained = load_run_pipeline(toy_run)
-    trained = Pipeline(config, trained.tokenizer, trained.frequencies)
-    assert_fed_alike(trained, load_bundle(written.path).pipeline, collection, pairs, 128)
 
 
 @pytest.fixture
@@ -376,3 +288,12 @@ def test_a_change_of_a_pre_ranking_may_name_a_single_key(toy_bundle: Bundle) -> 
     assert changed(pipeline, {"pre_ranking": None}, toy_bundle.path).config.pre_ranking is None
     none = changed(toy_bundle.pipeline, {"pre_ranking": {"share": 0.5}}, toy_bundle.path).config.pre_ranking
     assert none == PreRanking(share=0.5)
+
+
+def test_the_fusion_by_hand(fused_run: LocalRanker) -> None:
+    preparation = fused_run.preparation
+    selection = preparation.pipeline.select(preparation.query("teacher?"), preparation.document("teacher-3"))
+    best, _, coverage, *_ = selection.evidence
+    logit = float(fused_run.model.outputs([selection.packed])[0])
+    score = fused_run.rerank("teacher?", ["teacher-3"]).scores["teacher-3"]
+    assert score == pytest.approx(-2 + 0.7 * logit + 0.2 * best + 0.5 * coverage, abs=1e-4)

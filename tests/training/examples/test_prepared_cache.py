@@ -154,13 +154,6 @@ def test_two_that_need_the_same_at_once(
     assert_equal(other.prepare(documents[0]), prepare(pipeline, documents[0]))
 
 
-def test_one_fills_after_the_other(pipeline: Pipeline, documents: list[Document], tokenizer_file: Path, tmp_path: Path) -> None:
-    one, other = PreparedCache(tmp_path, pipeline, tokenizer_file), PreparedCache(tmp_path, refusing(pipeline), tokenizer_file)
-    one.fill(documents)
-    other.fill(documents)
-    assert_equal(other.prepare(documents[0]), prepare(pipeline, documents[0]))
-
-
 FILL = """
 import sys
 from pathlib import Path

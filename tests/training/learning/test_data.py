@@ -45,16 +45,6 @@ def test_steps_are_drawn_from_the_training_queries(build: Build) -> None:
         assert all(group.query in data.sources["toy"].queries for group in batch.groups)
 
 
-@pytest.mark.parametrize("depth", [1, 2, 4])
-def test_negatives_are_of_the_first_depth_candidates(build: Build, toy: Collection, depth: int) -> None:
-    """The relevant document, the last of four, is no negative. Queries without a first-stage list get one of that depth."""
-    drawn, run = build(negatives={"per_query": 3, "depth": depth}).sources["toy"].negatives, toy.run("train")
-    for query, candidates in run.items():
-        assert drawn[query] == [d for d in list(candidates)[:depth] if not d.endswith("-3")]
-    assert len(drawn) > len(run)
-    assert max(map(len, drawn.values())) == min(depth, 3)
-
-
 def test_trained_on_one_pipeline_and_measured_on_another(build: Build, tmp_path: Path) -> None:
     data = build(tmp_path, training={"segmenter": {"name": "cogltx", "block_tokens": 16}})
     (served, trained) = (data.dev.preparations["toy"].pipeline, data.sources["toy"].preparation.pipeline)

@@ -61,18 +61,6 @@ def test_frequencies_are_counted_over_the_training_pool(toy_run: Path, toy: Coll
     assert "teacher" not in table.frequencies  # dev's
 
 
-def test_words_of_titles_count_too(toy_copy: Path, tmp_path: Path, make_recipe: Make) -> None:
-    """A document whose title alone holds a word is among those that hold it."""
-    corpus = toy_copy / "corpus.jsonl.gz"
-    with open_text(corpus) as file:
-        rows = [json.loads(line) | {"title": "Harbour"} for line in file]
-    with open_text(corpus, "w") as file:
-        file.writelines(json.dumps(row) + "\n" for row in rows)
-    recipe = make_recipe()
-    table = make_pipeline(recipe, [Collection(toy_copy)], recipe.backbone, tmp_path).frequencies
-    assert (table.n_documents, table.frequencies["harbour"]) == (32, 32)
-
-
 def test_a_table_cut_short_by_a_crash_is_counted_again(
     toy: Collection, toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_recipe: Make
 ) -> None:
@@ -207,3 +195,15 @@ def test_the_chooser_of_a_try_that_never_began_is_not_kept(
     begin(make_recipe(), [toy], str(tiny_backbone), tmp_path)
     assert load_chooser(tmp_path) is None
     assert not (tmp_path / TEACHER).exists()
+
+
+def test_words_of_titles_count_too(toy_copy: Path, tmp_path: Path, make_recipe: Make) -> None:
+    """A document whose title alone holds a word is among those that hold it."""
+    corpus = toy_copy / "corpus.jsonl.gz"
+    with open_text(corpus) as file:
+        rows = [json.loads(line) | {"title": "Harbour"} for line in file]
+    with open_text(corpus, "w") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+    recipe = make_recipe()
+    table = make_pipeline(recipe, [Collection(toy_copy)], recipe.backbone, tmp_path).frequencies
+    assert (table.n_documents, table.frequencies["harbour"]) == (32, 32)

@@ -38,18 +38,6 @@ def test_a_line_that_was_cut_short_spoils_no_other(tmp_path: Path) -> None:
     assert [record["loss"] for record in read_log(tmp_path)] == [0.5, 0.25]
 
 
-def test_tensorboard_reads_what_was_recorded(tmp_path: Path) -> None:
-    tracker = Tracker(tmp_path, tensorboard=True)
-    for step in (1, 2):
-        tracker.record(step, loss=1 / step, note="no number")
-    tracker.record(2, dev={"toy": {"RR@10": 0.25}})
-    tracker.close()
-    read = events(tmp_path)
-    assert sorted(read.Tags()["scalars"]) == ["dev/toy/RR@10", "loss"]
-    assert [(event.step, event.value) for event in read.Scalars("loss")] == [(1, 1.0), (2, 0.5)]
-    assert [event.value for event in read.Scalars("dev/toy/RR@10")] == [0.25]
-
-
 def test_steps_that_a_resumed_run_repeats_count_once(tmp_path: Path) -> None:
     for steps, start in (((1, 2, 3), 0), ((3, 4), 2)):
         tracker = Tracker(tmp_path, start, tensorboard=True)

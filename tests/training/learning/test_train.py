@@ -23,7 +23,7 @@ from training.commands.train import main as train_main
 from training.data.collection import Collection
 from training.data.types import CollectionError
 from training.learn.tracking import read_log
-from training.learn.train import fastest_attention, train
+from training.learn.train import train
 from training.model.families import load_ranker
 from training.model.starting import weights_digest
 from training.recipe import Recipe, RecipeError
@@ -329,11 +329,6 @@ def test_budgets_beyond_the_backbones_positions(
     with pytest.raises(RecipeError, match=r"budgets or budget_range reach 129 tokens, .* reads 128 at most"):
         train(make_recipe(**changes), [toy], tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-def test_the_attention_of_a_device() -> None:
-    assert fastest_attention(torch.device("cpu")) == "keyblock_cpu"
-    assert fastest_attention(torch.device("cuda")) == "sdpa"
 
 
 def test_training_on_gold_passages_asks_for_them(make_recipe: Callable[..., Recipe], toy_copy: Path, tmp_path: Path) -> None:

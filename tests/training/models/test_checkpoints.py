@@ -176,18 +176,6 @@ def test_a_crash_at_any_moment_leaves_the_old_or_the_new_one_whole(
     assert load(run, parts(9)) == 3
 
 
-def test_the_crashes_above_cover_a_save(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    save(run, parts(1), 1)
-    for after, dies in ((7, True), (8, False)):
-        with monkeypatch.context() as patch:
-            died = crashing(patch, after)
-            try:
-                save(run, parts(2), 2)
-            except Crash:
-                pass
-        assert died() == dies
-
-
 @pytest.mark.parametrize("victim", [STATE_FILE, "model.safetensors", HEAD_FILE])
 @pytest.mark.parametrize("how", ["missing", "empty", "cut short", "of another model"])
 def test_damage_is_one_clear_error(run: Path, tmp_path_factory: pytest.TempPathFactory, victim: str, how: str) -> None:

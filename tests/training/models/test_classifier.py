@@ -4,10 +4,10 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForSequenceClassification, BertConfig, BertModel
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, BertConfig, BertModel
 
 from tests.support.checkpoints import SIZES, save_checkpoint
-from training.model.classifier import Classifier, final_layer
+from training.model.classifier import Classifier, Judge, final_layer
 from training.model.families import load_ranker, new_ranker
 
 IDS = torch.arange(5, 25).repeat(2, 1)
@@ -78,3 +78,22 @@ def test_what_it_refuses(tmp_path: Path) -> None:
     model.config.num_labels = 1
     with pytest.raises(ValueError, match="has no head"):
         final_layer(model)
+
+
+@pytest.mark.parametrize("name", ["qwen2", "qwen3"])
+def test_the_log_odds_of_two_words_at_the_last_token(tmp_path: Path, name: str) -> None:
+    module = AutoModelForCausalLM.from_pretrained(save_checkpoint(name, tmp_path), attn_implementation="eager").eval()
+    ids = torch.arange(5, 45).reshape(2, 20)
+    mask = torch.ones_like(ids)
+    mask[1, 12:] = 0
+    judge = Judge(module, yes=7, no=9)
+    with torch.inference_mode():
+        found = judge(ids, torch.zeros_like(ids), mask)
+        shares = [
+            torch.log_softmax(module(input_ids=row[: int(n)][None]).logits[0, -1], 0)
+            for row, n in zip(ids, mask.sum(1), strict=True)
+        ]
+    expected = torch.stack([share[7] - share[9] for share in shares])
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+    assert judge.graph_inputs == ("input_ids", "attention_mask")
+    assert judge.max_length == 4096

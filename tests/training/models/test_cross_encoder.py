@@ -1,8 +1,9 @@
-"""The cross-encoder on encoders of several families, each tiny and random."""
+"""The cross-encoder on encoders of several families, each tiny and random; its parts by hand."""
 
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -10,9 +11,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 from transformers import AutoConfig, AutoModel
 
-from training.declarations import STATE_AGGREGATORS
-from training.model.cross_encoder import AGGREGATOR_FILE, AGGREGATOR_WEIGHTS, HEAD_FILE, CrossEncoder
-from training.model.ranker_module import padded
+from keyblock.packing import Packed
+from training.declarations import STATE_AGGREGATORS, CrossEncoderFamily
+from training.model import devices as arithmetic
+from training.model.cross_encoder import AGGREGATOR_FILE, AGGREGATOR_WEIGHTS, POOLINGS, CrossEncoder, Marker
+from training.model.devices import in_bf16, in_words
+from training.model.ranker_module import Inputs, pad, padded
 from training.model.transformer_ranker import RELATIVE
 
 SIZES = {
@@ -125,23 +129,6 @@ def test_the_logit_is_a_linear_layer_on_cls(backbones: dict[str, Path]) -> None:
     assert 0.01 < model.head.weight.std().item() < 0.03
 
 
-@pytest.mark.parametrize("victim", ["model.safetensors", HEAD_FILE, "config.json"])
-@pytest.mark.parametrize("how", ["missing", "cut short", "other"])
-def test_a_damaged_checkpoint_is_one_clear_error(backbones: dict[str, Path], tmp_path: Path, victim: str, how: str) -> None:
-    CrossEncoder.from_backbone(str(backbones["bert"])).save(tmp_path)
-    content = (tmp_path / victim).read_bytes()
-    (tmp_path / victim).unlink()
-    if how != "missing":
-        (tmp_path / victim).write_bytes(content[: len(content) // 2] if how == "cut short" else b"{}")
-    with pytest.raises(ValueError, match="cannot be read as an encoder"):
-        CrossEncoder.load(tmp_path)
-
-
-def test_a_backbone_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="nowhere: cannot be read as an encoder"):
-        CrossEncoder.from_backbone(str(tmp_path / "nowhere"))
-
-
 @pytest.mark.parametrize(
     "config", ["", "[]", '{"model_type": "bert", "hidden_size": "wide"}', '{"model_type": "bert", "hidden_size": 0}']
 )
@@ -194,42 +181,12 @@ def test_a_learned_aggregator_is_saved_and_loaded(backbones: dict[str, Path], tm
     assert loaded.aggregator.description == model.aggregator.description  # type: ignore[union-attr]
 
 
-def test_without_an_aggregator_no_file_says_one(backbones: dict[str, Path], tmp_path: Path) -> None:
-    passage_ranker(backbones, None).save(tmp_path)
-    assert not (tmp_path / AGGREGATOR_FILE).exists()
-    assert CrossEncoder.load(tmp_path).aggregator is None
-
-
 @pytest.mark.parametrize("victim", [AGGREGATOR_FILE, AGGREGATOR_WEIGHTS])
 def test_a_damaged_aggregator_is_one_clear_error(backbones: dict[str, Path], tmp_path: Path, victim: str) -> None:
     passage_ranker(backbones, {"name": "attention"}).save(tmp_path)
     (tmp_path / victim).write_bytes(b"{}")
     with pytest.raises(ValueError, match="cannot be read as an encoder"):
         CrossEncoder.load(tmp_path)
-
-
-def test_starting_from_another_run(backbones: dict[str, Path], tmp_path: Path) -> None:
-    """Encoder and head are taken over; an aggregator where both have the same one, else it stays fresh."""
-    source = passage_ranker(backbones, {"name": "attention"}, seed=1)
-    with torch.no_grad():
-        source.encoder.embeddings.word_embeddings.weight += 1
-    source.save(tmp_path)
-    plain, same, cnn = (passage_ranker(backbones, of) for of in (None, {"name": "attention"}, {"name": "cnn", "layers": 1}))
-    fresh = {name: value.clone() for name, value in cnn.aggregator.state_dict().items()}  # type: ignore[union-attr]
-    for model in (plain, same, cnn):
-        assert not torch.equal(model.head.weight, source.head.weight)
-        model.start_from(tmp_path)
-        torch.testing.assert_close(model.state_dict()["head.weight"], source.head.weight)
-        torch.testing.assert_close(model.encoder.state_dict(), source.encoder.state_dict())
-    torch.testing.assert_close(same.state_dict(), source.state_dict())
-    torch.testing.assert_close(cnn.aggregator.state_dict(), fresh)  # type: ignore[union-attr]
-
-
-def test_starting_from_another_encoder_is_one_clear_error(backbones: dict[str, Path], tmp_path: Path) -> None:
-    CrossEncoder.from_backbone(str(backbones["distilbert"])).save(tmp_path)
-    for where in (tmp_path, tmp_path / "nowhere"):
-        with pytest.raises(ValueError, match="cannot be read as an encoder"):
-            passage_ranker(backbones, None).start_from(where)
 
 
 def test_outputs_are_logits_or_logits_before_states(backbones: dict[str, Path]) -> None:
@@ -286,3 +243,120 @@ def test_values_are_dealt_out_to_their_documents(counts: list[int]) -> None:
     for of, document, count in zip(values.split(counts), places, counts, strict=True):
         assert document[:count].tolist() == of.tolist()
         assert not document[count:].any()
+
+
+LONG = Packed(np.asarray([101, 7, 102, 8, 9, 102], np.int32), 3, np.asarray([0], np.intp))
+SHORT = Packed(np.asarray([101, 7, 102, 102], np.int32), 3, np.asarray([], np.intp))
+
+
+def test_rows_by_hand() -> None:
+    ids, types, mask = pad([LONG, SHORT], pad_id=5)
+    assert ids.tolist() == [[101, 7, 102, 8, 9, 102], [101, 7, 102, 102, 5, 5]]
+    assert types.tolist() == [[0, 0, 0, 1, 1, 1], [0, 0, 0, 1, 0, 0]]
+    assert mask.tolist() == [[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0]]
+    assert {tensor.dtype for tensor in (ids, types, mask)} == {torch.int64}
+
+
+def test_a_tokenizer_without_segment_types() -> None:
+    assert pad([LONG], pad_id=1, document_type=0).token_type_ids.tolist() == [[0] * 6]
+
+
+def test_to_a_device_keeps_names() -> None:
+    moved = pad([LONG], 0).to(torch.device("meta"))
+    assert isinstance(moved, Inputs)
+    assert moved.attention_mask.device.type == "meta"
+
+
+STATES = torch.tensor([[[1.0, 0.0], [2.0, 4.0], [6.0, 5.0]], [[3.0, 1.0], [5.0, 7.0], [9.0, 9.0]]])
+MASK = torch.tensor([[1, 1, 1], [1, 1, 0]])  # the second sequence has two tokens
+
+
+@pytest.mark.parametrize(
+    ("pooling", "expected"),
+    [
+        ("cls", [[1.0, 0.0], [3.0, 1.0]]),
+        ("mean", [[(1 + 2 + 6) / 3, (0 + 4 + 5) / 3], [(3 + 5) / 2, (1 + 7) / 2]]),
+        ("last", [[6.0, 5.0], [5.0, 7.0]]),
+    ],
+)
+def test_by_hand(pooling: str, expected: list[list[float]]) -> None:
+    torch.testing.assert_close(POOLINGS[pooling](STATES, MASK), torch.tensor(expected))
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_padding_is_never_read(pooling: str) -> None:
+    def wider(tensor: Tensor, value: float) -> Tensor:
+        return torch.cat([tensor, torch.full_like(tensor[:, :2], value)], dim=1)
+
+    longer = POOLINGS[pooling](wider(STATES, 99.0), wider(MASK, 0))
+    assert torch.equal(longer, POOLINGS[pooling](STATES, MASK))
+
+
+def test_the_names_are_those_that_recipes_know() -> None:
+    for name in POOLINGS:
+        assert CrossEncoderFamily(pooling=name).pooling == name
+    with pytest.raises(ValueError, match="'cls', 'mean' or 'last'"):
+        CrossEncoderFamily.read({"pooling": "max"})
+
+
+def test_a_token_is_marked_by_its_own_state() -> None:
+    marker = Marker(2, 2)
+    with torch.no_grad():
+        marker.inner.weight.copy_(torch.eye(2))
+        marker.inner.bias.copy_(torch.tensor([0.0, -1.0]))
+        marker.outer.weight.copy_(torch.tensor([[1.0, -2.0]]))
+        marker.outer.bias.fill_(0.5)
+    # by hand: relu(3, 1-1) -> 3 + .5; relu(-1, 3-1) -> -4 + .5
+    assert marker(torch.tensor([[[3.0, 1.0], [-1.0, 3.0]]])).tolist() == [[3.5, -3.5]]
+
+
+def test_what_is_saved_is_loaded_and_a_directory_without_one_has_none(tmp_path: Path) -> None:
+    marker, states = Marker(8, 3), torch.randn(2, 5, 8)
+    assert Marker.load(tmp_path) is None
+    marker.save(tmp_path)
+    again = Marker.load(tmp_path)
+    assert again is not None
+    torch.testing.assert_close(again(states), marker(states))
+
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
+
+
+@pytest.mark.parametrize(
+    ("precision", "feature", "bf16", "words"),
+    [
+        ("auto", None, False, "fp32 on the CPU, which has no bf16"),
+        ("auto", "amx_bf16", True, "bf16 on the CPU, by its amx_bf16"),
+        ("bf16", None, True, "bf16 on a CPU that only emulates it; fp32 is several times as fast"),
+        ("bf16", "amx_bf16", True, "bf16 on the CPU, by its amx_bf16"),
+        ("fp32", None, False, "fp32 on the CPU, which has no bf16"),
+        ("fp32", "avx512_bf16", False, "fp32 on the CPU, though its avx512_bf16 computes bf16 faster"),
+    ],
+)
+def test_on_cpus(monkeypatch: pytest.MonkeyPatch, precision: str, feature: str | None, bf16: bool, words: str) -> None:
+    """With a CPU of either kind, whichever this one is."""
+    monkeypatch.setattr(arithmetic, "bf16_feature", lambda: feature)
+    assert in_bf16(precision, CPU) is bf16
+    assert in_words(precision, CPU) == words
+    assert in_bf16(precision, GPU) is (precision != "fp32")
+
+
+def test_on_gpus_bf16_stays() -> None:
+    assert [in_words(precision, GPU) for precision in ("auto", "bf16", "fp32")] == ["bf16 on cuda", "bf16 on cuda", "fp32 on cuda"]
+
+
+def test_starting_from_another_run(backbones: dict[str, Path], tmp_path: Path) -> None:
+    """Encoder and head are taken over; an aggregator where both have the same one, else it stays fresh."""
+    source = passage_ranker(backbones, {"name": "attention"}, seed=1)
+    with torch.no_grad():
+        source.encoder.embeddings.word_embeddings.weight += 1
+    source.save(tmp_path)
+    plain, same, cnn = (passage_ranker(backbones, of) for of in (None, {"name": "attention"}, {"name": "cnn", "layers": 1}))
+    fresh = {name: value.clone() for name, value in cnn.aggregator.state_dict().items()}  # type: ignore[union-attr]
+    for model in (plain, same, cnn):
+        assert not torch.equal(model.head.weight, source.head.weight)
+        model.start_from(tmp_path)
+        torch.testing.assert_close(model.state_dict()["head.weight"], source.head.weight)
+        torch.testing.assert_close(model.encoder.state_dict(), source.encoder.state_dict())
+    torch.testing.assert_close(same.state_dict(), source.state_dict())
+    torch.testing.assert_close(cnn.aggregator.state_dict(), fresh)  # type: ignore[union-attr]

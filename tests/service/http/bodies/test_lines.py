@@ -53,18 +53,6 @@ def test_how_a_body_arrives_makes_no_difference(body: list[bytes], cuts: list[in
     assert packed == found
 
 
-def test_batches_are_full_by_number_or_by_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    body = b"".join(json.dumps({"id": n, "text": "x" * 20}).encode() + b"\n" for n in range(10))
-    monkeypatch.setattr(lines, "BATCH_DOCUMENTS", 4)
-    reader = LineReader("identity", LIMITS, Report())
-    assert [len(batch) for batch in reader.feed(body)] == [4, 4]
-    assert reader.held == 40
-    assert len(reader.end()) == 2
-    monkeypatch.setattr(lines, "BATCH_CHARS", 50)
-    reader = LineReader("identity", LIMITS, Report())
-    assert [len(batch) for batch in reader.feed(body)] == [3, 3, 3]
-
-
 @given(ANY_OBJECT | SCALARS)
 def test_accepts_what_the_model_declares(value: Any) -> None:
     try:
@@ -77,17 +65,6 @@ def test_accepts_what_the_model_declares(value: Any) -> None:
         return
     expected = NewDocument(1, str(declared.id), declared.text, declared.title or "", declared.expires_in)
     assert read_line(value, 1, LIMITS) == expected
-
-
-def test_a_line_without_end_is_not_kept() -> None:
-    report = Report()
-    reader = LineReader("identity", LIMITS, report)
-    for _ in range(100):
-        assert list(reader.feed(b"x" * 100)) == []
-        assert reader.held <= 300
-    assert list(reader.feed(b'\n{"id": "a", "text": "b"}\n')) == []
-    assert [document.line for document in reader.end()] == [2]
-    assert [(wrong.line, wrong.message) for wrong in report.wrong] == [(1, "is longer than the limit of 300 bytes")]
 
 
 @pytest.mark.parametrize("line", [b"", b"7", b"x" * 301])

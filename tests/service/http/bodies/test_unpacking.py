@@ -51,13 +51,6 @@ def test_a_bomb_stops_at_the_limit(encoding: str) -> None:
         unpack(packed(b"x" * LIMIT, encoding) + packed(b"x", encoding), encoding, LIMIT)
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS)
-def test_what_is_not_of_the_encoding(encoding: str) -> None:
-    with pytest.raises(RequestError, match=f"the body is not {encoding}, which its content-encoding says: ") as caught:
-        unpack(bytearray(b'{"query": "plain"}'), encoding, LIMIT)
-    assert caught.value.status == 400
-
-
 def test_a_gzip_that_ends_too_early_or_has_countless_members() -> None:
     with pytest.raises(RequestError, match="ends too early"):
         unpack(packed(b"river" * 100, "gzip")[:-9], "gzip", LIMIT)
@@ -122,12 +115,6 @@ def test_a_frame_may_have_the_window_that_http_allows(size: int) -> None:
         assert raised.value.status == 400
 
 
-def test_others_are_not_known() -> None:
-    assert not is_supported("br")
-    assert not is_supported("gzip, gzip, zstd")  # layers multiply what a body unpacks to
-    assert not is_supported("")
-
-
 def in_pieces(body: bytes, encoding: str, size: int) -> bytes:
     unpacking = Unpacking(encoding)
     found = b"".join(out for start in range(0, len(body), size) for out in unpacking.feed(body[start : start + size]))
@@ -142,17 +129,14 @@ def test_a_stream_is_unpacked_whatever_its_pieces(contents: list[bytes], encodin
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_a_stream_that_is_cut_or_something_else_is_refused(encoding: str) -> None:
-    body = bytes(packed(b"river" * 10_000, encoding))
-    with pytest.raises(RequestError, match=f"not {encoding}, which its content-encoding says: it ends too early"):
-        in_pieces(body[:-5], encoding, 100)
-    with pytest.raises(RequestError, match=f"not {encoding}, which"):
-        in_pieces(b'{"id": "plain"}', encoding, 100)
-
-
-@pytest.mark.parametrize("encoding", ENCODINGS)
 def test_a_bomb_in_a_stream_comes_in_pieces_of_bounded_size(encoding: str) -> None:
     body = bytes(packed(bytes(50_000_000), encoding))
     sizes = [len(piece) for piece in Unpacking(encoding).feed(body)]
     assert sum(sizes) == 50_000_000
     assert max(sizes) <= 9 << 20
+
+
+def test_others_are_not_known() -> None:
+    assert not is_supported("br")
+    assert not is_supported("gzip, gzip, zstd")  # layers multiply what a body unpacks to
+    assert not is_supported("")

@@ -3,11 +3,8 @@ from pydantic import TypeAdapter
 from starlette.testclient import TestClient
 
 from keyblock.wire import NOT_HONOURED, ErrorBody, RerankAnswer
-from service.call import Call, Documents
 from service.errors import RequestError
 from service.http.dialects import native
-from service.http.dialects.native import without_unreadable
-from service.http.examples import EXAMPLES
 
 TEXTS = ["the river flooded the old stone bridge", "a city of a million people", "every year the same"]
 ANSWER = TypeAdapter(RerankAnswer)
@@ -136,12 +133,6 @@ def test_error_shape() -> None:
     }
 
 
-def test_example_in_the_documentation_is_served(client: TestClient) -> None:
-    answer = ask(client, **EXAMPLES["native"].request)
-    assert len(answer["results"]) == 2
-    assert answer["meta"]["warnings"] == []
-
-
 def test_a_warning_that_looks_like_the_results_is_not_taken_for_them(client: TestClient) -> None:
     answer = ask(client, **{'"results":[]': 1})
     assert answer["meta"]["warnings"] == ['unknown fields, not used: "results":[]']
@@ -225,20 +216,6 @@ def test_results_below_the_score_are_left_out_and_counted(client: TestClient) ->
     assert "best_below_min_score" not in ask(client, min_score=0)["meta"]
 
 
-def test_top_n_counts_what_reaches_the_score(client: TestClient) -> None:
-    """All that is below it is counted, however few results are wanted."""
-    every = ask(client)["results"]
-    answer = ask(client, min_score=every[1]["relevance_score"], top_n=1)
-    assert answer["results"] == every[:1]
-    assert answer["meta"]["below_min_score"] == 1
-
-
-def test_a_document_without_text_reaches_no_score(client: TestClient) -> None:
-    answer = ask(client, documents=[*TEXTS, " "], min_score=0)
-    assert len(answer["results"]) == 3
-    assert answer["meta"]["below_min_score"] == 1
-
-
 def test_a_bundle_without_a_threshold_says_so(client: TestClient) -> None:
     answer = ask(client, min_score="auto")
     assert len(answer["results"]) == 3
@@ -260,26 +237,3 @@ def test_what_to_pass_on_stays_within_its_tokens(client: TestClient) -> None:
         if "context" in result:
             text = texts[result["index"]]
             assert "".join(text[part["start"] : part["end"]] for part in result["context"]["parts"]) in text
-
-
-CALL = Call("river", Documents(["a river"], [""], [None]), return_documents=True, warnings=["one"])
-
-
-@pytest.mark.parametrize("path", ["/rerank", "/v1/rerank"])
-def test_litellm_gets_no_documents(path: str) -> None:
-    call = without_unreadable(CALL, "litellm/1.105.3", path)
-    assert call.return_documents is False
-    assert [call.warnings[0], "litellm" in call.warnings[1]] == ["one", True]
-    assert CALL.warnings == ["one"]
-
-
-@pytest.mark.parametrize(
-    ("user_agent", "path"), [("litellm/1.105.3", "/v2/rerank"), ("", "/rerank"), ("python-httpx/0.28.1", "/rerank")]
-)
-def test_others_and_cohere_v2_get_them(user_agent: str, path: str) -> None:
-    assert without_unreadable(CALL, user_agent, path) is CALL
-
-
-def test_a_call_that_requests_no_documents_is_unchanged() -> None:
-    call = Call("river", CALL.documents)
-    assert without_unreadable(call, "litellm/1.105.3", "/rerank") is call
