@@ -22,11 +22,13 @@ def test_a_stored_document_is_found_by_what_it_means(settings: Settings, tmp_pat
     before, after = ("".join(FILLER.format(month, n) for month in MONTHS) for n in (40, 41))
     texts["law"] = before + ANSWER + " " + after
     wanted = {"bundle": (ROOT / "models" / "default",), "store": str(tmp_path / "store")}
-    body = {"query": QUESTION, "documents": [{"id": name} for name in texts], "top_n": 3, "relevant_spans": True}
+    body = {"query": QUESTION, "documents": [{"id": name} for name in texts], "top_n": 3, "return_blocks": True}
     with warm(settings.model_copy(update=wanted)) as client:
         _put(client, texts)
         wait_for(lambda: _unread(client) == 0)
-        best = client.post("/rerank", json=body).json()["results"][0]
+        answer = client.post("/rerank", json=body)
+        assert answer.status_code == 200, answer.text
+        best = answer.json()["results"][0]
     assert best["id"] == "law"
     found = [texts["law"][block["start"] : block["end"]] for block in best["blocks"]]
     assert any("do not inherit" in text for text in found)
