@@ -1,6 +1,6 @@
 """A hundred questions in other words than their answers: are the answers read? See lab/notes/paraphrases.md.
 
-    python -m lab.studies.paraphrases [models/default OTHER ...]
+    python -m lab.studies.paraphrases [models/default OTHER ...] [--stored]
 
 Each answer is hidden in other text, drawn from seeds, so that every bundle gets the same documents.
 """
@@ -84,8 +84,15 @@ def buried(pair: Pair, filler: Sequence[str]) -> Buried:
     return Buried(text, start, start + len(pair.answer))
 
 
-def answers_read(bundle: Path, pairs: Sequence[Pair], provider: str = "auto") -> list[str]:
-    """The ids of the pairs of whose buried answer the bundle's chosen blocks hold every character."""
+def answers_read(bundle: Path, pairs: Sequence[Pair], provider: str = "auto", *, stored: bool = False) -> list[str]:
+    """The ids of the pairs of whose buried answer the bundle's chosen blocks hold every character.
+
+    Args:
+        bundle: chooses.
+        pairs: the questions and answers.
+        provider: what runs its model, if that chooses.
+        stored: whether the documents are understood, as those that the service has stored.
+    """
     loaded, filler = load_bundle(bundle), read_filler()
     pipeline = loaded.pipeline
     choose = GraphModel.open(loaded, provider).choose if pipeline.asks_model else _nobody
@@ -93,6 +100,8 @@ def answers_read(bundle: Path, pairs: Sequence[Pair], provider: str = "auto") ->
     for pair in pairs:
         document = buried(pair, filler)
         prepared = pipeline.prepare_document(document.text)
+        if stored and pipeline.understanding is not None:
+            prepared = pipeline.understanding.read(prepared)
         (selection,) = select_documents(pipeline, pipeline.prepare_query(pair.question), [prepared], choose)
         if holds(prepared, selection.taken, document):
             found.append(pair.id)
@@ -117,11 +126,12 @@ def main() -> None:
     parser = argparse.ArgumentParser("lab.studies.paraphrases", description="Questions in other words than their answers.")
     parser.add_argument("bundles", type=Path, nargs="*", default=[Path("models/default")])
     parser.add_argument("--provider", default="auto", help="what runs the model")
+    parser.add_argument("--stored", action="store_true", help="documents are understood, as those that the service has stored")
     options, pairs = parser.parse_args(), read_pairs()
     domains = list(dict.fromkeys(pair.domain for pair in pairs))
     rows = [["bundle", "answers read", *domains]]
     for bundle in options.bundles:
-        read = answers_read(bundle, pairs, options.provider)
+        read = answers_read(bundle, pairs, options.provider, stored=options.stored)
         counts = Counter(one.partition("-")[0] for one in read)
         rows.append([str(bundle), str(len(read)), *(str(counts[domain]) for domain in domains)])
     print(markdown(rows))

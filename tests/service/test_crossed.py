@@ -15,7 +15,7 @@ from service.settings import Settings
 from tests.service.conftest import warm
 
 MOST_OF_TEXTS = 35
-MOST_BY_ID = 37
+MOST_BY_ID = 38
 EXAMPLE = json.loads((Path(__file__).parents[2] / "examples" / "request.json").read_text(encoding="utf-8"))
 
 
