@@ -335,21 +335,22 @@ DOCUMENTS = Row(
             "Documents in the store",
             "Documents that the store holds, as the replica with the highest number reports (each reports a shared store), and "
             "documents that it deleted for want of room: if that number grows, the store is too small. Documents on servers that "
-            "are away are not counted.",
+            "are away are not counted. Unread ones wait for the sentence encoder.",
             Kind.LINES,
             Unit.NUMBER,
             [
                 Query(aggregated("max", scoped("store_documents")), "kept"),
+                Query(aggregated("sum", scoped("store_unread")), "unread"),
                 Query(aggregated("max", scoped("store_evicted")), "forgotten"),
                 Query(aggregated("max", scoped("store_away")), "servers away"),
             ],
         ),
         Panel(
             "Documents put",
-            "Documents stored and acknowledged per second.",
+            "Documents stored and acknowledged per second, and those that the sentence encoder read.",
             Kind.LINES,
             Unit.DOCUMENTS_A_SECOND,
-            [Query(rate("stored"), "stored")],
+            [Query(rate("stored"), "stored"), Query(rate("understood"), "read by the encoder")],
         ),
         Panel(
             "Cache and store, size",

@@ -34,10 +34,11 @@ def test_it_keeps_what_it_starts_from_and_says_what_it_does_not(
 
     bundle = load_bundle(ROOT / "models" / "default")
     kept, before = load_run_pipeline(tmp_path / "run"), bundle.pipeline
-    assert kept.config == before.config.model_copy(update={"trained_on": None})
+    assert kept.config == before.config.model_copy(update={"trained_on": None, "meaning": None})
     assert (kept.frequencies.n_documents, kept.config.selector["name"]) == (before.frequencies.n_documents, "hybrid")
     assert (tmp_path / "run" / "checkpoint" / "marker.safetensors").exists()
     assert 'does not keep of models/default: trained_on {"languages": ["en"], "scripts": ["latin"]} becomes null' in said
+    assert '"weight": 2.0} becomes null' in said
     unsuited = "keeps the fusion, min_score, spans, second_look of models/default, which other weights may not suit, until"
     assert f"finetune: {unsuited}" in said
 
