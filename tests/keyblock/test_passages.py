@@ -28,7 +28,12 @@ FILLER = (
     "Rubbish is collected on Tuesdays by the city.",
 )
 TEXT = " ".join([*(FILLER[i % 4] for i in range(8)), ANSWER, *(FILLER[i % 4] for i in range(4))])
-PASSAGES: dict[str, Any] = {"segmenter": {"name": "sentences", "block_tokens": 20}, "fusion": {}, "second_look": None}
+PASSAGES: dict[str, Any] = {
+    "segmenter": {"name": "sentences", "block_tokens": 20},
+    "fusion": {},
+    "second_look": None,
+    "meaning": None,
+}
 BLOCKS = 12  # at least: the answer stands in the ninth
 SCORED = [(by, name) for by in ("first", "last", "bm25") for name in ("max", "mean", "sum")]
 
