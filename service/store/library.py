@@ -212,8 +212,7 @@ class Library:
 
     def _write_read(self, name: Name, old: StoredDocument, new: StoredDocument) -> None:
         """See BackgroundReading."""
-        item = self._values.sealed(name.namespace, Item(new.id, encode(new), new.expires))
-        self._writer.submit(self._store.renew_many, name.namespace, [Renewal(old.head, item)]).result()
+        self._writer.submit(self._write_back, name.namespace, [(old.head, new)]).result()
 
     async def _in_thread(self, pool: Executor, work: Callable[[], T]) -> T:
         """Run the work in a thread, and turn errors of the store into answers to the client."""
@@ -232,11 +231,15 @@ class Library:
             log.warning("%s", error)
             raise RequestError(503, AWAY_PROBLEM, retry_after=AWAY_SECONDS) from None
 
+    def _write_back(self, namespace: str, new: Sequence[tuple[bytes, StoredDocument]]) -> None:
+        """Replace the documents that still have these heads. Raises StoreError."""
+        items = [(head, Item(document.id, encode(document), document.expires)) for head, document in new]
+        self._store.renew_many(namespace, [Renewal(head, self._values.sealed(namespace, item)) for head, item in items])
+
     def _renew(self, namespace: str, new: Sequence[tuple[bytes, StoredDocument]]) -> None:
         try:
-            items = [(head, Item(document.id, encode(document), document.expires)) for head, document in new]
-            self._store.renew_many(namespace, [Renewal(head, self._values.sealed(namespace, item)) for head, item in items])
-            self.reading.add(Name(namespace, item.id) for _, item in items)
+            self._write_back(namespace, new)
+            self.reading.add(Name(namespace, document.id) for _, document in new)
         except StoreError as error:
             self._metrics.add("store_errors", why="full" if isinstance(error, StoreFullError) else "unavailable")
             log.warning("documents that were prepared again are not written back: %s", error)
