@@ -16,10 +16,8 @@ from export.variants import batches_of, variant_name
 from export.verification import Dev, check_parity, check_ranking, compare
 from keyblock import __version__
 from keyblock.bundle import (
-    FREQUENCIES_FILE,
     GRAPH_FILE,
     SELECTOR_FILE,
-    TOKENIZER_FILE,
     AggregatorEntry,
     Bundle,
     GraphEntry,
@@ -28,7 +26,6 @@ from keyblock.bundle import (
     check_target,
     write_bundle,
 )
-from keyblock.description import PipelineConfig
 from keyblock.packing import Packed
 from keyblock.runtime.model import GraphModel, open_first
 from keyblock.runtime.providers import Graph, Provider, ProviderError
@@ -75,7 +72,7 @@ def export_run(source: Path, out: Path, options: Options) -> Bundle:
             quality=trained.quality | {"export": quality},
             fails_on=fails_on(checks.failed),
         )
-        return write_bundle(out, manifest, _files(source, manifest.pipeline, served, stored), overwrite=options.overwrite)
+        return write_bundle(out, manifest, _files(source, manifest, served, stored), overwrite=options.overwrite)
 
 
 class Checks:
@@ -133,17 +130,19 @@ class Checks:
         return quality
 
 
-def _files(source: Path, pipeline: PipelineConfig, served: Graphs, variants: Mapping[VariantKind, Graphs]) -> dict[str, Path]:
+def _files(source: Path, manifest: Manifest, served: Graphs, variants: Mapping[VariantKind, Graphs]) -> dict[str, Path]:
     """The source of each file of the bundle."""
-    vectors = [pipeline.encoder["file"]] if pipeline.encoder else []
-    files = {name: source / name for name in (TOKENIZER_FILE, FREQUENCIES_FILE, *vectors)}
+    files = {name: source / name for name in (*manifest.built_from, *manifest.meaning_files)}
     files |= {path.name: path for path in served.folder.iterdir()}
     return files | {variant_name(name, kind): graphs.folder / name for kind, graphs in variants.items() for name in graphs.fused}
 
 
 def _stored(kind: VariantKind, graphs: Graphs, served: Graphs) -> Graphs:
-    """A variant as the bundle holds it: weights that int8-static does not change, mostly embeddings, are not stored twice."""
-    if kind is not VariantKind.INT8_STATIC:
+    """A variant as the bundle holds it: weights that are served as they are, are not stored twice.
+
+    int8-static keeps the embeddings, fp16 every matrix. int8 would share a few vectors: its graphs stay whole.
+    """
+    if kind is VariantKind.INT8:
         return graphs
     return graphs.sharing(served, graphs.folder.with_name(f"{kind}-shared"))
 

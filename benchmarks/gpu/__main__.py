@@ -1,6 +1,6 @@
 """Measures a GPU within half an hour. A new run continues where the last one stopped. Nothing is downloaded.
 
-    keyblock-export models/default --variant fp16 --out build/gpu/bundle   on a machine that can export
+    cp -r models/default build/gpu/bundle                  or another bundle with a variant fp16
     python -m benchmarks.gpu --minutes 25                  on the machine with the GPU, which gets that folder
     python -m benchmarks.gpu --publish                     puts the tables into docs/run/size.md
     python -m benchmarks.gpu --provider cpu --sizes small  tries the script itself; not to be published

@@ -9,9 +9,12 @@ import pytest
 import torch
 
 from export import ExportError
+from export.exporter import export_run
+from export.options import Options, VariantKind
 from export.sentences import write_encoder_bundle, write_understanding_bundle
 from keyblock.bundle import Bundle, BundleError, load_bundle
 from keyblock.encoders import Texts as Ranges
+from keyblock.runtime.providers import Provider
 from tests.support.checkpoints import save_checkpoint
 from training.model.bi_encoder import BiEncoder, Texts
 from training.model.cross_encoder import CrossEncoder
@@ -99,6 +102,13 @@ def test_an_encoder_of_8_bits_understands_what_is_stored(understanding: Bundle, 
     query = understanding.pipeline.prepare_query("Whom must I tell if I cannot come because I have a cold?")
     best = understanding.pipeline.select(query, document).taken[0]
     assert "sickness" in text[document.starts[best] : document.ends[best]]
+
+
+def test_an_export_with_another_variant_keeps_it(understanding: Bundle, tmp_path: Path) -> None:
+    options = Options(variants=[VariantKind.FP16], queries=2, depth=2, provider=Provider.CPU)
+    again = export_run(understanding.path, tmp_path / "again", options)
+    assert again.manifest.files["sentence_encoder.onnx"] == understanding.manifest.files["sentence_encoder.onnx"]
+    assert again.manifest.files["model.fp16.onnx"].bytes < 200_000, "the matrices are those of the ranker's own graph"
 
 
 def test_its_vectors_are_nearly_those_of_the_whole_encoder(understanding: Bundle, encoded: Bundle) -> None:

@@ -17,6 +17,8 @@ from onnx.reference.op_run import OpRun
 from export import ExportError
 from export.graph import export_graph
 from export.variants import remove_padding, unpad
+from keyblock.bundle import load_bundle
+from keyblock.runtime.batching import Batch, fill
 from keyblock.runtime.session import INPUTS, Session
 from training.model.cross_encoder import Marker
 
@@ -168,3 +170,23 @@ def test_a_graph_of_another_form_is_refused(fp32: Path) -> None:
     remove_padding(graph)
     with pytest.raises(ExportError, match=r"padding cannot be removed: the graph has 1 fused embeddings and 0 gathers of \[CLS\]"):
         remove_padding(graph)
+
+
+def test_the_embedded_bundle_computes_the_same_in_fp16() -> None:
+    """On real texts, with the weights that its fp16 graph reads in the bundle's own graph."""
+    bundle = load_bundle(Path(__file__).parents[2] / "models" / "default")
+    files, _ = bundle.encoder_files("fp16")
+    assert files.shared == bundle.graph_path
+    assert files.graph.stat().st_size < 200_000, "it repeats no matrix"
+    query = bundle.pipeline.prepare_query("How long is the notice period for the flat?")
+    texts = ["The notice period for the flat is three months.", "Rent is due on the first. " * 4, "Danube"]
+    sequences = [bundle.pipeline.select(query, bundle.pipeline.prepare_document(text)).packed for text in texts]
+    batch = Batch(tuple(range(len(texts))), max(len(one.ids) for one in sequences) + 3, len(texts))
+    ids, types, mask = fill(batch, sequences, bundle.tokenizer.pad_id, bundle.tokenizer.template.document_type)
+    expected = Session(bundle.graph_path, "cpu", threads=1, precision="fp32").mark(ids, types, mask)
+    given = dict(zip(INPUTS, (ids, types, mask), strict=True))
+    logits, marks = ReferenceEvaluator(onnx.load(str(files.graph)), new_ops=OPERATORS).run(None, given)
+    np.testing.assert_allclose(logits, expected.outputs, atol=0.05)
+    real = mask.astype(bool)
+    np.testing.assert_allclose(marks[real], expected.marks[real], atol=0.05)  # type: ignore[index]
+    assert np.ptp(expected.outputs) > 5, "and they tell the texts apart"

@@ -224,9 +224,10 @@ def test_a_selector_of_another_size(tmp_path: Path, all_files: dict[str, Path]) 
         write_bundle(tmp_path / "bundle", with_all_graphs(selector_graph=entry), all_files)
 
 
-def test_the_embedded_bundle_has_three_graphs_and_one_file_of_weights() -> None:
+def test_the_embedded_bundle_has_one_file_of_weights() -> None:
     default = load_bundle(Path(__file__).parents[2] / "models" / "default")
-    assert default.encoder_files("int8-static") == ((default.path / "model.int8-static.onnx", default.graph_path), None)
+    for precision in ("int8-static", "fp16"):
+        assert default.encoder_files(precision) == ((default.path / f"model.{precision}.onnx", default.graph_path), None)
     assert sum(path.stat().st_size for path in default.path.iterdir()) <= 75_000_000
 
 

@@ -85,7 +85,7 @@ def test_its_export_has_the_same_variants_and_a_name_of_its_own(finetuned: Path,
     assert export_main([str(finetuned), f"--out={tmp_path / 'bundle'}", *few]) == 0
     manifest = load_bundle(tmp_path / "bundle").manifest
     began = load_bundle(ROOT / "models" / "default").manifest
-    assert (manifest.name, list(manifest.variants)) == (f"{began.name}-finetune", ["int8-static"])
+    assert (manifest.name, list(manifest.variants)) == (f"{began.name}-finetune", ["fp16", "int8-static"])
     assert manifest.graph is not None
     assert manifest.graph.marks
     assert manifest.pipeline.spans is not None
