@@ -40,6 +40,7 @@ class Beside(TypedDict, total=False):
         first_stage_scores: for each document its score from the first stage, higher is better; `fusion` reads them.
         fusion: orders by the model and the first stage together: the name of a fusion, or a mapping of its name and parameters; by
             default the bundle's, if there are first_stage_scores.
+        read_all: the model reads every document, also those that the pre-ranking would skip.
         second_look: False: the model does not read on in the best documents.
     """
 
@@ -52,6 +53,7 @@ class Beside(TypedDict, total=False):
     max_context_tokens: int | None
     first_stage_scores: Sequence[float] | None
     fusion: str | Mapping[str, Any] | None
+    read_all: bool
     second_look: bool | None
 
 
@@ -259,7 +261,7 @@ def _answer_options(beside: Beside) -> AnswerOptions:
     if unknown := beside.keys() - Beside.__annotations__.keys():
         raise TypeError(f"rank() has no option {min(unknown)!r}; it knows {', '.join(Beside.__annotations__)}")
     given = dict[str, Any](beside)
-    for name in ("relevant_spans", "prune", "second_look"):
+    for name in ("relevant_spans", "prune", "read_all", "second_look"):
         if (switch := given.get(name)) not in (None, False, True):  # a mapping, as the service accepts, may say "disabled"
             raise TypeError(f"{name} must be True or False, not {shown(switch)}; options of spans stand beside")
     for name, least in (("span_threshold", None), ("min_score", AUTO), ("diversity", None)):
@@ -273,7 +275,7 @@ def _answer_options(beside: Beside) -> AnswerOptions:
     threshold = THRESHOLD if given.get("span_threshold") is None else given["span_threshold"]
     spans = bool(given.get("relevant_spans")), threshold, given.get("max_spans")
     options = AnswerOptions(*spans, given.get("min_score"), bool(given.get("prune")), given.get("max_context_tokens"))
-    return options._replace(diversity=given.get("diversity") or 0.0)
+    return options._replace(diversity=given.get("diversity") or 0.0, read_all=bool(given.get("read_all")))
 
 
 def _context_size(whole: Answered) -> ContextSize | None:

@@ -152,6 +152,9 @@ class Options(BaseModel):
         None, description="the most tokens of all contexts together; the best spans of all documents come first"
     )
 
+    read_all: bool | None = Field(
+        None, description="true: the model reads every document, also those that the pre-ranking would skip; any shape: X-Read-All"
+    )
     second_look: bool | None = Field(
         None, description="false: the model does not read on in the best documents, so that the answer comes sooner"
     )

@@ -63,7 +63,7 @@ HEALTH = {
     "/v2/health/ready": inference.ready,
 }
 OPERATIONS = (*HEALTH, "/info", "/v1/models", "/metrics")
-EXPOSED = ["X-Request-ID", "Retry-After", "X-Degraded", "Server-Timing", *COST_HEADERS]
+EXPOSED = ["X-Request-ID", "Retry-After", "X-Degraded", "X-Skipped-Documents", "Server-Timing", *COST_HEADERS]
 ABOUT = """Reranks documents, however long, by their key blocks. `POST /rerank` speaks the native shape, which Jina's, Cohere's,
 vLLM's and Infinity's clients understand, Voyage's with `top_k`, and TEI's when `texts` takes the place of `documents`.
 Several `queries` may share the documents. `POST /score` speaks vLLM's, `POST /v1/ranking` NIM's. `PUT /documents` stores

@@ -69,6 +69,7 @@ class RerankOptions(TypedDict, total=False):
     diversity: float | None
     prune: bool | None
     max_context_tokens: int | None
+    read_all: bool | None
     second_look: bool | None
     timeout: float | None
     fallback: bool

@@ -28,6 +28,7 @@ from keyblock.ranking.warnings import (
     about_position,
     about_query,
     about_scripts,
+    about_skipped,
     about_unknown,
     named,
 )
@@ -189,7 +190,12 @@ def answer(request: RankRequest, pipeline: Pipeline, outcome: Outcome, late: Lat
     if found.unread:
         unread = f"{found.unread} of {len(found.ranking.order)} results were not searched for spans in time"
         losses["spans"] = f"deadline_ms: {unread}"
-    warnings = [*_about_request(request, pipeline, outcome), *_about_order(request, config, outcome, ranking), *losses.values()]
+    warnings = [
+        *_about_request(request, pipeline, outcome),
+        *_about_order(request, config, outcome, ranking),
+        *about_skipped(sum(candidates[number].skipped for number in found.ranking.order), len(found.ranking.order)),
+        *losses.values(),
+    ]
     return replace(
         found,
         ranking=replace(found.ranking, degraded=bool(losses)),

@@ -23,6 +23,7 @@ class AnswerOptions(NamedTuple):
         tokens: the most tokens of all contexts together; none: no limit.
         top_n: the most results, after `min_score` is applied; 0 for all.
         diversity: how much results are to differ from those before them, 0 to 1; see `keyblock.ranking.diversity`.
+        read_all: whether the model reads every document, whatever the pre-ranking says.
     """
 
     spans: bool = False
@@ -33,6 +34,7 @@ class AnswerOptions(NamedTuple):
     tokens: int | None = None
     top_n: int = 0
     diversity: float = 0.0
+    read_all: bool = False
 
     @property
     def reads_texts(self) -> bool:
@@ -50,7 +52,7 @@ class AnswerOptions(NamedTuple):
         The model has to if answers depend on its score alone, or if a fusion with the first stage may lift documents that promise
         little.
         """
-        if first_stage.fusion(config.first_stage) is not None:
+        if self.read_all or first_stage.fusion(config.first_stage) is not None:
             return None
         judged = self.reads_texts or self.min_score is not None
         return self.top_n or (None if judged else RESULTS)

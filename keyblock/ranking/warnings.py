@@ -94,6 +94,13 @@ def about_empty(documents: Sequence[int]) -> list[str]:
     return [f"documents without text to score, ranked last: {first_few([str(number) for number in documents], MOST_EMPTY)}"]
 
 
+def about_skipped(skipped: int, results: int) -> list[str]:
+    """How many of the results the pre-ranking has skipped: their scores say only in which order they come."""
+    if not skipped:
+        return []
+    return [f"pre-ranking: the model has not read {skipped} of the {results} results, the last ones; read_all lets it read all"]
+
+
 def about_letters(blocks: Iterable[tuple[int, str]]) -> list[str]:
     """In which documents the letters of words stand apart, as scanners leave them; from numbers of documents with their blocks."""
     found = dict.fromkeys(

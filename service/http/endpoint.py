@@ -5,6 +5,7 @@ At the paths of /rerank the payload tells the dialect; others have their own pat
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -208,9 +209,12 @@ class Exchange:
         payload = parse(body, settings)
         body.clear()  # the texts are copies; do not keep a large body while a slow model works
         self._dialect = self._of_path or dialect_of(payload)
+        read_all = self._request.headers.get("x-read-all", "").lower() in ("true", "1")
         if self._dialect is NATIVE and payload.get("queries") is not None:
-            return self._read_queries(payload)
+            return self._read_queries(payload | {"read_all": True} if read_all else payload)
         call = self._dialect.read(payload, settings)
+        if read_all:
+            call = replace(call, asked=call.asked._replace(read_all=True))
         count_bytes(call.documents)
         call.documents.by_id.namespace = self._account.namespace
         self._account.documents = len(call.documents)

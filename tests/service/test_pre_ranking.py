@@ -21,6 +21,7 @@ QUERY = "who built the old stone bridge"
 ANSWERS = [f"The old stone bridge was built by {who}." for who in ("monks", "the king")]
 OTHERS = [f"The {what} of the city was never near the river." for what in "garden mill tower school market port wall gate".split()]
 TEXTS = [*OTHERS[:5], *ANSWERS, *OTHERS[5:]]  # the answers are 5 and 6
+MANY = [*OTHERS, *(f"The old stone bridge was built by monks{', a bridge' * number}." for number in range(12)), *OTHERS]
 RULE = PreRanking(share=0.3, per_result=1.0, least=1)  # 3 of 10
 
 
@@ -77,13 +78,13 @@ def test_ten_results_of_ten_documents_are_the_models_all(client: TestClient, ski
 
 def test_what_is_skipped_is_ordered_by_its_blocks_below_the_rest(client: TestClient, skipping: TestClient) -> None:
     """Ten of twenty-eight are read, all of the bridge: the model's own scores, then others below; each keeps its blocks."""
-    alike = [f"The old stone bridge was built by monks{', a bridge' * number}." for number in range(12)]
-    many = [*OTHERS, *alike, *OTHERS]
-    every, some = (ask(one, many, return_blocks=True, raw_scores=True) for one in (client, skipping))
+    every, some = (ask(one, MANY, return_blocks=True, raw_scores=True) for one in (client, skipping))
     assert some["meta"]["skipped"] == 18
     assert by_model(some) == [result["index"] for result in some["results"][:10]]
     assert {result.get("scored_by") for result in some["results"]} == {None, "selector", "order"}
     assert all(8 <= result["index"] < 20 for result in some["results"] if result.get("scored_by") != "order")
+    warning = "pre-ranking: the model has not read 18 of the 28 results, the last ones; read_all lets it read all"
+    assert warning in some["meta"]["warnings"]
     scores = [result["relevance_score"] for result in some["results"]]
     assert scores == sorted(scores, reverse=True)
     said = {result["index"]: result for result in every["results"]}
@@ -101,13 +102,29 @@ def test_what_is_skipped_is_ordered_by_its_blocks_below_the_rest(client: TestCli
         {"prune": True},
         {"fusion": "mapfuse", "first_stage_scores": list(range(10)), "top_n": 2},
         {"top_n": 10},
+        {"top_n": 2, "read_all": True},
     ],
-    ids=["min_score", "spans", "prune", "first stage", "as many results"],
+    ids=["min_score", "spans", "prune", "first stage", "as many results", "read_all"],
 )
 def test_where_the_model_has_to_judge_all_it_reads_all(client: TestClient, skipping: TestClient, options: dict[str, Any]) -> None:
     every, some = ask(client, TEXTS, **options), ask(skipping, TEXTS, **options)
     assert some["results"] == every["results"]
     assert "skipped" not in some["meta"]
+
+
+@pytest.mark.parametrize("shape", ["tei", "native", "queries"])
+def test_every_shape_asks_for_all_by_a_header(skipping: TestClient, shape: str) -> None:
+    """text-embeddings-inference has no field for it, and returns every text."""
+    body = {
+        "tei": {"query": QUERY, "texts": MANY},
+        "native": {"query": QUERY, "documents": MANY, "top_n": 2},
+        "queries": {"queries": [{"query": QUERY}], "documents": MANY, "top_n": 2},
+    }[shape]
+    few, every = (skipping.post("/rerank", json=body, headers=headers) for headers in ({}, {"X-Read-All": "true"}))
+    assert int(every.headers["x-compute-tokens"]) > 1.5 * int(few.headers["x-compute-tokens"])
+    assert "x-skipped-documents" not in every.headers
+    if shape == "tei":
+        assert int(few.headers["x-skipped-documents"]) > 0
 
 
 def test_a_bound_on_scores_holds_for_what_is_skipped(client: TestClient, skipping: TestClient) -> None:

@@ -267,9 +267,10 @@ class PiecesResponse(Response):
 
 
 def cost_headers(call: Call, ranking: Ranking, timings_ms: dict[str, float]) -> dict[str, str]:
-    """Tokens, characters, and times in whole milliseconds; and whether the answer is degraded."""
+    """Tokens, characters, and times in whole milliseconds; whether the answer is degraded, and what the model has not read."""
     times = {f"x-{name}-time": sum(timings_ms.get(stage, 0.0) for stage in stages) for name, stages in TIMES.items()}
     characters = len(call.query) + sum(map(len, call.documents.texts))
     headers = {name: str(round(milliseconds)) for name, milliseconds in times.items()}
     headers |= {"x-compute-tokens": str(ranking.n_tokens), "x-compute-characters": str(characters)}
-    return headers | ({"x-degraded": "true"} if ranking.degraded else {})
+    headers |= {"x-degraded": "true"} if ranking.degraded else {}
+    return headers | ({"x-skipped-documents": str(ranking.skipped)} if ranking.skipped else {})

@@ -89,6 +89,7 @@ def _answer_options(options: Options) -> AnswerOptions:
         tokens=options.max_context_tokens,
         top_n=options.top_n or 0,
         diversity=options.diversity or 0.0,
+        read_all=bool(options.read_all),
     )
     if span_options is None:
         return asked
