@@ -23,7 +23,14 @@ def _paths(value: object) -> object:
     parts = [value] if isinstance(value, str | Path) else value
     if not isinstance(parts, list | tuple):
         return value
-    return [path for part in parts for path in ([part] if isinstance(part, Path) else _split(str(part), f",{os.pathsep}"))]
+    paths = [path for part in parts for path in ([part] if isinstance(part, Path) else _split(str(part), f",{os.pathsep}"))]
+    return [_by_name(Path(path)) for path in paths]
+
+
+def _by_name(path: Path) -> Path:
+    """The bundle beside the embedded one of that name, if no such path is here."""
+    named = DEFAULT_BUNDLE.with_name(path.name)
+    return named if len(path.parts) == 1 and not path.exists() and named.is_dir() else path
 
 
 def _split(text: str, separators: str) -> list[str]:
@@ -107,7 +114,7 @@ class Settings(Limits, BaseSettings):
     model_config = SettingsConfigDict(env_prefix="KEYBLOCK_", extra="ignore", frozen=True)
     bundle: Paths = Field(
         (DEFAULT_BUNDLE,),
-        description=f"directory of a bundle, or of bundles; for several, repeat the flag or put {os.pathsep!r} between them; the "
+        description=f"directory of a bundle, or of bundles, or the name of one in models/, as keyb-bm25; for several, repeat the flag or put {os.pathsep!r} between them; the "
         "first is the default model",
     )
     upstream: str = Field(

@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from keyblock.description import PipelineConfig
-from keyblock.fusion import Activation, Fusion, SecondLook, SpanScores
+from keyblock.fusion import FEATURES, Activation, Fusion, SecondLook, SpanScores
 from keyblock.packing import PackingConfig
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import content_digest
@@ -81,6 +81,7 @@ class Plan:
         least: dev queries with a relevant candidate, below which nothing is learned.
         first_stage: the fusion with the first stage to learn, too; None: the pipeline's stays as it is.
         second_look: how many documents, and further blocks of each, a second look reads; None: as many as the pipeline's.
+        use: the features that may get a weight; the logit alone keeps the model's own order.
     """
 
     budgets: Sequence[int] = ()
@@ -91,6 +92,7 @@ class Plan:
     least: int = LEAST
     first_stage: str | None = None
     second_look: tuple[int, int] | None = None
+    use: Sequence[str] = FEATURES
 
     def look(self, config: PipelineConfig) -> SecondLook | None:
         """The second look whose weights are learned; None if there is none."""
@@ -155,7 +157,7 @@ def calibrate(system: Calibrated, collections: Sequence[Collection], plan: Plan)
     by_split = [_score(system, split, settings, plan.depth) for split in splits]
     scored = dict(zip(settings, map(list, zip(*by_split, strict=True)), strict=True))
     start = system.start()
-    fusions = {setting: fit_fusion(scores, start=start, least=plan.least) for setting, scores in scored.items()}
+    fusions = {setting: fit_fusion(scores, plan.use, start, plan.least) for setting, scores in scored.items()}
     served = [setting for setting in settings if plan.default in (None, setting.budget)]
     choice = cheapest_of_the_best({setting: _reciprocal_ranks(scored[setting], fusions[setting]) for setting in served})
     fusion, fitted_on = fusions[choice], scored[choice]
