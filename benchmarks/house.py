@@ -1,14 +1,16 @@
 """Counts the house against its budgets: lines of code, words of prose, imports in circles.
 
-    python -m benchmarks.house [--root CHECKOUT]
+    python -m benchmarks.house [--root CHECKOUT] [--draw]
 
-Counts tracked files, so it needs git. `--root` counts another checkout, for example an older commit's worktree.
+Counts tracked files, so it needs git. `--root` counts another checkout, for example an older commit's worktree. `--draw` draws the
+packages from their imports, with the layers that import-linter checks, for docs/develop/architecture.md.
 """
 
 import argparse
 import os
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -16,6 +18,7 @@ import grimp
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("keyblock", "service", "training", "export", "bulk")
+DRAWN = ("lab", "service", "bulk", "export", "training", "keyblock")
 LINES = {
     "keyblock": (("keyblock/",), 8_500),
     "service": (("service/",), 10_000),
@@ -56,6 +59,22 @@ def circles(root: Path) -> list[str]:
     return sorted(m for m in graph.modules if any(m in above[other] for other in graph.find_modules_directly_imported_by(m)))
 
 
+def drawing(root: Path) -> str:
+    """Each package with the packages that it imports; below it its layers, each of which imports those below it."""
+    sys.path.insert(0, str(root))
+    graph = grimp.build_graph(*DRAWN, cache_dir=None)
+    contracts = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+    layers = {one["containers"][0]: one["layers"] for one in contracts if one["type"] == "layers"}
+    lines = []
+    for package in DRAWN:
+        own = {module for module in graph.modules if f"{module}.".startswith(f"{package}.")}
+        imported = {name.split(".")[0] for module in own for name in graph.find_modules_directly_imported_by(module)}
+        others = ", ".join(other for other in DRAWN if other in imported - {package})
+        lines.append(f"{package}{f' ──> {others}' if others else ''}")
+        lines += [f"  │ {'   '.join(layer.replace('|', ' ').replace(':', ' ').split())}" for layer in layers.get(package, ())]
+    return "\n".join(lines)
+
+
 def table(root: Path) -> str:
     """A row per budget."""
     names = tracked(root)
@@ -74,4 +93,6 @@ def table(root: Path) -> str:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, default=ROOT, help="the checkout that is counted")
-    print(table(parser.parse_args().root.resolve()))
+    parser.add_argument("--draw", action="store_true", help="draw the packages")
+    given = parser.parse_args()
+    print((drawing if given.draw else table)(given.root.resolve()))

@@ -114,8 +114,8 @@ class Settings(Limits, BaseSettings):
     model_config = SettingsConfigDict(env_prefix="KEYBLOCK_", extra="ignore", frozen=True)
     bundle: Paths = Field(
         (DEFAULT_BUNDLE,),
-        description=f"directory of a bundle, or of bundles, or the name of one in models/, as keyb-bm25; for several, repeat the flag or put {os.pathsep!r} between them; the "
-        "first is the default model",
+        description=f"directory of a bundle, or of bundles, or the name of one in models/, as keyb-bm25; for several, repeat the "
+        f"flag or put {os.pathsep!r} between them; the first is the default model",
     )
     upstream: str = Field(
         "",

@@ -50,3 +50,10 @@ def test_the_changelog_knows_the_version() -> None:
     headings = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert headings[0] == "Unreleased" or headings[0] == __version__
     assert re.fullmatch(r"\d+\.\d+\.\d+", __version__)
+
+
+def test_the_drawing_of_the_packages_is_that_of_their_imports() -> None:
+    """If it is stale: python -m benchmarks.house --draw."""
+    from benchmarks.house import drawing
+
+    assert drawing(ROOT) in (ROOT / "docs" / "develop" / "architecture.md").read_text(encoding="utf-8")
