@@ -6,15 +6,9 @@ from typing import Any
 
 import pytest
 
-from keyblock.client import (
-    Client,
-    Document,
-    NotFoundError,
-    TimeUpError,
-    UnavailableError,
-    UnreachableError,
-    uploads,
-)
+from keyblock.client import Client, Document, NotFoundError, TimeUpError, UnavailableError, UnreachableError, uploads
+from keyblock.client.calls import LARGE, Calls, Send, Work
+from keyblock.client.options import Configuration
 from tests.keyblock.client.conftest import Connect
 from tests.keyblock.client.proxy import Fault, Proxy, broken, says, silent
 from tests.support.serving import Service
@@ -44,11 +38,8 @@ def test_documents_of_every_kind(client: Client, given: list[Any]) -> None:
     assert [(result.index, result.text, result.blocks) for result in ranking] == [(1, TEXTS[1], ())]
 
 
-def test_a_single_text_is_a_list_of_one(client: Client) -> None:
+def test_a_single_text_is_a_list_of_one_and_none_an_empty_text(client: Client) -> None:
     assert [result.text for result in client.rerank(QUERY, TEXTS[1])] == [TEXTS[1]]
-
-
-def test_none_is_an_empty_text(client: Client) -> None:
     ranking = client.rerank(QUERY, [None, TEXTS[1], Document(text=None)])
     assert [(result.index, result.scored_by) for result in ranking] == [(1, "model"), (0, "order"), (2, "order")]
 
@@ -98,9 +89,6 @@ def test_any_name_is_an_id(client: Client, name: str) -> None:
     client.put_documents([{"id": name, "text": name}])
     assert client.get_document(name).text == name
     assert client.delete_document(name)
-
-
-def test_no_name_is_no_id(client: Client) -> None:
     with pytest.raises(ValueError, match="an id must have at least one character"):
         client.get_document("")
 
@@ -200,3 +188,14 @@ def test_one_document_is_not_several(connect: Connect, given: Any) -> None:
 def test_what_is_no_document_is_not_put(client: Client, given: Any) -> None:
     with pytest.raises(TypeError, match=r"documents\[1\] must be"):
         client.put_documents([{"id": 1, "text": "x"}, given])
+
+
+def test_only_work_on_large_documents_is_given_away() -> None:
+    calls = Calls(Configuration(url="http://x", compression="gzip"))
+    assert isinstance(next(calls.rerank(QUERY, TEXTS, {})), Send)
+    steps = calls.rerank(QUERY, ["x" * LARGE], {})
+    body = next(steps)
+    assert isinstance(body, Work)
+    packed = steps.send(body.do())
+    assert isinstance(packed, Work)
+    assert isinstance(steps.send(packed.do()), Send)
