@@ -8,10 +8,11 @@ import re
 from bisect import bisect_left, insort
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import cache
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from keyblock.ranking.copies import Copies
 from keyblock.ranking.spans import Span, is_gap
+from keyblock.results import Context, Part
 from keyblock.text.readable import is_data
 from keyblock.text.sentences import CLOSING, FULL_STOPS, sentences
 
@@ -45,32 +46,11 @@ def never() -> bool:
     return False
 
 
-class Part(NamedTuple):
-    """``text[start:end]`` of a document, in code points."""
-
-    start: int
-    end: int
-
-
-class Context(NamedTuple):
-    """The part of a document that is passed on.
-
-    Attributes:
-        text: its parts in document order; headings on separate lines, GAP between parts that are not adjacent.
-        tokens: tokens of the text.
-        parts: the parts' offsets in the document.
-    """
-
-    text: str
-    tokens: int
-    parts: list[Part]
-
-
 class Pruner:
     """Prunes the documents of one answer.
 
     Args:
-        texts: the documents' texts, by number.
+        texts: the documents' texts, by number; only those whose spans are given are read.
         count: counts the tokens of a text.
         most: the most tokens of all documents together; none: no limit.
         late: whether to end with the contexts that are made.
@@ -83,7 +63,7 @@ class Pruner:
 
     def __init__(
         self,
-        texts: Mapping[int, str],
+        texts: Sequence[str] | Mapping[int, str],
         count: Count,
         most: int | None = None,
         late: Late = never,
@@ -232,7 +212,7 @@ class Pruner:
                 parts.append(part)
             under_heading = part in headings
         joined = "".join(pieces)
-        return Context(joined, self._count(joined), parts)
+        return Context(joined, self._count(joined), tuple(parts))
 
 
 def headings(text: str, places: Sequence[int], late: Late = never) -> Steps[dict[int, Part]]:

@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 from keyblock.description import PipelineConfig
 from keyblock.fusion import NOT_SENT, Activation, FirstStage
 from keyblock.pipeline import Pipeline
-from keyblock.ranking.answer import Documents, answered, finished
+from keyblock.ranking.answer import Outcome, Scores, answered, finished
 from keyblock.ranking.diversity import by_marginal_relevance
-from keyblock.ranking.order import UNREAD, Candidate, Ranking, candidate, rank
+from keyblock.ranking.order import UNREAD, Candidate, candidate, rank
+from keyblock.ranking.pruning import Late, never
 from keyblock.ranking.request import AnswerOptions
 
 TEXTS = ["The mill stood by the river.", "Nobody spoke of the river.", "Cats sleep all day."]
@@ -24,14 +25,10 @@ def candidates(pipeline: Pipeline) -> list[Candidate]:
     return [*(candidate(document, pipeline.select(query, document, 96)) for document in prepared), UNREAD]
 
 
-def ranked(pipeline: Pipeline, candidates: list[Candidate], logits: list[float]) -> Ranking:
-    return rank(candidates, np.asarray(logits, np.float32), pipeline.config.fusion, 96)
-
-
-def complete(pipeline: Pipeline, candidates: list[Candidate], logits: list[float], **asked: Any) -> Any:
-    documents, wanted = Documents(candidates, [*TEXTS, "", ""][: len(candidates)]), AnswerOptions(**asked)
-    ranking = ranked(pipeline, candidates, logits)
-    return finished(answered(pipeline, pipeline.prepare_query("river"), documents, ranking, wanted))
+def complete(pipeline: Pipeline, candidates: list[Candidate], logits: list[float], late: Late = never, **asked: Any) -> Any:
+    outcome = Outcome(pipeline.prepare_query("river"), candidates, Scores(np.asarray(logits, np.float32)), 96)
+    ranking = rank(candidates, outcome.scores.logits, pipeline.config.fusion, 96)
+    return finished(answered(pipeline, outcome, [*TEXTS, "", ""], ranking, AnswerOptions(**asked), late))
 
 
 NOT = float("-inf")
@@ -87,7 +84,7 @@ def test_spans_and_contexts_are_of_the_results_alone(pipeline: Pipeline, candida
     found = complete(pipeline, candidates, [2, -2, -3, NOT, NOT], min_score=0.5, spans=True, prune=True)
     assert {number: [TEXTS[number][s.start : s.end] for s in of] for number, of in found.spans.items() if of} == {0: [TEXTS[0]]}
     assert {number: context.text for number, context in found.contexts.items()} == {0: TEXTS[0]}
-    assert found.saved.tokens == found.saved.of_documents == len(pipeline.tokenizer.ids(TEXTS[0]))
+    assert found.saved.tokens == found.saved.tokens_of_documents == len(pipeline.tokenizer.ids(TEXTS[0]))
 
 
 def test_how_many_results_a_call_is_about() -> None:
@@ -122,11 +119,9 @@ def test_once_it_is_late_the_best_results_have_spans_and_the_others_are_counted(
     pipeline: Pipeline, candidates: list[Candidate], in_time: int
 ) -> None:
     """Time is up at each step in turn; what is answered is what an answer without a deadline has."""
-    documents, wanted = Documents(candidates[:3], TEXTS), AnswerOptions(spans=True, prune=True, threshold=0.0)
-    query, ranking = pipeline.prepare_query("river"), ranked(pipeline, candidates[:3], [2, -2, 1])
-    looks = iter([False] * in_time)
-    found = finished(answered(pipeline, query, documents, ranking, wanted, lambda: next(looks, True)))
-    whole = finished(answered(pipeline, query, documents, ranking, wanted))
+    looks, asked = iter([False] * in_time), {"spans": True, "prune": True, "threshold": 0.0}
+    found = complete(pipeline, candidates[:3], [2, -2, 1], lambda: next(looks, True), **asked)
+    whole = complete(pipeline, candidates[:3], [2, -2, 1], **asked)
     assert whole.unread == 0
     assert list(found.spans.items()) == list(whole.spans.items())[: in_time if in_time < 3 else None]
     assert found.contexts.items() <= whole.contexts.items()
