@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from keyblock.bundle import Bundle, load_bundle
 from keyblock.description import PipelineConfig
@@ -12,11 +11,6 @@ from keyblock.pipeline import Pipeline
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
 from keyblock.scoring import Model, score_documents
-from training.declarations import STATE_AGGREGATORS
-from training.evaluate.scoring import TorchModel
-from training.model.aggregators import build_aggregation
-from training.model.cross_encoder import CrossEncoder
-from training.model.starting import read_ranker
 
 ROOT = Path(__file__).resolve().parents[2]
 QUERY = "How long before moving out does the tenant have to tell the landlord?"
@@ -71,29 +65,3 @@ def test_blocks_of_one_sequence_keep_the_selectors_order(bundle: Bundle, graphs:
     found = returned(bundle, graphs, selector={"name": "first"}, aggregator={"name": "joint"})
     assert [score for _, score in found] == [-float(place) for place in range(len(found))]
     assert TEXT.startswith(found[0][0].strip())
-
-
-@pytest.fixture(scope="module")
-def parade(bundle: Bundle, backbone: Path) -> dict[str, TorchModel]:
-    """The embedded ranker's encoder and head under each learned aggregator, untrained."""
-    ranker, made = read_ranker(bundle.path, str(backbone)), {}
-    for name in STATE_AGGREGATORS.names():
-        torch.manual_seed(0)
-        model = CrossEncoder(ranker.encoder, build_aggregation({"name": name}, ranker.head.in_features))
-        model.head = ranker.head
-        made[name] = TorchModel(model.eval(), bundle.tokenizer, bf16=False)
-    return made
-
-
-@pytest.mark.parametrize("name", ["max", "mean", "attention"])
-def test_under_a_learned_aggregator_too(bundle: Bundle, parade: dict[str, TorchModel], name: str) -> None:
-    """These leave a passage's state as it is, so that the embedded head knows what it says."""
-    found = returned(bundle, parade[name], selector={"name": "first"}, aggregator={"name": "states"})
-    assert found[0][0].strip() == ANSWER
-
-
-@pytest.mark.parametrize("name", STATE_AGGREGATORS.names())
-def test_a_passage_speaks_as_a_document_of_its_own(bundle: Bundle, parade: dict[str, TorchModel], name: str) -> None:
-    parts = {"selector": {"name": "first"}, "aggregator": {"name": "states"}}
-    text, score = returned(bundle, parade[name], **parts)[1]
-    assert returned(bundle, parade[name], text, **parts) == [(text, pytest.approx(score, abs=1e-4))]
