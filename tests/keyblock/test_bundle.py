@@ -188,26 +188,20 @@ def test_a_graph_exchanged_beside_a_variant_that_reads_it(tmp_path: Path, files:
     )
 
 
-def test_a_variant_of_another_bundle() -> None:
-    with pytest.raises(ValueError, match="variant int8 and the bundle must both have an entry 'selector_graph', or neither"):
-        with_all_graphs(variants={"int8": variant("model.int8.onnx")})
-    with pytest.raises(ValueError, match=r"variants\.int4"):
-        manifest(variants={"int4": variant("model.int4.onnx")})
-
-
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
         ({"aggregator": None}, "pipeline.aggregator 'states' combines states, but there is no entry 'aggregator'"),
         (
-            {"pipeline": PipelineConfig(selector={"name": "learned"})},
-            "'aggregator', but pipeline.aggregator 'joint' combines no states",
-        ),
-        (
             {"pipeline": PipelineConfig(selector={"name": "learned"}, aggregator={"name": "max"})},
             "'aggregator', but pipeline.aggregator 'max' combines no states",
         ),
         ({"pipeline": PipelineConfig(aggregator={"name": "states"})}, "'selector_graph', but pipeline.selector 'bm25' asks none"),
+        (
+            {"variants": {"int8": variant("model.int8.onnx")}},
+            "variant int8 and the bundle must both have an entry 'selector_graph', or neither",
+        ),
+        ({"variants": {"int4": variant("model.int4.onnx", "selector.int4.onnx")}}, r"variants\.int4"),
     ],
 )
 def test_graphs_that_are_not_the_pipelines(changes: dict[str, Any], problem: str) -> None:
@@ -234,11 +228,8 @@ def test_others_may_read_what_was_written(bundle: Path) -> None:
     os.umask(mask)
     assert stat.S_IMODE(bundle.stat().st_mode) == 0o777 & ~mask
     assert stat.S_IMODE((bundle / "model.onnx").stat().st_mode) == 0o666 & ~mask
-
-
-def test_a_file_the_manifest_does_not_name_is_left_alone(bundle: Path) -> None:
     (bundle / "README.md").write_text("how it was made")
-    assert "README.md" not in load_bundle(bundle).manifest.files
+    assert "README.md" not in load_bundle(bundle).manifest.files, "what the manifest does not name is left alone"
 
 
 def test_a_path_without_a_bundle(tmp_path: Path) -> None:

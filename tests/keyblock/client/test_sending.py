@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from keyblock.client import TimeUpError, UnavailableError, UnreachableError
+from keyblock.client import Client, TimeUpError, UnavailableError, UnreachableError
 from tests.keyblock.client.conftest import Connect
 from tests.keyblock.client.proxy import Fault, Proxy, broken, closed, cut, dripping, half, says, silent
 
@@ -61,9 +61,10 @@ def test_tried_again(connect: Connect, proxy: Proxy, fault: Fault) -> None:
     assert 20_000 > deadlines[0] > deadlines[1] > deadlines[2] > 0
 
 
-def test_retry_after_is_waited_for(connect: Connect, proxy: Proxy) -> None:
+def test_retry_after_is_waited_for(proxy: Proxy) -> None:
     proxy.faults = [says(429, retry_after="1")]
-    connect(proxy.url).rerank(QUERY, TEXTS)
+    with Client(proxy.url) as client:
+        client.rerank(QUERY, TEXTS)
     assert proxy.seen[1].at - proxy.seen[0].at >= 1
 
 
@@ -87,8 +88,10 @@ def test_a_request_is_sent_no_more_often_than_allowed(connect: Connect, proxy: P
     assert len(proxy.seen) == 4
 
 
-@pytest.mark.parametrize("fault", [silent, dripping, half])
-@pytest.mark.parametrize("options", [{"timeout": SOON}, {"deadline_ms": SOON * 1000 - 100}])
+@pytest.mark.parametrize(
+    ("fault", "options"),
+    [(silent, {"timeout": SOON}), (dripping, {"timeout": SOON}), (half, {"deadline_ms": SOON * 1000 - 100})],
+)
 def test_the_budget_ends_it(connect: Connect, proxy: Proxy, fault: Fault, options: Any) -> None:
     proxy.faults = [fault]
     client = connect(proxy.url, margin=0.1)
