@@ -204,16 +204,6 @@ def test_documents_that_are_not_read_on_stay_behind_those_that_are() -> None:
     assert SecondLook.joined(fused, [0, 1, 2, 3], [1.0, 2.0, 3.0, 4.0]).tolist() == [1.0, 2.0, 3.0, 4.0]
 
 
-def test_the_best_are_read_on_and_stay_the_best(looking: Pipeline) -> None:
-    """The second look takes 6 from what it reads: the second document, which it does not read, is no better for it."""
-    lowering = LOOK.model_copy(update={"documents": 1, "bias": -6.0})
-    one = Pipeline(looking.config.model_copy(update={"second_look": lowering}), looking.tokenizer, looking.frequencies)
-    answered, _ = driven(one, RIVERS, raw_scores=True)
-    before, _ = driven(looking, RIVERS, second_look=False)
-    assert answered.ranking.looked == 1
-    assert answered.ranking.order == before.ranking.order
-
-
 def test_a_document_of_one_block_does_not_overtake_what_was_not_read_in_time(looking: Pipeline) -> None:
     """Its logit is known without a second look, which the better documents did not get: the first order stands."""
     texts = [*RIVERS, SHORT]

@@ -25,6 +25,8 @@ def test_logits_are_the_graphs(aggregator_graph: Path) -> None:
         logits = session.combine(states, mask)
         assert logits.dtype == np.float32
         np.testing.assert_allclose(logits, 0.5 * (states * mask[:, :, None]).sum((1, 2)), rtol=1e-5, atol=1e-6)
+    others = states.astype(np.float64)[:, ::-1], mask.astype(np.int8)[:, ::-1]  # strides, and numbers of other sizes
+    np.testing.assert_allclose(session.combine(*others), logits, rtol=1e-5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("asked", ["cpu", "openvino", "auto"])

@@ -60,6 +60,9 @@ def test_scores_are_the_graphs(graph: Path, provider: str) -> None:
         logits = session.score(ids, types, mask)
         assert logits.dtype == np.float32
         np.testing.assert_allclose(logits, (mask * (0.5 * ids + types)).sum(1), rtol=1e-6)
+    ids, types, mask = (array[:, ::2] for array in batch(3, 8))  # strides, and integers of other sizes
+    logits = session.score(ids.astype(np.int32), types, mask.astype(np.int8))  # type: ignore[arg-type]
+    np.testing.assert_allclose(logits, (mask * (0.5 * ids + types)).sum(1), rtol=1e-6)
 
 
 @pytest.mark.parametrize(
