@@ -408,7 +408,7 @@ def write_bundle(path: str | Path, manifest: Manifest, files: Mapping[str, Path]
             shutil.copyfile(source, partial / name)
         entries = {name: _entry(partial / name) for name in sorted(files)}
         _write_manifest(partial / MANIFEST_FILE, manifest.model_copy(update={"files": entries}))
-        load_bundle(partial)
+        checked = load_bundle(partial).manifest
         _move(partial, path)
     except OSError as error:
         raise BundleError(
@@ -416,7 +416,7 @@ def write_bundle(path: str | Path, manifest: Manifest, files: Mapping[str, Path]
         ) from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    return load_bundle(path)  # again: the encoder that is opened at its first use must be looked for there
+    return _build(path, checked)  # again: the encoder that is opened at its first use must be looked for there
 
 
 def check_target(path: Path, overwrite: bool) -> None:

@@ -1,10 +1,11 @@
 """The description of a pipeline: its components, how many tokens of each kind a sequence holds, and how a score is made."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
+from itertools import chain
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 import keyblock.sentence_vectors  # noqa: F401, registers its component
 from keyblock.aggregation import AGGREGATORS
@@ -13,11 +14,19 @@ from keyblock.fusion import FIRST_STAGE_FUSIONS, Activation, Fusion, SecondLook,
 from keyblock.meaning import Meaning
 from keyblock.packing import PackingConfig
 from keyblock.pre_ranking import PreRanking
+from keyblock.registry import Registry
 from keyblock.segmenters import SEGMENTERS
 from keyblock.selectors import SELECTORS, Need
 from keyblock.text.alphabets import TrainedOn
 from keyblock.text.analyzer import AnalyzerConfig
 from keyblock.text.prompt import Prompt
+
+REGISTRIES: dict[str, Registry[Any]] = {
+    "segmenter": SEGMENTERS,
+    "selector": SELECTORS,
+    "encoder": ENCODERS,
+    "aggregator": AGGREGATORS,
+}
 
 
 class PipelineConfig(BaseModel):
@@ -68,35 +77,6 @@ class PipelineConfig(BaseModel):
         None, description="a sentence encoder that reads stored documents in the background; none: they are chosen from as others"
     )
 
-    @model_validator(mode="after")
-    def _understands(self) -> Self:
-        unfit = {
-            f"selector {self.selector['name']!r} compares no vectors": not SELECTORS.create(self.selector).compares_vectors,
-            "cosine_scale scores by the encoder's vectors": self.cosine_scale is not None,
-            "a prompt stands around the query": self.prompt is not None,
-        }
-        for why, found in unfit.items():
-            if self.meaning is not None and found:
-                raise ValueError(f"{why}: leave out meaning")
-        return self
-
-    @model_validator(mode="after")
-    def _spares_the_model(self) -> Self:
-        unfit = {
-            "cosine_scale scores without a model": self.cosine_scale is not None,
-            f"selector {self.selector['name']!r} asks the model about every document": self.asks_model,
-        }
-        for why, found in unfit.items():
-            if self.pre_ranking is not None and found:
-                raise ValueError(f"{why}: leave out pre_ranking")
-        return self
-
-    @model_validator(mode="after")
-    def _reads_on(self) -> Self:
-        if self.second_look is not None and (not AGGREGATORS.create(self.aggregator).joint or self.prompt is not None):
-            raise ValueError("second_look reads on after one sequence of blocks: aggregator must be joint, and prompt left out")
-        return self
-
     @model_validator(mode="before")
     @classmethod
     def _evidence_left_out(cls, description: Any) -> Any:
@@ -109,54 +89,10 @@ class PipelineConfig(BaseModel):
             return description  # the selector's own validator says why
         return description if terms is None else {**description, "evidence": terms.describe()}
 
-    @field_validator("segmenter")
+    @field_validator("segmenter", "selector", "encoder", "aggregator")
     @classmethod
-    def _segmenter(cls, description: dict[str, Any]) -> dict[str, Any]:
-        return SEGMENTERS.create(description).describe()
-
-    @field_validator("selector")
-    @classmethod
-    def _selector(cls, description: dict[str, Any]) -> dict[str, Any]:
-        return SELECTORS.create(description).describe()
-
-    @field_validator("encoder")
-    @classmethod
-    def _encoder(cls, description: dict[str, Any] | None) -> dict[str, Any] | None:
-        return None if description is None else ENCODERS.create(description).describe()
-
-    @model_validator(mode="after")
-    def _encoder_for_vectors(self) -> Self:
-        if self.encoder is None and SELECTORS.create(self.selector).compares_vectors:
-            known = ", ".join(ENCODERS.names())
-            raise ValueError(
-                f"selector {self.selector['name']!r} compares vectors: name an encoder that makes them (one of: {known})"
-            )
-        if self.encoder and SELECTORS.create(self.selector).compares_tokens and not ENCODERS.create(self.encoder).of_tokens:
-            raise ValueError(f"selector {self.selector['name']!r} compares tokens, and encoder {self.encoder['name']!r} has none")
-        return self
-
-    @model_validator(mode="after")
-    def _scored_by_vectors(self) -> Self:
-        if self.cosine_scale is None:
-            return self
-        aggregator = AGGREGATORS.create(self.aggregator)
-        unfit = {
-            "name the encoder that makes the vectors": self.encoder is None,
-            f"aggregator {aggregator.name!r} needs a graph: take one of max, mean, sum, term_weighted": aggregator.joint
-            or aggregator.learned,
-            f"selector {self.selector['name']!r} asks a model": self.asks_model,
-            "packing.grow must be false: a vector is of one block": self.packing.grow,
-            "packing.title_tokens must be 0: a block's vector has no title": self.packing.title_tokens > 0,
-        }
-        for why, found in unfit.items():
-            if found:
-                raise ValueError(f"cosine_scale {self.cosine_scale:g} scores blocks by their vectors alone: {why}")
-        return self
-
-    @field_validator("aggregator")
-    @classmethod
-    def _aggregator(cls, description: dict[str, Any]) -> dict[str, Any]:
-        return AGGREGATORS.create(description).describe()
+    def _component(cls, description: dict[str, Any] | None, info: ValidationInfo) -> dict[str, Any] | None:
+        return None if description is None else REGISTRIES[info.field_name or ""].create(description).describe()
 
     @field_validator("evidence")
     @classmethod
@@ -176,6 +112,51 @@ class PipelineConfig(BaseModel):
         if fusion.first_stage != "scores":
             raise ValueError("first_stage must read scores: without scores and fusion in a request, the model alone decides")
         return fusion.describe()
+
+    @model_validator(mode="after")
+    def _parts_fit_together(self) -> Self:
+        for why in chain(self._misfits(), self._misfits_of_vectors()):
+            raise ValueError(why)
+        return self
+
+    def _misfits(self) -> Iterator[str]:
+        """Why parts do not go together."""
+        named, selector, aggregator = self.selector["name"], SELECTORS.create(self.selector), AGGREGATORS.create(self.aggregator)
+        if self.meaning is not None:
+            if not selector.compares_vectors:
+                yield f"selector {named!r} compares no vectors: leave out meaning"
+            if self.cosine_scale is not None:
+                yield "cosine_scale scores by the encoder's vectors: leave out meaning"
+            if self.prompt is not None:
+                yield "a prompt stands around the query: leave out meaning"
+        if self.pre_ranking is not None:
+            if self.cosine_scale is not None:
+                yield "cosine_scale scores without a model: leave out pre_ranking"
+            if self.asks_model:
+                yield f"selector {named!r} asks the model about every document: leave out pre_ranking"
+        if self.second_look is not None and (not aggregator.joint or self.prompt is not None):
+            yield "second_look reads on after one sequence of blocks: aggregator must be joint, and prompt left out"
+        if self.encoder is None and selector.compares_vectors:
+            known = ", ".join(ENCODERS.names())
+            yield f"selector {named!r} compares vectors: name an encoder that makes them (one of: {known})"
+        if self.encoder and selector.compares_tokens and not ENCODERS.create(self.encoder).of_tokens:
+            yield f"selector {named!r} compares tokens, and encoder {self.encoder['name']!r} has none"
+
+    def _misfits_of_vectors(self) -> Iterator[str]:
+        """The same of a model that scores by vectors alone."""
+        if self.cosine_scale is not None:
+            named, aggregator = self.selector["name"], AGGREGATORS.create(self.aggregator)
+            scale = f"cosine_scale {self.cosine_scale:g} scores blocks by their vectors alone"
+            if self.encoder is None:
+                yield f"{scale}: name the encoder that makes the vectors"
+            if aggregator.joint or aggregator.learned:
+                yield f"{scale}: aggregator {aggregator.name!r} needs a graph: take one of max, mean, sum, term_weighted"
+            if self.asks_model:
+                yield f"{scale}: selector {named!r} asks a model"
+            if self.packing.grow:
+                yield f"{scale}: packing.grow must be false: a vector is of one block"
+            if self.packing.title_tokens > 0:
+                yield f"{scale}: packing.title_tokens must be 0: a block's vector has no title"
 
     @property
     def asks_model(self) -> bool:

@@ -21,7 +21,7 @@ from keyblock.ranking.answer import AUTO, Answered
 from keyblock.ranking.flow import Flow, Score, ranking
 from keyblock.ranking.request import AnswerOptions, RankRequest, Texts
 from keyblock.ranking.spans import THRESHOLD
-from keyblock.results import Block, Context, ContextSize, Ranking, Result, Span
+from keyblock.results import Block, Ranking, Result, Span
 from keyblock.scoring import Model, drive
 from keyblock.text.tokenizer import without_surrogates
 
@@ -166,10 +166,13 @@ class Ranker:
             FirstStage.read(beside.get("first_stage_scores"), beside.get("fusion"), len(read)),
             beside.get("second_look") is not False,
         )
-        whole, selected = self._answered(request, read, model)
+        texts, titles = [without_surrogates(one.text) for one in read], [without_surrogates(one.title or "") for one in read]
+        pipeline = self.bundle.pipeline
+        prepared, scoring = pipeline.prepare_documents(texts, titles), list[float]()
+        whole = drive(_timed(ranking(request, pipeline), scoring), prepared, pipeline.aggregator, model)
         refused = whole.refused
         ended = time.perf_counter()
-        seconds = {"prepare": selected - began, "model": ended - selected, "total": ended - began}
+        seconds = {"prepare": scoring[0] - began, "model": ended - scoring[0], "total": ended - began}
         results = tuple(_result(read[number], whole, number, return_blocks=return_blocks) for number in whole.ranking.order)
         return Ranking(
             results,
@@ -180,33 +183,21 @@ class Ranker:
             min_score=refused.least if refused else None,
             below_min_score=refused.left_out if refused else None,
             best_below_min_score=refused.best if refused else None,
-            context=_context_size(whole),
+            context=whole.saved,
         )
 
-    def _answered(self, request: RankRequest, documents: Sequence[_Document], model: Model) -> tuple[Answered, float]:
-        """The answer, and when the model began to score."""
-        pipeline, began = self.bundle.pipeline, [time.perf_counter()]
 
-        texts, titles = ([without_surrogates(text) for text in all_of] for all_of in _columns(documents))
-        prepared = pipeline.prepare_documents(texts, titles)
-
-        def scoring_noted() -> Flow[Answered]:
-            flow, outcome = ranking(request, pipeline), None
-            while True:
-                try:
-                    step = flow.send(outcome)
-                except StopIteration as ended:
-                    return cast(Answered, ended.value)
-                if isinstance(step, Score) and not step.further:
-                    began.append(time.perf_counter())
-                outcome = yield step
-
-        return drive(scoring_noted(), prepared, pipeline.aggregator, model), began[-1]
-
-
-def _columns(documents: Sequence[_Document]) -> tuple[list[str], list[str]]:
-    """The documents' texts, and their titles."""
-    return [one.text for one in documents], [one.title or "" for one in documents]
+def _timed(flow: Flow[Answered], scoring: list[float]) -> Flow[Answered]:
+    """The flow; `scoring` gets the time when the model begins to score, which may be to read on later."""
+    outcome: Any = None
+    while True:
+        try:
+            step = flow.send(outcome)
+        except StopIteration as ended:
+            return cast(Answered, ended.value)
+        if isinstance(step, Score):
+            scoring.append(time.perf_counter())
+        outcome = yield step
 
 
 def _as_documents(given: Iterable[Given | None] | Given) -> Iterable[object]:
@@ -278,21 +269,10 @@ def _answer_options(beside: Beside) -> AnswerOptions:
     return options._replace(diversity=given.get("diversity") or 0.0, read_all=bool(given.get("read_all")))
 
 
-def _context_size(whole: Answered) -> ContextSize | None:
-    if whole.saved is None:
-        return None
-    return ContextSize(whole.saved.tokens, whole.saved.of_documents, whole.saved.saved, whole.saved.copies)
-
-
-def _context(whole: Answered, number: int) -> Context | None:
-    found = whole.contexts.get(number)
-    return None if found is None else Context(found.text, found.tokens, tuple((part.start, part.end) for part in found.parts))
-
-
 def _result(document: _Document, whole: Answered, number: int, *, return_blocks: bool) -> Result:
     text, order = document.text, whole.ranking
     blocks = [Block(b.start, b.end, b.score, text[b.start : b.end]) for b in order.blocks[number]] if return_blocks else ()
     score, by, chosen = float(order.scores[number]), order.scored_by[number].value, order.selected_by[number]
     about = document.id, document.title, text, tuple(blocks), by, None if chosen is None else chosen.value
     spans = tuple(Span(s.start, s.end, s.score, text[s.start : s.end]) for s in whole.spans.get(number, ()))
-    return Result(number, score, *about, spans, _context(whole, number), order.fused.get(number))
+    return Result(number, score, *about, spans, whole.contexts.get(number), order.fused.get(number))

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import overload
+from typing import NamedTuple, overload
 
 MODEL, ORDER = "model", "order"  # `scored_by` of most results, and of all results of a fallback
 
@@ -37,19 +37,26 @@ class Span:
     text: str | None = None
 
 
+class Part(NamedTuple):
+    """``text[start:end]`` of a document, in code points."""
+
+    start: int
+    end: int
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """The part of a document to pass on.
 
     Attributes:
-        text: its spans with the headings above them, in document order.
+        text: its spans with the headings above them, in document order; an ellipsis between parts that are not adjacent.
         tokens: tokens of the text.
-        parts: start and end of each part in the document, in code points.
+        parts: where each part stands in the document.
     """
 
     text: str
     tokens: int
-    parts: tuple[tuple[int, int], ...] = ()
+    parts: tuple[Part, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

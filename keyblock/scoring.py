@@ -32,24 +32,24 @@ class Model(Protocol):
         """The learned aggregator: see `keyblock.aggregation.Combine`."""
 
 
+class Marks(NamedTuple):
+    """A model's outputs for sequences, in the order given.
+
+    Attributes:
+        outputs: see `Model.outputs`.
+        marks: for each sequence the logits of its tokens, shape (length,); None if the model does not mark tokens.
+    """
+
+    outputs: NDArray[np.float32]
+    marks: list[NDArray[np.float32]] | None
+
+
 @runtime_checkable
 class Marking(Protocol):
     """A model that may mark the answering tokens in the pass that scores."""
 
-    def mark(self, sequences: Sequence[Packed]) -> "Marks":
-        """`outputs` as from `Model.outputs`, and the `marks` of each sequence, shape (length,); None if it does not mark tokens."""
-
-
-class Marks(Protocol):
-    """A model's outputs and marks of sequences."""
-
-    @property
-    def outputs(self) -> NDArray[np.float32]:
-        """See `Model.outputs`."""
-
-    @property
-    def marks(self) -> list[NDArray[np.float32]] | None:
-        """For each sequence the logits of its tokens, shape (length,); None if the model does not mark tokens."""
+    def mark(self, sequences: Sequence[Packed]) -> Marks:
+        """The outputs of `Model.outputs`, and marks."""
 
 
 class Scored(NamedTuple):

@@ -3,7 +3,6 @@
 The service's checks, /docs, the client and the tests all use them.
 """
 
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NotRequired, Self
 
 from pydantic import (
@@ -25,12 +24,8 @@ INSTRUCTION_CHARS = 1000
 MOST_EXPIRES_IN = 315_360_000  # seconds: ten years
 
 
-@dataclass(frozen=True)
-class NotHonoured:
-    """Marks an option that clients may send but that changes nothing; a request with it gets a warning."""
-
-
-Ignored = Annotated[Any, NotHonoured()]
+NOT_HONOURED = "max_chunks_per_doc", "truncate"
+"""Options that clients may send but that change nothing; a request with one gets a warning."""
 
 
 def _whole(value: object) -> object:
@@ -125,8 +120,8 @@ class Options(BaseModel):
         description="orders by the model and the first stage together: mapfuse, linear or reciprocal_rank, or one of these with "
         "parameters, {name, ...}; by default the bundle's, if first_stage_scores are sent. relevance_score stays the model's",
     )
-    max_chunks_per_doc: Ignored = Field(None, description="accepted, not honoured: every block of a document competes")
-    truncate: Ignored = Field(None, description="accepted, not honoured: blocks are selected from the whole document")
+    max_chunks_per_doc: Any = Field(None, description="accepted, not honoured: every block of a document competes")
+    truncate: Any = Field(None, description="accepted, not honoured: blocks are selected from the whole document")
     relevant_spans: RelevantSpans | None = Field(
         None,
         description="return the sentences, or runs of them, that answer the query, each with its probability (Cohere's contract)",
@@ -158,10 +153,6 @@ class Options(BaseModel):
     second_look: bool | None = Field(
         None, description="false: the model does not read on in the best documents, so that the answer comes sooner"
     )
-
-
-NOT_HONOURED = [name for name, field in Options.model_fields.items() if any(isinstance(m, NotHonoured) for m in field.metadata)]
-"""The names of the options that change nothing."""
 
 
 class Document(BaseModel):

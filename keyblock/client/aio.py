@@ -1,7 +1,6 @@
 """The asynchronous client."""
 
-import time
-from collections.abc import AsyncIterable, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -11,13 +10,11 @@ import httpx
 from typing_extensions import Unpack
 
 from keyblock.client.bodies import Given
-from keyblock.client.calls import Calls
-from keyblock.client.errors import KeyBlockError, TimeUpError
+from keyblock.client.calls import Answer, Calls, Failure, Pause, Send, Steps
 from keyblock.client.options import DEFAULT_URL, ClientOptions, Configuration, RerankOptions
 from keyblock.client.results import StoredDocument, StoreReport
-from keyblock.client.steps import Answer, Failure, Pause, Send, Steps
-from keyblock.client.transport import READY_PAUSE, Timeouts, failure, limits
-from keyblock.client.uploads import Batch, Line, Upload, check_several
+from keyblock.client.transport import Timeouts, failure, limits
+from keyblock.client.uploads import Line, Upload
 from keyblock.results import Ranking
 
 T = TypeVar("T")
@@ -49,25 +46,10 @@ class AsyncClient:
 
     async def put_documents(self, documents: Iterable[Line] | AsyncIterable[Line]) -> StoreReport:
         """See Client; the documents may come from an async iterator."""
-        check_several(documents)
-        upload = Upload()
-        if isinstance(documents, AsyncIterable):
-            async for document in documents:
-                await self._put(upload, upload.add(document))
-        else:
-            for document in documents:
-                await self._put(upload, upload.add(document))
-        await self._put(upload, upload.rest())
-        return upload.report
-
-    async def _put(self, upload: Upload, batch: Batch | None) -> None:
-        if batch is None:
-            return
-        try:
-            upload.enter(batch, await self._run(self._calls.put(batch)))
-        except KeyBlockError as error:
-            error.stored = upload.report.stored
-            raise
+        upload = Upload(documents)
+        async for document in _each(documents):
+            await self._run(self._calls.put(upload, upload.add(document)))
+        return await self._run(self._calls.put(upload, upload.rest()))
 
     async def get_document(self, identity: str | int) -> StoredDocument:
         """See Client."""
@@ -91,11 +73,7 @@ class AsyncClient:
 
     async def wait_ready(self, timeout: float = 60.0) -> None:
         """See Client."""
-        end = time.monotonic() + timeout
-        while not await self.ready():
-            if time.monotonic() > end:
-                raise TimeUpError(f"{self._options.where}: not ready after {timeout:g} s")
-            await anyio.sleep(READY_PAUSE)
+        await self._run(self._calls.wait_ready(timeout))
 
     async def _run(self, steps: Steps[T]) -> T:
         """Perform the steps of a call until it returns."""
@@ -124,3 +102,12 @@ class AsyncClient:
         except httpx.RequestError as error:
             return failure(error)
         return Failure("it had not come in full", late=True)
+
+
+async def _each(documents: Iterable[Line] | AsyncIterable[Line]) -> AsyncIterator[Line]:
+    if isinstance(documents, AsyncIterable):
+        async for document in documents:
+            yield document
+    else:
+        for document in documents:
+            yield document

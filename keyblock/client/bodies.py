@@ -11,22 +11,10 @@ from pydantic import BaseModel
 
 from keyblock.wire import Document, DocumentLine
 
-Compression = Literal["gzip", "zstd"]
+Compression = Literal["gzip"]
 Given = str | Mapping[str, Any] | Document
-LEVEL = 1  # of both compressions: a rerank waits for them
+LEVEL = 1  # of the compression: a rerank waits for it
 _LONE = re.compile("[\ud800-\udfff]")
-
-
-def _zstd(content: bytes) -> bytes:
-    import zstandard  # late: 24 MB, needed only with this compression
-
-    return zstandard.ZstdCompressor(LEVEL).compress(content)
-
-
-COMPRESS: Mapping[str, Callable[[bytes], bytes]] = {
-    "gzip": lambda content: gzip.compress(content, LEVEL, mtime=0),
-    "zstd": _zstd,
-}
 
 
 def as_json(value: object) -> bytes:
@@ -76,4 +64,4 @@ def compressed(content: bytes, how: Compression | None, least: int) -> tuple[byt
     """The body, compressed if it has at least `least` bytes, and the headers that name the compression."""
     if how is None or len(content) < least:
         return content, {}
-    return COMPRESS[how](content), {"content-encoding": how}
+    return gzip.compress(content, LEVEL, mtime=0), {"content-encoding": how}

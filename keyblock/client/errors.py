@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 LONGEST_SHOWN = 300  # characters shown of an answer in an unknown form
@@ -16,8 +15,11 @@ class KeyBlockError(Exception):
         stored: for an interrupted put, how many of its documents earlier requests had stored.
     """
 
-    request_id: str = ""
     stored: int = 0
+
+    def __init__(self, message: str, request_id: str = "") -> None:
+        super().__init__(message)
+        self.request_id = request_id
 
 
 class UnreachableError(KeyBlockError):
@@ -36,28 +38,24 @@ class StatusError(KeyBlockError):
     """The service answered with an error.
 
     Attributes:
-        answer: the contents of the answer.
+        status: the HTTP status.
+        message: the service's; it begins with the field's name if it is about a field.
+        kind: the machine-readable type of the error, such as ``overloaded``.
+        retry_after: seconds after which the service said to try again.
+        details: problems of single fields or lines.
     """
 
-    def __init__(self, answer: "ErrorAnswer") -> None:
-        super().__init__(f"{answer.message} (status {answer.status}, request {answer.request_id})")
-        self.answer = answer
-        self.request_id = answer.request_id
-
-    @property
-    def status(self) -> int:
-        """The HTTP status."""
-        return self.answer.status
-
-    @property
-    def message(self) -> str:
-        """The service's message; it begins with the field's name if it is about a field."""
-        return self.answer.message
-
-    @property
-    def retry_after(self) -> float | None:
-        """Seconds after which the service said to try again."""
-        return self.answer.retry_after
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        request_id: str,
+        kind: str = "",
+        retry_after: float | None = None,
+        details: tuple[Mapping[str, Any], ...] = (),
+    ) -> None:
+        super().__init__(f"{message} (status {status}, request {request_id})", request_id)
+        self.status, self.message, self.kind, self.retry_after, self.details = status, message, kind, retry_after, details
 
 
 class InvalidRequestError(StatusError):
@@ -76,42 +74,24 @@ class UnavailableError(StatusError):
     """The service is busy, warming up, failing or full (429, 500 and above); the client retried if that could help."""
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorAnswer:
-    """The contents of an error's answer.
-
-    Attributes:
-        kind: the machine-readable type of the error, such as ``overloaded``.
-        details: problems of single fields or lines.
-    """
-
-    status: int
-    message: str
-    request_id: str
-    kind: str = ""
-    retry_after: float | None = None
-    details: tuple[Mapping[str, Any], ...] = ()
-
-    def error(self) -> StatusError:
-        """The exception to raise."""
-        if self.status in (401, 403):
-            return AccessError(self)
-        if self.status == 404:
-            return NotFoundError(self)
-        return UnavailableError(self) if self.status == 429 or self.status >= 500 else InvalidRequestError(self)
-
-
-def read_error(status: int, content: bytes, request_id: str, retry_after: float | None) -> ErrorAnswer:
-    """Read an error's body; if it is not the service's (a proxy's, say), its beginning is the message."""
+def read_error(status: int, content: bytes, request_id: str, retry_after: float | None) -> StatusError:
+    """The exception for an error's body; if that is not the service's (a proxy's, say), its beginning is the message."""
+    kind, details = "", tuple[Mapping[str, Any], ...]()
     try:
         body = json.loads(content)
         message, error, detail = str(body["message"]), body.get("error"), body.get("detail")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return ErrorAnswer(status, _beginning(content) or "an error without a message", request_id, retry_after=retry_after)
-    kind = str(error.get("type", "")) if isinstance(error, dict) else str(body.get("error_type", ""))
-    details = tuple(one for one in detail if isinstance(one, dict)) if isinstance(detail, list) else ()
-    return ErrorAnswer(status, message, request_id, kind, retry_after, details)
+        beginning = " ".join(content[:LONGEST_SHOWN].decode(errors="replace").split())
+        message = beginning or "an error without a message"
+    else:
+        kind = str(error.get("type", "")) if isinstance(error, dict) else str(body.get("error_type", ""))
+        details = tuple(one for one in detail if isinstance(one, dict)) if isinstance(detail, list) else ()
+    return _of_status(status)(status, message, request_id, kind, retry_after, details)
 
 
-def _beginning(content: bytes) -> str:
-    return " ".join(content[:LONGEST_SHOWN].decode(errors="replace").split())
+def _of_status(status: int) -> type[StatusError]:
+    if status in (401, 403):
+        return AccessError
+    if status == 404:
+        return NotFoundError
+    return UnavailableError if status == 429 or status >= 500 else InvalidRequestError

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from keyblock import wire
-from keyblock.results import MODEL, ORDER, Block, Context, ContextSize, Ranking, Result, Span
+from keyblock.results import MODEL, ORDER, Block, Context, ContextSize, Part, Ranking, Result, Span
 
 RERANK_ANSWER, STORED_ANSWER = TypeAdapter(wire.RerankAnswer), TypeAdapter(wire.StoredAnswer)
 STORED_TEXT, DELETION = TypeAdapter(wire.StoredText), TypeAdapter(wire.Deletion)
@@ -90,7 +90,7 @@ def _context(result: wire.Result) -> Context | None:
     found = result.get("context")
     if found is None:
         return None
-    return Context(found["text"], found["tokens"], tuple((part["start"], part["end"]) for part in found["parts"]))
+    return Context(found["text"], found["tokens"], tuple(Part(**part) for part in found["parts"]))
 
 
 def _result(result: wire.Result, sent: Mapping[str, Any]) -> Result:

@@ -9,13 +9,11 @@ import httpx
 from typing_extensions import Unpack
 
 from keyblock.client.bodies import Given
-from keyblock.client.calls import Calls
-from keyblock.client.errors import KeyBlockError, TimeUpError
+from keyblock.client.calls import Answer, Calls, Failure, Pause, Send, Steps
 from keyblock.client.options import DEFAULT_URL, ClientOptions, Configuration, RerankOptions
 from keyblock.client.results import StoredDocument, StoreReport
-from keyblock.client.steps import Answer, Failure, Pause, Send, Steps
-from keyblock.client.transport import READY_PAUSE, Timeouts, failure, limits
-from keyblock.client.uploads import Batch, Line, Upload, check_several
+from keyblock.client.transport import Timeouts, failure, limits
+from keyblock.client.uploads import Line, Upload
 from keyblock.results import Ranking
 
 T = TypeVar("T")
@@ -67,21 +65,10 @@ class Client:
         The others are stored even if one is wrong: see the report. Each request has the client's timeout. Raises KeyBlockError,
         whose `stored` counts the documents that were stored before the failed request.
         """
-        check_several(documents)
-        upload = Upload()
+        upload = Upload(documents)
         for document in documents:
-            self._put(upload, upload.add(document))
-        self._put(upload, upload.rest())
-        return upload.report
-
-    def _put(self, upload: Upload, batch: Batch | None) -> None:
-        if batch is None:
-            return
-        try:
-            upload.enter(batch, self._run(self._calls.put(batch)))
-        except KeyBlockError as error:
-            error.stored = upload.report.stored
-            raise
+            self._run(self._calls.put(upload, upload.add(document)))
+        return self._run(self._calls.put(upload, upload.rest()))
 
     def get_document(self, identity: str | int) -> StoredDocument:
         """A stored document. Raises NotFoundError for an unknown id, and other KeyBlockErrors."""
@@ -105,11 +92,7 @@ class Client:
 
     def wait_ready(self, timeout: float = 60.0) -> None:
         """Wait until the service accepts requests. Raises TimeUpError after `timeout` seconds."""
-        end = time.monotonic() + timeout
-        while not self.ready():
-            if time.monotonic() > end:
-                raise TimeUpError(f"{self._options.where}: not ready after {timeout:g} s")
-            time.sleep(READY_PAUSE)
+        self._run(self._calls.wait_ready(timeout))
 
     def _run(self, steps: Steps[T]) -> T:
         """Perform the steps of a call until it returns."""

@@ -4,13 +4,12 @@ from typing import Any
 
 import httpx
 
+from keyblock.client.calls import Failure
 from keyblock.client.retries import LEAST, Budget
-from keyblock.client.steps import Failure
 
 CONNECT_SECONDS = 5.0  # then another attempt may reach another replica
 MOST = 86_400.0  # seconds: sockets limit their timeouts
 KEEP_SECONDS = 4.0  # uvicorn closes idle connections after 5: close earlier, so that no request goes into a closing one
-READY_PAUSE = 0.05  # seconds between two checks of readiness
 
 
 class Timeouts(dict[str, Any]):

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 from keyblock import wire
 from keyblock.client.bodies import as_document, as_json
@@ -13,12 +13,6 @@ BATCH_BYTES = 4 << 20  # the most bytes of a request; a larger document is sent 
 SHOWN = 20  # wrong documents that a report names, as many as the service names for one request
 
 Line = Mapping[str, Any] | wire.DocumentLine | wire.Document
-
-
-def check_several(documents: object) -> None:
-    """Raise TypeError for a single document, whose fields or letters would be taken for documents."""
-    if isinstance(documents, str | bytes | Mapping | wire.DocumentLine | wire.Document):
-        raise TypeError(f"documents must be several, in a list or another iterable, not one {type(documents).__name__}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,37 +28,27 @@ class Batch:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The service's answer about a batch, in which `line` counts from 1."""
-
-    stored: int
-    failed: int
-    wrong: tuple[wire.WrongLine, ...] = ()
-    warnings: tuple[str, ...] = ()
-
-    @classmethod
-    def read(cls, answer: wire.StoredAnswer) -> Self:
-        """Read the outcome from an answer."""
-        return cls(answer["stored"], answer["failed"], tuple(answer["errors"]), tuple(answer["warnings"]))
-
-
-def nothing_stored(error: KeyBlockError) -> Outcome:
-    """The outcome of a batch that was refused because every line of it is wrong. Raises any other error."""
-    if not isinstance(error, StatusError) or error.answer.kind != wire.NOTHING_STORED:
-        raise error
-    wrong = [wire.WrongLine(line=int(one["loc"][-1]), message=str(one["msg"])) for one in error.answer.details]
-    return Outcome(0, 0, tuple(wrong))
+def nothing_stored(error: KeyBlockError) -> wire.StoredAnswer | None:
+    """The answer about a batch that was refused because every line of it is wrong; None for any other error."""
+    if not isinstance(error, StatusError) or error.kind != wire.NOTHING_STORED:
+        return None
+    wrong = [wire.WrongLine(line=int(one["loc"][-1]), message=str(one["msg"])) for one in error.details]
+    return wire.StoredAnswer(stored=0, failed=0, errors=wrong, warnings=[])
 
 
 class Upload:
     """One put: collects documents and returns a batch for each full request.
 
+    Args:
+        documents: what is to be put. Raises TypeError for a single one, whose fields or letters would be taken for documents.
+
     Attributes:
         report: the report on all batches entered so far.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, documents: object = ()) -> None:
+        if isinstance(documents, str | bytes | Mapping | wire.DocumentLine | wire.Document):
+            raise TypeError(f"documents must be several, in a list or another iterable, not one {type(documents).__name__}")
         self.report = StoreReport()
         self._lines: list[bytes] = []
         self._bytes = 0
@@ -89,14 +73,15 @@ class Upload:
         self._bytes = 0
         return batch
 
-    def enter(self, batch: Batch, outcome: Outcome) -> None:
-        """Add the outcome of a batch to the report."""
+    def enter(self, batch: Batch, answer: wire.StoredAnswer) -> StoreReport:
+        """Add the service's answer about a batch, in which lines count from 1, to the report."""
         before = self.report
-        wrong = (WrongDocument(batch.first + one["line"] - 1, one["message"], one.get("id")) for one in outcome.wrong)
+        wrong = (WrongDocument(batch.first + one["line"] - 1, one["message"], one.get("id")) for one in answer["errors"])
         self.report = replace(
             before,
-            stored=before.stored + outcome.stored,
-            failed=before.failed + batch.count - outcome.stored,
+            stored=before.stored + answer["stored"],
+            failed=before.failed + batch.count - answer["stored"],
             errors=(*before.errors, *wrong)[:SHOWN],
-            warnings=tuple(dict.fromkeys((*before.warnings, *outcome.warnings))),
+            warnings=tuple(dict.fromkeys((*before.warnings, *answer["warnings"]))),
         )
+        return self.report

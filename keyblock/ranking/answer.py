@@ -13,7 +13,7 @@ from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedQuery
 from keyblock.ranking.diversity import by_marginal_relevance
 from keyblock.ranking.order import NOTHING_LOOKED, Block, Candidate, Looked, Ranking, ScoredBy, rank, with_first_stage
-from keyblock.ranking.pruning import Context, Late, Pruner, Steps, never
+from keyblock.ranking.pruning import Late, Pruner, Steps, never
 from keyblock.ranking.request import AnswerOptions, RankRequest
 from keyblock.ranking.spans import Marked, Span, scored_sentences, spans
 from keyblock.ranking.warnings import (
@@ -32,6 +32,7 @@ from keyblock.ranking.warnings import (
     about_unknown,
     named,
 )
+from keyblock.results import Context, ContextSize
 
 AUTO = "auto"
 
@@ -77,24 +78,17 @@ class Outcome(NamedTuple):
     scored_by_texts: bool = False
     looked: Looked = NOTHING_LOOKED
 
-
-class Saved(NamedTuple):
-    """What pruning saves.
-
-    Attributes:
-        tokens: tokens of all contexts.
-        of_documents: tokens of the documents in the answer.
-        copies: sentences that were left out as copies.
-    """
-
-    tokens: int
-    of_documents: int
-    copies: int
+    def marks_by_document(self) -> list[Sequence[NDArray[np.float32]] | None]:
+        """For each document the marks of its sequences; None for a model without a marker."""
+        if self.scores.marks is None:
+            return [None] * len(self.candidates)
+        ends = np.cumsum([len(one.sequences) for one in self.candidates]).tolist()
+        return [self.scores.marks[end - len(one.sequences) : end] for end, one in zip(ends, self.candidates, strict=True)]
 
     @property
-    def saved(self) -> int:
-        """Tokens of the documents that no context passes on."""
-        return self.of_documents - self.tokens
+    def further(self) -> dict[int, Marked]:
+        """What a second look read, by document number; empty for a model without a marker."""
+        return dict(zip(self.looked.documents, map(Marked, self.looked.sequences, self.looked.marks or ()), strict=False))
 
 
 class Refused(NamedTuple):
@@ -130,7 +124,7 @@ class Answered:
     ranking: Ranking
     spans: dict[int, list[Span]] = field(default_factory=dict)
     contexts: dict[int, Context] = field(default_factory=dict)
-    saved: Saved | None = None
+    saved: ContextSize | None = None
     refused: Refused | None = None
     unread: int = 0
     warnings: list[str] = field(default_factory=list)
@@ -138,43 +132,14 @@ class Answered:
     outcome: Outcome | None = None
 
 
-class Documents(NamedTuple):
-    """The documents of a call, in the order given.
-
-    Attributes:
-        candidates: the documents with their blocks.
-        texts: their texts; "" for a document whose text is not at hand.
-        marks: token logits of each sequence, document after document; none for a model without a marker.
-        looked: what a second look found.
-    """
-
-    candidates: Sequence[Candidate]
-    texts: Sequence[str]
-    marks: Sequence[NDArray[np.float32]] | None = None
-    looked: Looked = NOTHING_LOOKED
-
-    def marks_by_document(self) -> list[Sequence[NDArray[np.float32]] | None]:
-        """For each document the marks of its sequences; None for a model without a marker."""
-        if self.marks is None:
-            return [None] * len(self.candidates)
-        ends = np.cumsum([len(one.sequences) for one in self.candidates]).tolist()
-        return [self.marks[end - len(one.sequences) : end] for end, one in zip(ends, self.candidates, strict=True)]
-
-    @property
-    def further(self) -> dict[int, Marked]:
-        """What a second look read, by document number; empty for a model without a marker."""
-        found = self.looked
-        return dict(zip(found.documents, map(Marked, found.sequences, found.marks or ()), strict=False))
-
-
 def answer(request: RankRequest, pipeline: Pipeline, outcome: Outcome, late: Late = never) -> Steps[Answered]:
     """Order the documents, add what the request asks for, and warn of everything that was not done in full.
 
     Once it is late, no more texts are read: the best results have spans and contexts, and the others have none.
     """
-    config, scores, candidates = pipeline.config, outcome.scores, outcome.candidates
+    config, scores = pipeline.config, outcome.scores
     ranking = rank(
-        candidates,
+        outcome.candidates,
         scores.logits,
         config.fusion,
         outcome.budget if config.cosine_scale is None else 0,
@@ -184,8 +149,7 @@ def answer(request: RankRequest, pipeline: Pipeline, outcome: Outcome, late: Lat
         looked=outcome.looked,
     )
     ranking = with_first_stage(ranking, request.first_stage, config.first_stage)
-    documents = Documents(candidates, request.documents.texts, scores.marks, outcome.looked)
-    found = yield from answered(pipeline, outcome.query, documents, ranking, request.asked, late)
+    found = yield from answered(pipeline, outcome, request.documents.texts, ranking, request.asked, late)
     losses = _losses(request, config, outcome, ranking)
     if found.unread:
         unread = f"{found.unread} of {len(found.ranking.order)} results were not searched for spans in time"
@@ -284,8 +248,8 @@ def _placed_by(outcome: Outcome, ranking: Ranking, *by: ScoredBy) -> int:
 
 def answered(
     pipeline: Pipeline,
-    query: PreparedQuery,
-    documents: Documents,
+    outcome: Outcome,
+    texts: Sequence[str],
     ranking: Ranking,
     options: AnswerOptions,
     late: Late = never,
@@ -294,26 +258,26 @@ def answered(
 
     Once it is `late`, the texts of the remaining results are not read.
     """
-    warnings: list[str] = []
+    candidates, warnings = outcome.candidates, list[str]()
     if options.tokens is not None and not options.prune:
         warnings.append("max_context_tokens: bounds the contexts that prune gives, which was not asked for")
-    order, refused = _reaching(pipeline, documents.candidates, ranking, options, warnings)
-    order = (yield from _diverse(pipeline, documents.candidates, ranking, order, options, late, warnings))[: options.top_n or None]
+    order, refused = _reaching(pipeline, candidates, ranking, options, warnings)
+    order = (yield from _diverse(pipeline, candidates, ranking, order, options, late, warnings))[: options.top_n or None]
     kept = replace(ranking, order=order)
     if not options.reads_texts:
         return Answered(kept, refused=refused, warnings=warnings)
     found: dict[int, list[Span]] = {}
     best: dict[int, list[Span]] = {}  # what answers, and where nothing reaches the threshold, the best sentence
-    marks, further = documents.marks_by_document(), documents.further
+    marks, further = outcome.marks_by_document(), outcome.further
     for number in order:
         yield
         if late():
             break
-        text = documents.texts[number]
+        text = texts[number]
         found[number] = best[number] = []
         if text:
-            about = documents.candidates[number], ranking, number, text, marks[number], further.get(number)
-            scored = scored_sentences(pipeline, query, *about)
+            about = candidates[number], ranking, number, text, marks[number], further.get(number)
+            scored = scored_sentences(pipeline, outcome.query, *about)
             reaching = spans(text, scored, options.threshold)
             found[number] = reaching[: options.most]
             best[number] = reaching or spans(text, scored, 0.0)[:1]
@@ -321,14 +285,13 @@ def answered(
     contexts: dict[int, Context] = {}
     saved = None
     if options.prune:
-        texts = {number: documents.texts[number] for number in order}
         reader = pipeline.reader
         pruner = Pruner(texts, reader.count, options.tokens, late, lambda text: reader.readable([text])[0])
         contexts = yield from pruner.prune(best)
         if pruner.stopped:
             unread += sum(bool(of) and number not in contexts for number, of in best.items())
-        whole = sum(documents.candidates[number].tokens for number in order)
-        saved = Saved(sum(context.tokens for context in contexts.values()), whole, pruner.copies)
+        whole, left = (sum(one.tokens for one in of) for of in ([candidates[n] for n in order], contexts.values()))
+        saved = ContextSize(left, whole, whole - left, pruner.copies)
     return Answered(kept, found if options.spans else {}, contexts, saved, refused, unread, warnings)
 
 

@@ -8,10 +8,12 @@ import re
 from bisect import bisect_left, insort
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import cache
-from typing import NamedTuple, TypeVar
+from itertools import chain
+from typing import TypeVar
 
 from keyblock.ranking.copies import Copies
 from keyblock.ranking.spans import Span, is_gap
+from keyblock.results import Context, Part
 from keyblock.text.readable import is_data
 from keyblock.text.sentences import CLOSING, FULL_STOPS, sentences
 
@@ -21,7 +23,7 @@ CHARS_PER_TOKEN = 16  # a text counts as at least one token for so many characte
 BESIDE = 1000  # characters before and after a span that are searched for an adjacent sentence
 ABOVE = 20_000  # characters before a span that are searched for its heading
 LONGEST_HEADING = 1000  # characters; a longer line is no heading
-STEP = 1 << 16  # characters that are searched in one step
+LINES = 256  # that are looked at in one step
 _LINE = re.compile(  # begins with a line's end, since only lines are looked at: all other text is skipped at once
     r"\n(?![\r\n])(?:(?P<fence>```|~~~)"  # a fence opens and closes lines of code, in which # starts no heading
     rf"|#{{1,6}}[ \t]+[^\s#][^\r\n]{{0,{LONGEST_HEADING - 9}}}(?=[\r\n]|\Z)"
@@ -45,32 +47,11 @@ def never() -> bool:
     return False
 
 
-class Part(NamedTuple):
-    """``text[start:end]`` of a document, in code points."""
-
-    start: int
-    end: int
-
-
-class Context(NamedTuple):
-    """The part of a document that is passed on.
-
-    Attributes:
-        text: its parts in document order; headings on separate lines, GAP between parts that are not adjacent.
-        tokens: tokens of the text.
-        parts: the parts' offsets in the document.
-    """
-
-    text: str
-    tokens: int
-    parts: list[Part]
-
-
 class Pruner:
     """Prunes the documents of one answer.
 
     Args:
-        texts: the documents' texts, by number.
+        texts: the documents' texts, by number; only those whose spans are given are read.
         count: counts the tokens of a text.
         most: the most tokens of all documents together; none: no limit.
         late: whether to end with the contexts that are made.
@@ -83,7 +64,7 @@ class Pruner:
 
     def __init__(
         self,
-        texts: Mapping[int, str],
+        texts: Sequence[str] | Mapping[int, str],
         count: Count,
         most: int | None = None,
         late: Late = never,
@@ -232,75 +213,48 @@ class Pruner:
                 parts.append(part)
             under_heading = part in headings
         joined = "".join(pieces)
-        return Context(joined, self._count(joined), parts)
+        return Context(joined, self._count(joined), tuple(parts))
 
 
 def headings(text: str, places: Sequence[int], late: Late = never) -> Steps[dict[int, Part]]:
     """The nearest heading above each of these places: a Markdown heading, or a short line that stands alone and is no sentence.
 
-    The text before the places is read once, however many they are, and only ABOVE characters before each.
+    The text is read once, from ABOVE characters before the first place on, however many places there are.
     """
+    begin = max(min(places, default=0) - ABOVE, 0)
+    above = yield from _headings(text, begin, max(places, default=0), late)
     found: dict[int, Part] = {}
-    lines = _Lines(text)
-    for place in sorted(set(places)):
-        while lines.read_until(place):
-            yield
-            if late():
-                return found
-        if (above := lines.heading_above(place)) is not None:
-            found[place] = above
+    for place in places:
+        before = bisect_left(above, Part(place, 0))
+        nearest = next((one for one in reversed(above[max(before - 2, 0) : before]) if one.end < place), None)
+        if nearest is not None and nearest.start >= place - ABOVE:
+            found[place] = nearest
     return found
 
 
-class _Lines:
-    """The lines of a text that are headings, found from its start to its end."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._first = self._read = 0  # the stretch of the text that has been read without a gap
-        self._fence: str | None = None  # what opened the lines of code in which the reading has ended
-        self._above: list[Part] = []  # the headings of the stretch
-
-    def heading_above(self, place: int) -> Part | None:
-        """The last heading that was found and that ends before a place."""
-        number = bisect_left(self._above, Part(place, 0))
-        ends = (one for one in reversed(self._above[max(number - 2, 0) : number]) if one.end < place)
-        nearest = next(ends, None)
-        return nearest if nearest is not None and nearest.start >= place - ABOVE else None
-
-    def read_until(self, place: int) -> bool:
-        """Read one step on towards a place; False if it is reached."""
-        if place - ABOVE > self._read:
-            self._first = self._read = place - ABOVE
-            self._fence, self._above = None, []
-        if self._read >= place:
-            return False
-        end = min(self._read + STEP, place)
-        for start, line in self._matches(end):
-            self._look_at(start, line)
-        self._read = end
-        return True
-
-    def _matches(self, end: int) -> Iterator[tuple[int, re.Match[str]]]:
-        """Where the lines that are looked at start, up to a place, with their matches."""
-        reach = end + LONGEST_HEADING
-        if not self._read and (first := _LINE.match("\n" + self._text[:reach])):
-            yield 0, first
-        for line in _LINE.finditer(self._text, max(self._read - 1, 0), reach):
-            if line.start() + 1 >= end:
-                return
-            yield line.start() + 1, line
-
-    def _look_at(self, start: int, line: re.Match[str]) -> None:
-        """Note that a heading starts here, or that lines of code begin or end."""
+def _headings(text: str, begin: int, end: int, late: Late) -> Steps[list[Part]]:
+    """The headings of a stretch of a text, in its order; of none of its lines the stretch holds the rest alone."""
+    found: list[Part] = []
+    fence: str | None = None  # what opened the lines of code
+    first = _LINE.match("\n" + text[:LONGEST_HEADING]) if not begin else None
+    for number, line in enumerate(chain([first] if first else [], _LINE.finditer(text, begin, end + LONGEST_HEADING))):
+        start = 0 if line is first else line.start() + 1
+        if start >= end:
+            break
+        if number % LINES == LINES - 1:
+            yield
+            if late():
+                break
         if line["fence"] is not None:
-            self._fence = line["fence"] if self._fence is None else None if self._fence == line["fence"] else self._fence
-        elif self._fence is None and (line["alone"] is None or (self._is_alone(start) and _is_title(line["alone"]))):
-            self._above.append(Part(start, start + len(line[0][1:].rstrip())))
+            fence = line["fence"] if fence is None else None if fence == line["fence"] else fence
+        elif fence is None and (line["alone"] is None or (_is_below_blank(text, start) and _is_title(line["alone"]))):
+            found.append(Part(start, start + len(line[0][1:].rstrip())))
+    return found
 
-    def _is_alone(self, start: int) -> bool:
-        """Whether the line before a line is blank, or the text starts with it."""
-        return not start or self._text[max(start - 3, 0) : start - 1].endswith(_BLANK)
+
+def _is_below_blank(text: str, start: int) -> bool:
+    """Whether the line before a line is blank, or the text starts with it."""
+    return not start or text[max(start - 3, 0) : start - 1].endswith(_BLANK)
 
 
 def _is_title(line: str) -> bool:

@@ -7,12 +7,13 @@ shapes that a session sees are a small closed set: `shapes` lists it, and a warm
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from keyblock.packing import Packed
+from keyblock.scoring import Marks
 
 LENGTHS = (32, 64, 96, 128, 160, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192)
 TOKEN_CAP = 4096
@@ -31,18 +32,6 @@ class Scorer(Protocol):
 
         Raises BatchTooLargeError if the batch does not fit into memory.
         """
-
-
-class Marks(NamedTuple):
-    """A graph's outputs for sequences, in the order given.
-
-    Attributes:
-        outputs: shape (n_sequences,) or (n_sequences, width).
-        marks: for each sequence the logits of its tokens, shape (length,); None if the graph does not mark tokens.
-    """
-
-    outputs: NDArray[np.float32]
-    marks: list[NDArray[np.float32]] | None
 
 
 class Marker(Scorer, Protocol):

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from keyblock.bundle import Bundle, GraphFiles
 from keyblock.packing import Packed
 from keyblock.runtime.aggregator import AggregatorSession
-from keyblock.runtime.batching import TOKEN_CAP, Marks, mark_all, score_all
+from keyblock.runtime.batching import TOKEN_CAP, mark_all, score_all
 from keyblock.runtime.providers import Choice, Graph, Precision, Provider, ProviderError, resolve
 from keyblock.runtime.session import LoadError, ScoreError, Session, SessionError
-from keyblock.scoring import Model
+from keyblock.scoring import Marks, Model
 from keyblock.text.tokenizer import Tokenizer
 from keyblock.vector_scores import VectorModel
 

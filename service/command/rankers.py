@@ -105,7 +105,7 @@ class RemoteRanker:
                 at_fault = _document_at_fault(error)
                 if at_fault is None:
                     raise
-                name, problem = inputs[remaining.pop(at_fault)].name, error.answer.details[0].get("msg")
+                name, problem = inputs[remaining.pop(at_fault)].name, error.details[0].get("msg")
                 self._report.fail(f"{name}: refused by the service: {problem}")
                 continue
             for number, one in zip(remaining, results_of(ranking, self._activation, self._report), strict=True):
@@ -144,7 +144,7 @@ def results_of(ranking: Ranking, activation: Activation, report: Report) -> list
 
 def _document_at_fault(error: InvalidRequestError) -> int | None:
     """The number of the document for which a request was refused."""
-    for detail in error.answer.details[:1]:
+    for detail in error.details[:1]:
         match detail.get("loc"):
             case [_, "documents", int(number), *_]:
                 return number

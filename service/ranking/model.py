@@ -257,4 +257,4 @@ def count(answered: Answered, outcome: Known, metrics: Metrics) -> None:
     metrics.add("emptied", bool(answered.refused and answered.refused.left_out and not ranking.order))
     if answered.saved is not None:
         metrics.add("context_tokens", answered.saved.tokens, of="contexts")
-        metrics.add("context_tokens", answered.saved.of_documents, of="documents")
+        metrics.add("context_tokens", answered.saved.tokens_of_documents, of="documents")

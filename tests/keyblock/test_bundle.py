@@ -43,9 +43,12 @@ def files(tmp_path: Path) -> dict[str, Path]:
     return {name: folder / name for name in ("tokenizer.json", "model.onnx", "frequencies.tsv")}
 
 
+def graph(file: str = "model.onnx", vocabulary_size: int = len(WORDS), max_length: int = 256) -> GraphEntry:
+    return GraphEntry(file=file, inputs={"input_ids": "int64"}, vocabulary_size=vocabulary_size, max_length=max_length)
+
+
 def manifest(**changes: Any) -> Manifest:
-    graph = GraphEntry(inputs={"input_ids": "int64"}, vocabulary_size=len(WORDS), max_length=256)
-    fields: dict[str, Any] = {"name": "tiny", "pipeline": PipelineConfig(), "graph": graph}
+    fields: dict[str, Any] = {"name": "tiny", "pipeline": PipelineConfig(), "graph": graph()}
     return Manifest(**{**fields, **changes})
 
 
@@ -96,8 +99,8 @@ def test_what_is_written_reads_back(tmp_path: Path, files: dict[str, Path]) -> N
 def with_all_graphs(**changes: Any) -> Manifest:
     """A ranker that combines the states of passages which a second model chooses."""
     config = PipelineConfig(selector={"name": "learned"}, aggregator={"name": "states", "passages": 5})
-    selector = GraphEntry(file="selector.onnx", inputs={"input_ids": "int64"}, vocabulary_size=len(WORDS), max_length=256)
-    return manifest(**{"pipeline": config, "aggregator": AggregatorEntry(hidden=32), "selector_graph": selector, **changes})
+    entries = {"aggregator": AggregatorEntry(hidden=32), "selector_graph": graph("selector.onnx")}
+    return manifest(**{"pipeline": config, **entries, **changes})
 
 
 @pytest.fixture
@@ -142,7 +145,7 @@ def test_an_encoder_whose_file_is_not_listed(tmp_path: Path, files: dict[str, Pa
 
 def variant(*names: str) -> Variant:
     """The ranker's and the selector's graphs for another arithmetic."""
-    entries = [GraphEntry(file=name, inputs={"input_ids": "int64"}, vocabulary_size=len(WORDS), max_length=256) for name in names]
+    entries = [graph(name) for name in names]
     return Variant(graph=entries[0], selector_graph=entries[1] if len(entries) > 1 else None, quality={"nDCG@10 lost": 0.001})
 
 
@@ -166,15 +169,12 @@ def with_sharing(files: dict[str, Path]) -> tuple[Manifest, dict[str, Path]]:
     return manifest(variants={"int8-static": sharing}), files | {"model.int8-static.onnx": files["tokenizer.json"]}
 
 
-def test_a_variant_that_leaves_weights_in_another_graph(tmp_path: Path, files: dict[str, Path]) -> None:
-    loaded = load_bundle(write_bundle(tmp_path / "bundle", *with_sharing(files)).path)
-    assert loaded.encoder_files("int8-static") == ((loaded.path / "model.int8-static.onnx", loaded.graph_path), None)
-    assert loaded.encoder_files("bf16") == ((loaded.graph_path, None), None)
-
-
 def test_a_graph_exchanged_beside_a_variant_that_reads_it(tmp_path: Path, files: dict[str, Path]) -> None:
     """Whatever the manifest says of the new file, the variant's weights would be somewhere else in it."""
     bundle = write_bundle(tmp_path / "bundle", *with_sharing(files)).path
+    loaded = load_bundle(bundle)
+    assert loaded.encoder_files("int8-static") == ((bundle / "model.int8-static.onnx", loaded.graph_path), None)
+    assert loaded.encoder_files("bf16") == ((loaded.graph_path, None), None)
     made_with, found = (hashlib.sha256(content).hexdigest()[:12] for content in ((bundle / "model.onnx").read_bytes(), b"another"))
     (bundle / "model.onnx").write_bytes(b"another")
     assert refusal(bundle).startswith("/model.onnx: has 7 bytes where bundle.json says 2048")
@@ -188,26 +188,20 @@ def test_a_graph_exchanged_beside_a_variant_that_reads_it(tmp_path: Path, files:
     )
 
 
-def test_a_variant_of_another_bundle() -> None:
-    with pytest.raises(ValueError, match="variant int8 and the bundle must both have an entry 'selector_graph', or neither"):
-        with_all_graphs(variants={"int8": variant("model.int8.onnx")})
-    with pytest.raises(ValueError, match=r"variants\.int4"):
-        manifest(variants={"int4": variant("model.int4.onnx")})
-
-
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
         ({"aggregator": None}, "pipeline.aggregator 'states' combines states, but there is no entry 'aggregator'"),
         (
-            {"pipeline": PipelineConfig(selector={"name": "learned"})},
-            "'aggregator', but pipeline.aggregator 'joint' combines no states",
-        ),
-        (
             {"pipeline": PipelineConfig(selector={"name": "learned"}, aggregator={"name": "max"})},
             "'aggregator', but pipeline.aggregator 'max' combines no states",
         ),
         ({"pipeline": PipelineConfig(aggregator={"name": "states"})}, "'selector_graph', but pipeline.selector 'bm25' asks none"),
+        (
+            {"variants": {"int8": variant("model.int8.onnx")}},
+            "variant int8 and the bundle must both have an entry 'selector_graph', or neither",
+        ),
+        ({"variants": {"int4": variant("model.int4.onnx", "selector.int4.onnx")}}, r"variants\.int4"),
     ],
 )
 def test_graphs_that_are_not_the_pipelines(changes: dict[str, Any], problem: str) -> None:
@@ -216,12 +210,11 @@ def test_graphs_that_are_not_the_pipelines(changes: dict[str, Any], problem: str
 
 
 def test_a_selector_of_another_size(tmp_path: Path, all_files: dict[str, Path]) -> None:
-    entry = GraphEntry(file="selector.onnx", inputs={"input_ids": "int64"}, vocabulary_size=len(WORDS), max_length=128)
+    short, small = graph("selector.onnx", max_length=128), graph("selector.onnx", vocabulary_size=3)
     with pytest.raises(BundleError, match="budget_range ends at 256 tokens, but the graph takes 128 at most"):
-        write_bundle(tmp_path / "bundle", with_all_graphs(selector_graph=entry), all_files)
-    entry = GraphEntry(file="selector.onnx", inputs={"input_ids": "int64"}, vocabulary_size=3, max_length=256)
+        write_bundle(tmp_path / "bundle", with_all_graphs(selector_graph=short), all_files)
     with pytest.raises(BundleError, match="belongs to another model"):
-        write_bundle(tmp_path / "bundle", with_all_graphs(selector_graph=entry), all_files)
+        write_bundle(tmp_path / "bundle", with_all_graphs(selector_graph=small), all_files)
 
 
 def test_the_embedded_bundle_has_one_file_of_weights() -> None:
@@ -236,11 +229,8 @@ def test_others_may_read_what_was_written(bundle: Path) -> None:
     os.umask(mask)
     assert stat.S_IMODE(bundle.stat().st_mode) == 0o777 & ~mask
     assert stat.S_IMODE((bundle / "model.onnx").stat().st_mode) == 0o666 & ~mask
-
-
-def test_a_file_the_manifest_does_not_name_is_left_alone(bundle: Path) -> None:
     (bundle / "README.md").write_text("how it was made")
-    assert "README.md" not in load_bundle(bundle).manifest.files
+    assert "README.md" not in load_bundle(bundle).manifest.files, "what the manifest does not name is left alone"
 
 
 def test_a_path_without_a_bundle(tmp_path: Path) -> None:
@@ -251,7 +241,7 @@ def test_a_path_without_a_bundle(tmp_path: Path) -> None:
     assert refusal(tmp_path / "empty").startswith("/bundle.json: is missing")
 
 
-@pytest.mark.parametrize("name", ["tokenizer.json", "model.onnx", "frequencies.tsv"])
+@pytest.mark.parametrize("name", ["tokenizer.json", "model.onnx"])
 def test_a_damaged_file(bundle: Path, name: str) -> None:
     content = (bundle / name).read_bytes()
     (bundle / name).write_bytes(content[:-1])
@@ -270,7 +260,6 @@ def test_a_damaged_file(bundle: Path, name: str) -> None:
     ("content", "problem"),
     [
         (b"", "not JSON"),
-        (b"{", "not JSON"),
         (b'\xff{"a": 1}', "not JSON"),
         (b'{"format_version": NaN}', "not JSON"),
         (b"[" * 100_000, "not JSON"),
@@ -304,7 +293,6 @@ def test_an_invalid_manifest_is_named(bundle: Path, content: bytes, problem: str
         (lambda m: m["files"].pop("model.onnx"), "'files' does not list model.onnx"),
         (lambda m: m["files"]["model.onnx"].update(sha256="abc"), "files.model.onnx.sha256: String should match"),
         (lambda m: m["files"].update({"../secret": m["files"]["model.onnx"]}), "'../secret' is no plain file name"),
-        (lambda m: m["files"].update({"/etc/passwd": m["files"]["model.onnx"]}), "'/etc/passwd' is no plain file name"),
         (lambda m: m["files"].update({"..": m["files"]["model.onnx"]}), "'..' is no plain file name"),
         (lambda m: m["graph"].update(file="../model.onnx"), "'files' does not list ../model.onnx"),
         (
@@ -326,16 +314,17 @@ def test_many_problems_are_shortened(bundle: Path) -> None:
     assert len(message) < 700
 
 
-@pytest.mark.parametrize("content", [b"no tokenizer", b'{"version": "1.0"}', b"\xff\xfe"])
-def test_a_tokenizer_that_cannot_be_read(bundle: Path, content: bytes) -> None:
-    replace_file(bundle, "tokenizer.json", content)
-    assert refusal(bundle).startswith("/tokenizer.json: cannot be read")
-
-
-@pytest.mark.parametrize("content", [b"", b"term\t1\n", b"documents\tmany\n", b"documents\t3\nriver\n", b"documents\t3\n\xff\t1\n"])
-def test_a_frequency_table_that_cannot_be_read(bundle: Path, content: bytes) -> None:
-    replace_file(bundle, "frequencies.tsv", content)
-    assert refusal(bundle).startswith("/frequencies.tsv: cannot be read")
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("tokenizer.json", content) for content in (b"no tokenizer", b'{"version": "1.0"}', b"\xff\xfe")]
+    + [
+        ("frequencies.tsv", content)
+        for content in (b"", b"documents\tmany\n", b"documents\t3\nriver\n", b"documents\t3\n\xff\t1\n")
+    ],
+)
+def test_a_file_that_cannot_be_read(bundle: Path, name: str, content: bytes) -> None:
+    replace_file(bundle, name, content)
+    assert refusal(bundle).startswith(f"/{name}: cannot be read")
 
 
 def test_an_occupied_place_is_kept(bundle: Path, tmp_path: Path, files: dict[str, Path]) -> None:
@@ -358,11 +347,6 @@ def test_overwriting_replaces_the_whole_bundle(bundle: Path, tmp_path: Path, fil
     assert load_bundle(bundle).manifest.name == "second"
     assert not (bundle / "left-over").exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bundle", "made"]
-
-
-def test_an_empty_directory_is_filled(tmp_path: Path, files: dict[str, Path]) -> None:
-    (tmp_path / "empty").mkdir()
-    assert write_bundle(tmp_path / "empty", manifest(), files).path == tmp_path / "empty"
 
 
 @pytest.mark.parametrize(
@@ -413,9 +397,3 @@ def test_a_damaged_encoder_file_is_named(tmp_path: Path, files: dict[str, Path])
     path = write_bundle(tmp_path / "bundle", manifest(pipeline=VECTORS), with_table(files)).path
     replace_file(path, "token_vectors.npz", b"no archive")
     assert refusal(path).startswith("/token_vectors.npz: no table of token vectors")
-
-
-@pytest.mark.parametrize("name", ["aggregator.onnx", "selector.onnx"])
-def test_a_graph_that_is_not_listed(tmp_path: Path, all_files: dict[str, Path], name: str) -> None:
-    with pytest.raises(BundleError, match=f"'files' does not list {name}, which this bundle needs"):
-        write_bundle(tmp_path / "bundle", with_all_graphs(), {k: v for k, v in all_files.items() if k != name})

@@ -8,10 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from keyblock.bundle import load_bundle
 from keyblock.description import PipelineConfig
 from keyblock.pre_ranking import PRIOR_FEATURES, PreRanking, Prior, in_turns
-from tests.conftest import ROOT
 
 PRIORS = st.lists(st.integers(-5, 5).map(float), max_size=40)
 
@@ -56,17 +54,6 @@ def test_a_document_is_skipped_where_enough_others_promise_more(
     assert skipped(prior, results, share=share, per_result=1.5, least=least, margin=margin) == expected
 
 
-@given(PRIORS, st.integers(1, 12))
-def test_copies_of_a_document_are_not_parted(prior: list[float], results: int) -> None:
-    """However many there are: of what promises the same, all are read or none. Only the least of all may be parted."""
-    rule = {"share": 0.3, "per_result": 1.0, "least": 1}
-    out = skipped(prior, results, **rule)
-    parted = {prior[number] for number in out} & {own for number, own in enumerate(prior) if number not in out}
-    assert parted <= {min(prior, default=0.0)}
-    assert skipped([3.0] * 5 + [1.0] * 94 + [0.0], 1, **rule) == [99]
-    assert skipped([3.0] * 5 + [1.0] * 95, 1, **rule) == list(range(30, 100)), "the least of all"
-
-
 @given(st.lists(st.tuples(st.integers(-5, 5), st.integers(-5, 5)), max_size=20))
 def test_in_turns_nobody_waits_for_more_than_the_other_promise(promised: list[tuple[int, int]]) -> None:
     """The first n by either prior score are among the first 2n; of equals the earlier one comes first, and one alone is its own."""
@@ -85,17 +72,6 @@ def test_a_prior_score_is_a_weighted_sum() -> None:
     assert prior.of(np.asarray([[3.0, 9.0, 0.4, 1.0, 7.0], [0.0, 1.0, 1.0, 0.0, 0.0]])).tolist() == [5.8, -0.5]
     assert Prior.from_weights(prior.weights) == prior
     assert tuple(Prior.model_fields) == PRIOR_FEATURES
-
-
-def test_the_embedded_rule() -> None:
-    """As docs/explain/scores.md says: a quarter, at least 20, two for each result; the share is the default."""
-    rule = load_bundle(ROOT / "models" / "default").manifest.pipeline.pre_ranking
-    assert rule is not None
-    assert (rule.share, rule.per_result, rule.least) == (PreRanking().share, PreRanking().per_result, PreRanking().least)
-    assert [rule.reads(100, results) for results in (10, 12, 13, 30, 50)] == [25, 25, 26, 60, 100]
-    assert rule.reads(20) == 20
-    assert rule.prior is not None
-    assert rule.prior.rare_here > 0
 
 
 @pytest.mark.parametrize(

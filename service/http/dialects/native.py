@@ -165,7 +165,7 @@ def whole(
         if answered.refused.best is not None:
             meta["best_below_min_score"] = answered.refused.best
     if (saved := answered.saved) is not None:
-        meta["context"] = ContextMeta(tokens=saved.tokens, tokens_of_documents=saved.of_documents, saved=saved.saved)
+        meta["context"] = ContextMeta(tokens=saved.tokens, tokens_of_documents=saved.tokens_of_documents, saved=saved.saved)
         if saved.copies:
             meta["context"]["copies"] = saved.copies
     frame: dict[str, object] = {

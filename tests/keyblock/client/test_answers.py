@@ -12,6 +12,9 @@ from keyblock.client import (
     KeyBlockError,
     UnreachableError,
 )
+from service.command.inputs import Input
+from service.command.rankers import Asked, RemoteRanker
+from service.command.report import Report
 from tests.keyblock.client.conftest import Connect
 from tests.keyblock.client.proxy import Fault, Proxy, says
 
@@ -21,7 +24,7 @@ QUERY, TEXTS = "Which river flows through Vienna?", ["The Thames flows through L
 def test_refused_with_the_services_words(client: Client) -> None:
     with pytest.raises(InvalidRequestError, match=r"^query: is empty: say what") as caught:
         client.rerank(" ", TEXTS, fallback=True)
-    assert (caught.value.status, caught.value.answer.kind, caught.value.retry_after) == (422, "invalid_request", None)
+    assert (caught.value.status, caught.value.kind, caught.value.retry_after) == (422, "invalid_request", None)
     with pytest.raises(InvalidRequestError, match="the store has no document of these ids: 'nobody'"):
         client.rerank(QUERY, [{"id": "nobody"}], strict=True)
 
@@ -55,3 +58,9 @@ def test_an_answer_about_other_documents(connect: Connect, proxy: Proxy) -> None
     proxy.faults = [says(200, json.dumps(answer | {"results": results, "meta": meta | {"tokens": {}}}).encode())]
     with pytest.raises(AnswerError, match="names a document that was not sent: there were 2"):
         connect(proxy.url).rerank(QUERY, TEXTS)
+
+
+def test_a_key_that_may_only_rank_is_enough_for_the_command(proxy: Proxy) -> None:
+    proxy.faults = [says(403)]  # of GET /info
+    with Client(proxy.url) as client:
+        assert len(RemoteRanker(client, Asked("river"), Report("keyblock")).rank([Input("a", "a river")])) == 1

@@ -6,15 +6,9 @@ from typing import Any
 
 import pytest
 
-from keyblock.client import (
-    Client,
-    Document,
-    NotFoundError,
-    TimeUpError,
-    UnavailableError,
-    UnreachableError,
-    uploads,
-)
+from keyblock.client import Client, Document, NotFoundError, TimeUpError, UnavailableError, UnreachableError, uploads
+from keyblock.client.calls import LARGE, Calls, Send, Work
+from keyblock.client.options import Configuration
 from tests.keyblock.client.conftest import Connect
 from tests.keyblock.client.proxy import Fault, Proxy, broken, says, silent
 from tests.support.serving import Service
@@ -44,11 +38,8 @@ def test_documents_of_every_kind(client: Client, given: list[Any]) -> None:
     assert [(result.index, result.text, result.blocks) for result in ranking] == [(1, TEXTS[1], ())]
 
 
-def test_a_single_text_is_a_list_of_one(client: Client) -> None:
+def test_a_single_text_is_a_list_of_one_and_none_an_empty_text(client: Client) -> None:
     assert [result.text for result in client.rerank(QUERY, TEXTS[1])] == [TEXTS[1]]
-
-
-def test_none_is_an_empty_text(client: Client) -> None:
     ranking = client.rerank(QUERY, [None, TEXTS[1], Document(text=None)])
     assert [(result.index, result.scored_by) for result in ranking] == [(1, "model"), (0, "order"), (2, "order")]
 
@@ -57,6 +48,15 @@ def test_none_is_an_empty_text(client: Client) -> None:
 def test_what_is_no_document_is_a_type_error(client: Client, given: Any) -> None:
     with pytest.raises(TypeError, match=r"documents\[\d\] must be a string, a mapping or a Document, not"):
         client.rerank(QUERY, given)
+    with pytest.raises(TypeError, match=r"documents\[1\] must be"):
+        client.put_documents([{"id": 1, "text": "x"}, given])
+
+
+@pytest.mark.parametrize("given", [{"id": 1, "text": "x"}, "x", Document(text="x")])
+def test_one_document_is_not_several(client: Client, given: Any) -> None:
+    """Its fields or letters would be put, and refused one by one."""
+    with pytest.raises(TypeError, match="documents must be several"):
+        client.put_documents(given)
 
 
 def test_a_misspelt_option_is_an_error(client: Client) -> None:
@@ -69,14 +69,6 @@ def test_a_misspelt_option_is_an_error(client: Client) -> None:
 def test_seconds_that_are_no_number_are_a_type_error(client: Client, name: str, value: Any) -> None:
     with pytest.raises(TypeError, match=re.escape(f"{name} must be a number, not {value!r}")):
         client.rerank(QUERY, TEXTS, **{name: value})
-
-
-@pytest.mark.parametrize("text", ["a \ud800 river \udc00 in Vienna", "\ud83d\ude00 Vienna's river", "😀 مرحبا 東京都 Vienna\u0301"])
-def test_offsets_hold_for_any_text(client: Client, text: str) -> None:
-    (result,) = client.rerank(QUERY, [text])
-    (block,) = result.blocks
-    assert block.text == text[block.start : block.end]
-    assert "Vienna" in block.text
 
 
 def test_documents_by_id(client: Client) -> None:
@@ -98,20 +90,8 @@ def test_any_name_is_an_id(client: Client, name: str) -> None:
     client.put_documents([{"id": name, "text": name}])
     assert client.get_document(name).text == name
     assert client.delete_document(name)
-
-
-def test_no_name_is_no_id(client: Client) -> None:
     with pytest.raises(ValueError, match="an id must have at least one character"):
         client.get_document("")
-
-
-def test_a_deadline_is_kept_and_its_cost_is_reported(connect: Connect, running: Service) -> None:
-    client = connect(running.url, margin=60.0)  # seconds for the way there and back: how long it takes says the machine
-    texts = [f"{n} The Danube flows through Vienna, and on to the sea. " * 800 for n in range(60)]
-    ranking = client.rerank(QUERY, texts, deadline_ms=30)
-    assert ranking.degraded
-    assert {result.scored_by for result in ranking} & {"selector", "order"}
-    assert any(warning.startswith("deadline_ms: ") for warning in ranking.warnings)
 
 
 REACHED_NOT: dict[str, list[Fault]] = {
@@ -189,14 +169,12 @@ def test_an_upload_cut_short_says_what_is_stored(connect: Connect, proxy: Proxy,
     assert caught.value.stored == 2
 
 
-@pytest.mark.parametrize("given", [{"id": 1, "text": "x"}, "x", Document(text="x")])
-def test_one_document_is_not_several(connect: Connect, given: Any) -> None:
-    """Its fields or letters would be put, and refused one by one."""
-    with pytest.raises(TypeError, match="documents must be several"):
-        connect("http://127.0.0.1:1").put_documents(given)
-
-
-@pytest.mark.parametrize("given", [b"bytes", 7, None])
-def test_what_is_no_document_is_not_put(client: Client, given: Any) -> None:
-    with pytest.raises(TypeError, match=r"documents\[1\] must be"):
-        client.put_documents([{"id": 1, "text": "x"}, given])
+def test_only_work_on_large_documents_is_given_away() -> None:
+    calls = Calls(Configuration(url="http://x", compression="gzip"))
+    assert isinstance(next(calls.rerank(QUERY, TEXTS, {})), Send)
+    steps = calls.rerank(QUERY, ["x" * LARGE], {})
+    body = next(steps)
+    assert isinstance(body, Work)
+    packed = steps.send(body.do())
+    assert isinstance(packed, Work)
+    assert isinstance(steps.send(packed.do()), Send)

@@ -1,22 +1,10 @@
 """Stored documents: the wire's fields under the wire's names."""
 
-from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
 
-from keyblock import wire
-from keyblock.client import StoredDocument, StoreReport
 from keyblock.client.results import read_ranking, read_stored
 from keyblock.results import Block, Result
-
-
-def names(of: Any) -> set[str]:
-    return {field.name for field in fields(of)}
-
-
-def test_the_wires_names_are_ours() -> None:
-    assert names(StoredDocument) == wire.StoredText.__annotations__.keys()
-    assert names(StoreReport) == wire.StoredAnswer.__annotations__.keys()
 
 
 def test_when_a_document_is_forgotten() -> None:

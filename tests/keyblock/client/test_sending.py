@@ -6,13 +6,8 @@ import time
 from typing import Any
 
 import pytest
-import zstandard
 
-from keyblock.client import (
-    TimeUpError,
-    UnavailableError,
-    UnreachableError,
-)
+from keyblock.client import Client, TimeUpError, UnavailableError, UnreachableError
 from tests.keyblock.client.conftest import Connect
 from tests.keyblock.client.proxy import Fault, Proxy, broken, closed, cut, dripping, half, says, silent
 
@@ -22,16 +17,14 @@ SOON = 0.4  # seconds: a budget that tests can wait for
 
 def test_large_bodies_are_compressed(connect: Connect, proxy: Proxy) -> None:
     texts = [f"{n} The Danube flows through Vienna. " * 100 for n in range(12)]
-    scores = [connect(proxy.url).rerank(QUERY, texts)]
-    for how, unpack in (("gzip", gzip.decompress), ("zstd", lambda body: zstandard.ZstdDecompressor().decompress(body))):
-        packing = connect(proxy.url, compression=how)
-        scores.append(packing.rerank(QUERY, texts))
-        packing.rerank(QUERY, TEXTS)
-        large, small = proxy.seen[-2:]
-        assert large.headers["content-encoding"] == how
-        assert json.loads(unpack(large.body))["documents"] == texts
-        assert "content-encoding" not in small.headers
-    assert scores[0].results == scores[1].results == scores[2].results
+    plain = connect(proxy.url).rerank(QUERY, texts)
+    packing = connect(proxy.url, compression="gzip")
+    assert packing.rerank(QUERY, texts).results == plain.results
+    packing.rerank(QUERY, TEXTS)
+    large, small = proxy.seen[-2:]
+    assert large.headers["content-encoding"] == "gzip"
+    assert json.loads(gzip.decompress(large.body))["documents"] == texts
+    assert "content-encoding" not in small.headers
 
 
 def test_headers(connect: Connect, proxy: Proxy) -> None:
@@ -68,14 +61,15 @@ def test_tried_again(connect: Connect, proxy: Proxy, fault: Fault) -> None:
     assert 20_000 > deadlines[0] > deadlines[1] > deadlines[2] > 0
 
 
-def test_retry_after_is_waited_for(connect: Connect, proxy: Proxy) -> None:
+def test_retry_after_is_waited_for(proxy: Proxy) -> None:
     proxy.faults = [says(429, retry_after="1")]
-    connect(proxy.url).rerank(QUERY, TEXTS)
+    with Client(proxy.url) as client:
+        client.rerank(QUERY, TEXTS)
     assert proxy.seen[1].at - proxy.seen[0].at >= 1
 
 
 @pytest.mark.parametrize(
-    ("options", "waits"), [({"timeout": 60}, ["3600"]), ({"deadline_ms": 60_000}, ["3600"]), ({"timeout": 60}, ["1", "3600"])]
+    ("options", "waits"), [({"timeout": 60}, ["3600"]), ({"deadline_ms": 60_000}, ["3600"]), ({"timeout": 60}, ["0", "3600"])]
 )
 def test_what_cannot_be_waited_for_is_not(connect: Connect, proxy: Proxy, options: Any, waits: list[str]) -> None:
     """Neither beyond the timeout nor beyond the deadline; and the answer that there was is what is raised."""
@@ -94,8 +88,10 @@ def test_a_request_is_sent_no_more_often_than_allowed(connect: Connect, proxy: P
     assert len(proxy.seen) == 4
 
 
-@pytest.mark.parametrize("fault", [silent, dripping, half])
-@pytest.mark.parametrize("options", [{"timeout": SOON}, {"deadline_ms": SOON * 1000 - 100}])
+@pytest.mark.parametrize(
+    ("fault", "options"),
+    [(silent, {"timeout": SOON}), (dripping, {"timeout": SOON}), (half, {"deadline_ms": SOON * 1000 - 100})],
+)
 def test_the_budget_ends_it(connect: Connect, proxy: Proxy, fault: Fault, options: Any) -> None:
     proxy.faults = [fault]
     client = connect(proxy.url, margin=0.1)

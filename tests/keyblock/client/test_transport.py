@@ -5,8 +5,8 @@ import time
 import httpx
 import pytest
 
+from keyblock.client.calls import Failure
 from keyblock.client.retries import Budget
-from keyblock.client.steps import Failure
 from keyblock.client.transport import CONNECT_SECONDS, LEAST, MOST, Timeouts, failure
 
 

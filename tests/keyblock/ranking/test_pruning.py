@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from keyblock.ranking.answer import finished
 from keyblock.ranking.copies import Copies
-from keyblock.ranking.pruning import ABOVE, GAP, Count, Part, Pruner, headings, neighbours
+from keyblock.ranking.pruning import ABOVE, GAP, Count, Pruner, headings, neighbours
 from keyblock.ranking.spans import Span
+from keyblock.results import Part
 
 LEASE = """# Lease
 
@@ -226,5 +227,5 @@ def test_contexts_have_each_sentence_once() -> None:
     pruner = Pruner(texts, words, 40)
     contexts = finished(pruner.prune({number: [Span(0, len(text), 0.9)] for number, text in texts.items()}))
     assert {number: context.text for number, context in contexts.items()} == {0: A, 2: other}
-    assert contexts[2].parts == [Part(len(A) + 1, len(A) + 1 + len(other))]
+    assert contexts[2].parts == (Part(len(A) + 1, len(A) + 1 + len(other)),)
     assert pruner.copies == 3

@@ -3,43 +3,53 @@ from pathlib import Path
 
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import parser
 
 INPUTS = ("input_ids", "token_type_ids", "attention_mask")
 MakeGraph = Callable[..., Path]
 
 
 @pytest.fixture(scope="session")
-def make_graph(tmp_path_factory: pytest.TempPathFactory) -> MakeGraph:
+def write_graph(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Writes a graph, given in ONNX's own notation, into a file of its name."""
+
+    def write(notation: str) -> Path:
+        model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]> {notation}')
+        path = tmp_path_factory.mktemp("graph") / f"{model.graph.name}.onnx"
+        onnx.save(model, path)
+        return path
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def make_graph(write_graph: Callable[[str], Path]) -> MakeGraph:
     """Writes a graph of plain operators: logit = sum over tokens of mask * (factor * id + type)."""
 
     def make(
-        name: str = "sum", inputs: tuple[str, ...] = INPUTS, shape: tuple[str | int, ...] = ("batch", "length"), factor: float = 0.5
+        name: str = "sum",
+        inputs: tuple[str, ...] = INPUTS,
+        shape: tuple[str | int, ...] = ("batch", "length"),
+        factor: float = 0.5,
+        outputs: str = "logits",
+        added: str = "added = Add(scaled, types)",
+        more: str = "",
     ) -> Path:
-        nodes = [helper.make_node("Cast", [given], [f"{given}_float"], to=TensorProto.FLOAT) for given in INPUTS]
-        nodes += [
-            helper.make_node("Mul", ["input_ids_float", "factor"], ["scaled"]),
-            helper.make_node("Add", ["scaled", "token_type_ids_float"], ["added"]),
-            helper.make_node("Mul", ["added", "attention_mask_float"], ["masked"]),
-            helper.make_node("ReduceSum", ["masked", "axis"], ["logits"], keepdims=0),
-        ]
-        constants = [
-            helper.make_tensor("factor", TensorProto.FLOAT, [], [factor]),
-            helper.make_tensor("axis", TensorProto.INT64, [1], [1]),
-        ]
-        for number, given in enumerate(inputs):
-            if given != INPUTS[number]:
-                nodes.insert(0, helper.make_node("Identity", [given], [INPUTS[number]]))
-        graph = helper.make_graph(
-            nodes,
-            name,
-            [helper.make_tensor_value_info(given, TensorProto.INT64, shape) for given in inputs],
-            [helper.make_tensor_value_info("logits", TensorProto.FLOAT, shape[:1])],
-            constants,
-        )
-        path = tmp_path_factory.mktemp("graph") / f"{name}.onnx"
-        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-        return path
+        given = ", ".join(f"int64[{shape[0]}, {shape[1]}] {one}" for one in inputs)
+        due = f"float[{shape[0]}] logits" if outputs == "logits" else outputs
+        return write_graph(f"""{name} ({given}) => ({due})
+            <float factor = {{{factor}}}, int64[1] axis = {{1}}, int64[1] last = {{2}}, float[1] one = {{1}},
+             float[1, 3] shares = {{1, 0.5, 0.33333334}}>
+            {{
+                ids = Cast<to = 1>({inputs[0]})
+                types = Cast<to = 1>({inputs[1]})
+                mask = Cast<to = 1>({inputs[2]})
+                scaled = Mul(ids, factor)
+                {added}
+                masked = Mul(added, mask)
+                logits = ReduceSum<keepdims = 0>(masked, axis)
+                {more}
+            }}""")
 
     return make
 
@@ -50,44 +60,22 @@ def graph(make_graph: MakeGraph) -> Path:
 
 
 @pytest.fixture(scope="session")
-def wide_graph(graph: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wide_graph(make_graph: MakeGraph) -> Path:
     """The graph of `graph` with two columns more: the logit, its half, and its third."""
-    model = onnx.load(str(graph))
-    constants = [
-        helper.make_tensor("shares", TensorProto.FLOAT, [1, 3], [1, 1 / 2, 1 / 3]),
-        helper.make_tensor("last", TensorProto.INT64, [1], [1]),
-    ]
-    model.graph.initializer.extend(constants)
-    model.graph.node.append(helper.make_node("Unsqueeze", ["logits", "last"], ["column"]))
-    model.graph.node.append(helper.make_node("Mul", ["column", "shares"], ["outputs"]))
-    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("outputs", TensorProto.FLOAT, ["batch", 3]))
-    path = tmp_path_factory.mktemp("graph") / "wide.onnx"
-    onnx.save(model, path)
-    return path
+    more = "column = Unsqueeze(logits, axis) \n outputs = Mul(column, shares)"
+    return make_graph("wide", outputs="float[batch, 3] outputs", more=more)
 
 
 @pytest.fixture(scope="session")
-def graph_without_openvino(graph: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def graph_without_openvino(make_graph: MakeGraph) -> Path:
     """The graph of `graph` with its sum in a fused node of four outputs, which OpenVINO does not load."""
-    model = onnx.load(str(graph))
-    nodes = list(model.graph.node)
-    place = next(number for number, node in enumerate(nodes) if node.op_type == "Add")
-    deep = [helper.make_node("Unsqueeze", [given, "last"], [f"{given}_deep"]) for given in nodes[place].input]
-    given, sums = [*(node.output[0] for node in deep), "one"], ["normed", "", "", "added_deep"]
-    fused = helper.make_node("SkipLayerNormalization", given, sums, domain="com.microsoft", epsilon=1e-5)
-    nodes[place : place + 1] = [*deep, fused, helper.make_node("Squeeze", ["added_deep", "last"], nodes[place].output)]
-    del model.graph.node[:]
-    model.graph.node.extend(nodes)
-    model.graph.initializer.append(helper.make_tensor("one", TensorProto.FLOAT, [1], [1.0]))
-    model.graph.initializer.append(helper.make_tensor("last", TensorProto.INT64, [1], [2]))
-    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
-    path = tmp_path_factory.mktemp("graph") / "fused.onnx"
-    onnx.save(model, path)
-    return path
+    fused = "normed, , , deep = com.microsoft.SkipLayerNormalization<epsilon = 0.00001>(deep_scaled, deep_types, one)"
+    deep = "deep_scaled = Unsqueeze(scaled, last) \n deep_types = Unsqueeze(types, last)"
+    return make_graph("fused", added=f"{deep} \n {fused} \n added = Squeeze(deep, last)")
 
 
 @pytest.fixture(scope="session")
-def make_aggregator(tmp_path_factory: pytest.TempPathFactory) -> MakeGraph:
+def make_aggregator(write_graph: Callable[[str], Path]) -> MakeGraph:
     """Writes an aggregator graph: logit = factor * the sum of the real passages' states."""
 
     def make(
@@ -96,31 +84,16 @@ def make_aggregator(tmp_path_factory: pytest.TempPathFactory) -> MakeGraph:
         inputs: tuple[str, str] = ("states", "mask"),
         factor: float = 0.5,
     ) -> Path:
-        nodes = [
-            helper.make_node("Cast", [inputs[1]], ["real"], to=TensorProto.FLOAT),
-            helper.make_node("Unsqueeze", ["real", "last"], ["column"]),
-            helper.make_node("Mul", [inputs[0], "column"], ["masked"]),
-            helper.make_node("ReduceSum", ["masked", "both"], ["sums"], keepdims=0),
-            helper.make_node("Mul", ["sums", "factor"], ["logits"]),
-        ]
-        constants = [
-            helper.make_tensor("last", TensorProto.INT64, [1], [2]),
-            helper.make_tensor("both", TensorProto.INT64, [2], [1, 2]),
-            helper.make_tensor("factor", TensorProto.FLOAT, [], [factor]),
-        ]
-        graph = helper.make_graph(
-            nodes,
-            name,
-            [
-                helper.make_tensor_value_info(inputs[0], TensorProto.FLOAT, states),
-                helper.make_tensor_value_info(inputs[1], TensorProto.BOOL, states[:2]),
-            ],
-            [helper.make_tensor_value_info("logits", TensorProto.FLOAT, states[:1])],
-            constants,
-        )
-        path = tmp_path_factory.mktemp("aggregator") / f"{name}.onnx"
-        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-        return path
+        sizes = ", ".join(map(str, states))
+        return write_graph(f"""{name} (float[{sizes}] {inputs[0]}, bool[{states[0]}, {states[1]}] {inputs[1]})
+            => (float[{states[0]}] logits) <float factor = {{{factor}}}, int64[1] last = {{2}}, int64[2] both = {{1, 2}}>
+            {{
+                real = Cast<to = 1>({inputs[1]})
+                column = Unsqueeze(real, last)
+                masked = Mul({inputs[0]}, column)
+                sums = ReduceSum<keepdims = 0>(masked, both)
+                logits = Mul(sums, factor)
+            }}""")
 
     return make
 

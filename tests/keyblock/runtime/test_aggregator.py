@@ -6,7 +6,7 @@ import onnxruntime
 import pytest
 
 from keyblock.runtime.aggregator import AggregatorSession
-from keyblock.runtime.providers import Provider, ProviderError
+from keyblock.runtime.providers import Provider
 from keyblock.runtime.session import ScoreError, SessionError
 
 MakeGraph = Callable[..., Path]
@@ -25,13 +25,8 @@ def test_logits_are_the_graphs(aggregator_graph: Path) -> None:
         logits = session.combine(states, mask)
         assert logits.dtype == np.float32
         np.testing.assert_allclose(logits, 0.5 * (states * mask[:, :, None]).sum((1, 2)), rtol=1e-5, atol=1e-6)
-
-
-def test_other_floats_and_strides_are_taken(aggregator_graph: Path) -> None:
-    states, mask = documents(4, 2)
-    session = AggregatorSession(aggregator_graph, threads=1)
-    expected = session.combine(states[:, ::2].copy(), mask[:, ::2].copy())
-    np.testing.assert_allclose(session.combine(states.astype(np.float64)[:, ::2], mask.astype(np.int8)[:, ::2]), expected)  # type: ignore[arg-type]
+    others = states.astype(np.float64)[:, ::-1], mask.astype(np.int8)[:, ::-1]  # strides, and numbers of other sizes
+    np.testing.assert_allclose(session.combine(*others), logits, rtol=1e-5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("asked", ["cpu", "openvino", "auto"])
@@ -39,11 +34,6 @@ def test_the_aggregator_computes_on_the_cpu_beside_an_encoder_that_does(aggregat
     if asked == "openvino" and "OpenVINOExecutionProvider" not in onnxruntime.get_available_providers():
         pytest.skip("this ONNX Runtime has no OpenVINO (onnxruntime-openvino)")
     assert AggregatorSession(aggregator_graph, asked).choice.provider in (Provider.CPU, Provider.CUDA)
-
-
-def test_an_unknown_provider(aggregator_graph: Path) -> None:
-    with pytest.raises(ProviderError, match="unknown provider 'abacus'"):
-        AggregatorSession(aggregator_graph, "abacus")
 
 
 @pytest.mark.parametrize(

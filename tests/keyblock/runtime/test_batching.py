@@ -59,19 +59,11 @@ def test_scores_come_back_in_the_order_given(lengths: list[int], cap: int) -> No
     np.testing.assert_allclose(score_all(Summing(), packed, token_cap=cap), np.asarray(slow, np.float32), rtol=1e-6)
 
 
-def test_many_different_requests_make_few_shapes() -> None:
-    random = np.random.default_rng(0)
-    scorer = Summing()
-    for _ in range(200):
-        score_all(scorer, [sequence(int(n)) for n in random.integers(20, 257, random.integers(1, 120))])
-    assert set(scorer.seen) <= set(shapes(capped(256)))
-    assert len(shapes(capped(256))) == 45
-
-
 def test_full_batches_take_the_cap_and_the_rest_a_power_of_two() -> None:
     assert row_counts(32) == [1, 2, 4, 8, 16, 32]
     assert row_counts(42) == [1, 2, 4, 8, 16, 32, 42]
     assert row_counts(1) == [1]
+    assert len(shapes(capped(256))) == 45
     assert [(len(b.positions), b.rows, b.length) for b in plan([128] * 71)] == [(32, 32, 128), (32, 32, 128), (7, 8, 128)]
 
 

@@ -2,7 +2,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -26,8 +25,7 @@ DEFAULT = Path(__file__).parents[3] / "models" / "default"
 MakeGraph = Callable[..., Path]
 
 
-@pytest.mark.parametrize("module", ["keyblock.runtime.session", "export.graph"])
-@pytest.mark.parametrize(("given", "kept"), [(None, "1"), ("0", "0")])
+@pytest.mark.parametrize(("module", "given", "kept"), [("keyblock.runtime.session", None, "1"), ("export.graph", "0", "0")])
 def test_nothing_is_reported_to_anybody(module: str, given: str | None, kept: str) -> None:
     """ONNX Runtime looks for the variable when it is loaded, so it has to be there by then; who sets it has the last word."""
     looks = f"""
@@ -62,23 +60,9 @@ def test_scores_are_the_graphs(graph: Path, provider: str) -> None:
         logits = session.score(ids, types, mask)
         assert logits.dtype == np.float32
         np.testing.assert_allclose(logits, (mask * (0.5 * ids + types)).sum(1), rtol=1e-6)
-
-
-@pytest.mark.parametrize("provider", ["cpu", OPENVINO])
-def test_callers_in_several_threads_do_not_mix(graph: Path, provider: str) -> None:
-    session = Session(graph, provider, threads=1, precision=Precision.FP32)
-    batches = [batch(1 + i % 4, 8 * (1 + i % 3)) for i in range(40)]
-    with ThreadPoolExecutor(4) as pool:
-        scored = list(pool.map(lambda arrays: session.score(*arrays), batches))
-    for (ids, types, mask), logits in zip(batches, scored, strict=True):
-        np.testing.assert_allclose(logits, (mask * (0.5 * ids + types)).sum(1), rtol=1e-6)
-
-
-def test_other_integers_and_strides_are_taken(graph: Path) -> None:
-    ids, types, mask = (array[:, ::2] for array in batch(3, 8))
-    session = Session(graph, Provider.CPU, threads=1)
-    expected = (mask * (0.5 * ids + types)).sum(1)
-    np.testing.assert_allclose(session.score(ids.astype(np.int32), types, mask.astype(np.int8)), expected)  # type: ignore[arg-type]
+    ids, types, mask = (array[:, ::2] for array in batch(3, 8))  # strides, and integers of other sizes
+    logits = session.score(ids.astype(np.int32), types, mask.astype(np.int8))  # type: ignore[arg-type]
+    np.testing.assert_allclose(logits, (mask * (0.5 * ids + types)).sum(1), rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -106,14 +90,7 @@ def test_a_failure_inside_the_runtime_is_one_line_and_the_session_lives(make_gra
     assert session.score(*batch(2, 4)).shape == (2,)
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        "[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : BFCArena::AllocateRawInternal Failed to allocate memory for requested buffer",
-        "CUDA failure 2: out of memory ; GPU=0",
-        "std::bad_alloc",
-    ],
-)
+@pytest.mark.parametrize("said", ["AllocateRaw Failed to allocate memory", "CUDA failure 2: out of memory", "std::bad_alloc"])
 def test_too_little_memory_is_an_error_of_its_own(graph: Path, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
     session = Session(graph, Provider.CPU, threads=1)
 
@@ -127,17 +104,12 @@ def test_too_little_memory_is_an_error_of_its_own(graph: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("provider", ["cpu", OPENVINO])
-@pytest.mark.parametrize("content", [b"", b"no graph at all", bytes(1000)])
+@pytest.mark.parametrize("content", [b"", b"no graph at all"])
 def test_a_file_that_is_no_graph(tmp_path: Path, provider: str, content: bytes) -> None:
     (tmp_path / "model.onnx").write_bytes(content)
     with pytest.raises(SessionError, match=r"model\.onnx: ") as caught:
         Session(tmp_path / "model.onnx", provider, threads=1)
     assert len(str(caught.value).splitlines()) == 1
-
-
-def test_a_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(SessionError, match="no such graph"):
-        Session(tmp_path / "none.onnx", Provider.CPU)
 
 
 @pytest.mark.parametrize("shape", [(2, "length"), ("batch", 16)])
@@ -146,9 +118,11 @@ def test_a_frozen_dimension_is_refused(make_graph: MakeGraph, shape: tuple[str |
         Session(make_graph("frozen", shape=shape), Provider.CPU, threads=1)
 
 
-def test_another_models_inputs_are_refused(make_graph: MakeGraph) -> None:
+def test_another_models_inputs_and_a_missing_file_are_refused(make_graph: MakeGraph, tmp_path: Path) -> None:
     with pytest.raises(SessionError, match="a ranker's graph has"):
         Session(make_graph("other", inputs=("pixels", "token_type_ids", "attention_mask")), Provider.CPU, threads=1)
+    with pytest.raises(SessionError, match="no such graph"):
+        Session(tmp_path / "none.onnx", Provider.CPU)
 
 
 @pytest.mark.parametrize("provider", ["cpu", OPENVINO])
