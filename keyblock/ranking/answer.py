@@ -157,7 +157,7 @@ def answer(request: RankRequest, pipeline: Pipeline, outcome: Outcome, late: Lat
     warnings = [
         *_about_request(request, pipeline, outcome),
         *_about_order(request, config, outcome, ranking),
-        *about_skipped(sum(candidates[number].skipped for number in found.ranking.order), len(found.ranking.order)),
+        *about_skipped(sum(outcome.candidates[number].skipped for number in found.ranking.order), len(found.ranking.order)),
         *losses.values(),
     ]
     return replace(
