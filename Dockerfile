@@ -79,6 +79,7 @@ LABEL org.opencontainers.image.title="KeyBlock" \
       org.opencontainers.image.revision="${REVISION}"
 COPY LICENSE NOTICE /usr/share/doc/keyblock/
 COPY models/default /models/default
+COPY models/keyb-bm25 /models/keyb-bm25
 # HOME is the one place that libraries may write to; nothing has to be there, and everything else may be read-only.
 ENV PATH=/opt/keyblock/bin:$PATH HOME=/tmp PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 # A number, so that Kubernetes sees that it is not root.

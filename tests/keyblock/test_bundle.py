@@ -24,6 +24,8 @@ from keyblock.bundle import (
 )
 from keyblock.description import PipelineConfig
 from keyblock.encoders import TokenTable
+from keyblock.fusion import Fusion
+from keyblock.ranker import Ranker
 
 WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "river", "bank", "water", ".", ",")
 Edit = Callable[[dict[str, Any]], Any]
@@ -222,6 +224,20 @@ def test_the_embedded_bundle_has_one_file_of_weights() -> None:
     for precision in ("int8-static", "fp16"):
         assert default.encoder_files(precision) == ((default.path / f"model.{precision}.onnx", default.graph_path), None)
     assert sum(path.stat().st_size for path in default.path.iterdir()) <= 75_000_000
+
+
+def test_the_papers_system_is_the_embedded_weights_with_other_blocks() -> None:
+    """BM25 chooses blocks, the model reads every document, and its own score decides."""
+    models = Path(__file__).parents[2] / "models"
+    ranker = Ranker.open(models / "keyb-bm25")
+    assert ranker.bundle.graph_path.resolve() == (models / "default" / "model.onnx").resolve()
+    fusion = ranker.bundle.pipeline.config.fusion
+    assert fusion == Fusion(bias=fusion.bias, logit=fusion.logit)
+    filler = "The committee met again and talked about chairs. " * 30
+    texts = [filler, f"{filler}The Danube flows through Vienna. {filler}", *[filler] * 40]
+    ranking = ranker.rank("Which river flows through Vienna?", texts, return_blocks=True)
+    assert (ranking[0].index, "The Danube flows through Vienna." in ranking[0].blocks[0].text) == (1, True)
+    assert {result.scored_by for result in ranking} == {"model"}
 
 
 def test_others_may_read_what_was_written(bundle: Path) -> None:

@@ -81,6 +81,15 @@ def test_what_no_browser_sends_as_an_origin_is_refused(origins: str) -> None:
         Settings(cors_origins=origins)
 
 
+def test_a_bundle_beside_the_embedded_one_has_a_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    named = read_settings(["--bundle", "keyb-bm25"]).bundle[0]
+    assert (named.parts[-2:], named.is_dir()) == (("models", "keyb-bm25"), True)
+    (tmp_path / "keyb-bm25").mkdir()
+    assert read_settings(["--bundle", "keyb-bm25"]).bundle == (Path("keyb-bm25"),), "a directory of that name goes before"
+    assert read_settings(["--bundle", "unknown"]).bundle == (Path("unknown"),)
+
+
 def test_several_bundles(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     several = (Path("a"), Path("b/c"))
     assert read_settings(["--bundle", "a", "--bundle", "b/c"]).bundle == several
