@@ -62,6 +62,11 @@ class Scored(NamedTuple):
     marks: list[NDArray[np.float32]] | None = None
 
 
+def unscored(number: int, queue_seconds: float = 0.0) -> Scored:
+    """The outcome if none of `number` documents or blocks is scored."""
+    return Scored(np.full(number, -np.inf, np.float32), queue_seconds, 0.0)
+
+
 class Aggregation:
     """The documents of one job; only the model's thread uses an object of this class.
 

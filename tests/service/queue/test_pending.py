@@ -17,12 +17,13 @@ from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
 from keyblock.runtime.batching import BatchTooLargeError
 from service.queue.batch import Caps
-from service.queue.graphs import Graphs, Priority, QueuedGraphs
+from service.queue.graphs import Graphs, Priority
 from service.queue.job import Job, ModelDeadError, ModelError, Scored
 from service.queue.worker import Worker
 from service.telemetry.metrics import Metrics
 from tests.service.faults import PATIENCE, Ints, wait_for
 from tests.service.queue.test_worker import CAP, shorter
+from tests.service.rankers import scorer_of
 
 LONGEST = 128
 FULL = CAP // LONGEST  # sequences of the longest that fill a batch
@@ -96,7 +97,7 @@ class Held:
         self.may_combine.set()
         self.worker = Worker(Caps(CAP, PATIENCE, hung_after=PATIENCE), self.metrics, 1 << 20)
         learned = self.combine if "aggregator" in parts else None
-        self.model = QueuedGraphs(self.worker, "one", Graphs(self.graph, combine=learned, ahead=ahead), shorter(pipeline, **parts))
+        self.model = scorer_of(self.worker, "one", Graphs(self.graph, combine=learned, ahead=ahead), shorter(pipeline, **parts))
         self.worker.start()
         self.model.warmed.result(PATIENCE)
         self.graph.stop()
@@ -371,9 +372,9 @@ def test_one_model_computes_at_a_time_whichever_decide_ahead(make_held: Make, pi
         held.graph.go_on()
         return done
 
-    cpu = with_one_in_flight(lambda: QueuedGraphs(held.worker, "cpu", Graphs(on_cpu), shorter(pipeline)))
+    cpu = with_one_in_flight(lambda: scorer_of(held.worker, "cpu", Graphs(on_cpu), shorter(pipeline)))
     cpu.warmed.result(PATIENCE)
-    added = with_one_in_flight(lambda: QueuedGraphs(held.worker, "later", Graphs(later, ahead=1), shorter(pipeline)))
+    added = with_one_in_flight(lambda: scorer_of(held.worker, "later", Graphs(later, ahead=1), shorter(pipeline)))
     added.warmed.result(PATIENCE)
     first = with_one_in_flight(lambda: held.worker.submit(Job([sequence(3)] * FULL, cpu.ranker)))
     assert logits(first) == [384] * FULL

@@ -19,12 +19,13 @@ from keyblock.pipeline import Pipeline
 from keyblock.runtime.session import Session
 from service.lru import Lru
 from service.queue.batch import Caps
-from service.queue.graphs import Graphs, Priority, QueuedGraphs
+from service.queue.graphs import Graphs, GraphScorer, Priority
 from service.queue.job import ENTRY_BYTES, Job, ModelError, ScoreCache, Scored, SequenceOutput, cost, sequence_key
 from service.queue.worker import Worker
 from service.telemetry.metrics import TABLE, Metrics
 from tests.service.clock import FAR, Leaping
 from tests.service.faults import PATIENCE, Faulty, Ints, wait_for
+from tests.service.rankers import scorer_of
 
 HIDDEN, ROOM = 3, 1 << 20
 WORDS = "river bridge stone city flood year".split()
@@ -61,9 +62,9 @@ class Cached:
         self.pipeline = Pipeline(config, pipeline.tokenizer, pipeline.frequencies)
         self.model = self.another()
 
-    def another(self) -> QueuedGraphs:
+    def another(self) -> GraphScorer:
         """A model of the same graphs, as a reload makes one."""
-        return QueuedGraphs(self.worker, "one", Graphs(self.graph, None, summed if self.learned else None), self.pipeline)
+        return scorer_of(self.worker, "one", Graphs(self.graph, None, summed if self.learned else None), self.pipeline)
 
     def sequences(self, query: str, texts: list[str], titles: list[str] | None = None, budget: int = 96) -> list[list[Packed]]:
         prepared = self.pipeline.prepare_documents(texts, titles or [""] * len(texts))

@@ -23,13 +23,14 @@ from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
 from keyblock.runtime.session import OutOfMemoryError, Session
 from service.queue.batch import Caps
-from service.queue.graphs import Graphs, Priority, QueuedGraphs
+from service.queue.graphs import Graphs, Priority
 from service.queue.job import Aggregation, Job, ModelDeadError, ModelError, Scored, shapes
 from service.queue.schedule import ROUND_BATCHES
 from service.queue.worker import Worker
 from service.telemetry.metrics import TABLE, Metrics
 from tests.service.clock import FAR, Leaping
 from tests.service.faults import PATIENCE, Faulty, wait_for
+from tests.service.rankers import scorer_of
 
 CAP = 512
 SHAPES = batching.shapes(batching.capped(128, CAP))
@@ -40,7 +41,7 @@ class One(Worker):
 
     def __init__(self, graphs: Graphs, pipeline: Pipeline, metrics: Metrics | None = None, **parts: Any) -> None:
         super().__init__(Caps(CAP, PATIENCE, hung_after=2 * FAR), metrics or Metrics())
-        self.model = QueuedGraphs(self, "one", graphs, shorter(pipeline, **parts))
+        self.model = scorer_of(self, "one", graphs, shorter(pipeline, **parts))
 
 
 def shorter(pipeline: Pipeline, **parts: Any) -> Pipeline:
@@ -439,7 +440,7 @@ class Two:
     def __init__(self, graphs: Graphs, faulty: Faulty, other: Faulty, pipeline: Pipeline) -> None:
         self.worker = One(graphs, pipeline)
         self.graphs = {"one": faulty, "two": other}
-        self.instances = {"one": self.worker.model, "two": QueuedGraphs(self.worker, "two", Graphs(other), shorter(pipeline))}
+        self.instances = {"one": self.worker.model, "two": scorer_of(self.worker, "two", Graphs(other), shorter(pipeline))}
 
     def submit(self, name: str, packed: Sequence[Packed], priority: int = 0) -> Future[Scored]:
         return self.worker.submit(Job(packed, self.instances[name].ranker, priority=priority))
@@ -503,7 +504,7 @@ def test_a_model_that_comes_later_is_warmed_up_between_the_rounds(
     """Whoever waits waits for one run of it."""
     later = Faulty(session)
     later.open.clear()
-    added = QueuedGraphs(worker, "later", Graphs(later), shorter(pipeline))
+    added = scorer_of(worker, "later", Graphs(later), shorter(pipeline))
     runs: list[int] = []
     futures = []
     for _ in range(5):
@@ -525,9 +526,7 @@ def test_a_model_that_fails_to_warm_up_later_leaves_the_others_served(
 ) -> None:
     broken, fine = Faulty(session), Faulty(session)
     broken.fault = RuntimeError("its weights are not numbers")
-    added = [
-        QueuedGraphs(worker, name, Graphs(graph), shorter(pipeline)) for name, graph in {"broken": broken, "fine": fine}.items()
-    ]
+    added = [scorer_of(worker, name, Graphs(graph), shorter(pipeline)) for name, graph in {"broken": broken, "fine": fine}.items()]
     with pytest.raises(ModelError, match="its weights are not numbers"):
         added[0].warmed.result(PATIENCE)
     added[1].warmed.result(PATIENCE)
@@ -538,7 +537,7 @@ def test_a_model_that_fails_to_warm_up_later_leaves_the_others_served(
 def test_a_warm_up_that_nobody_waits_for_any_more_ends(worker: One, session: Session, pipeline: Pipeline) -> None:
     later = Faulty(session)
     later.open.clear()
-    added = QueuedGraphs(worker, "later", Graphs(later), shorter(pipeline))
+    added = scorer_of(worker, "later", Graphs(later), shorter(pipeline))
     assert added.warmed.cancel()
     later.open.set()
     wait_for(lambda: not worker._warm_ups)
@@ -549,7 +548,7 @@ def test_a_warm_up_that_hangs_beside_requests_is_seen(worker: One, session: Sess
     later = Faulty(session)
     later.open.clear()
     worker.caps = worker.caps._replace(hung_after=0.05)
-    added = QueuedGraphs(worker, "later", Graphs(later), shorter(pipeline))
+    added = scorer_of(worker, "later", Graphs(later), shorter(pipeline))
     wait_for(lambda: worker.hung)
     later.open.set()
     added.warmed.result(PATIENCE)
@@ -560,7 +559,7 @@ def test_a_warm_up_that_hangs_beside_requests_is_seen(worker: One, session: Sess
 def test_closing_fails_a_waiting_warm_up(worker: One, session: Session, pipeline: Pipeline) -> None:
     later = Faulty(session)
     later.open.clear()
-    added = QueuedGraphs(worker, "later", Graphs(later), shorter(pipeline))
+    added = scorer_of(worker, "later", Graphs(later), shorter(pipeline))
     closing = threading.Thread(target=worker.close)
     closing.start()
     wait_for(lambda: worker._closing)
@@ -569,12 +568,12 @@ def test_closing_fails_a_waiting_warm_up(worker: One, session: Session, pipeline
     with pytest.raises(ModelDeadError):
         added.warmed.result(PATIENCE)
     with pytest.raises(ModelDeadError):
-        QueuedGraphs(worker, "too late", Graphs(later), shorter(pipeline))
+        scorer_of(worker, "too late", Graphs(later), shorter(pipeline))
 
 
 def test_nothing_is_kept_of_a_model_that_is_let_go(worker: One, session: Session, pipeline: Pipeline, packed: list[Packed]) -> None:
     later = Faulty(session)
-    added = QueuedGraphs(worker, "later", Graphs(later), shorter(pipeline))
+    added = scorer_of(worker, "later", Graphs(later), shorter(pipeline))
     done(worker.submit(Job(packed, added.ranker)))
     graph = weakref.ref(later)
     del later, added

@@ -180,7 +180,7 @@ def both(
     bundle = load_bundle(chosen.bundle[0])
     replicas = Replicas(ask, 60.0)
     described = asyncio.run(replicas.describe(named(bundle)))
-    opened = LoadedBundle(bundle, None, None, elsewhere=lambda _: RemoteScorer(replicas, bundle, described))
+    opened = LoadedBundle(bundle, elsewhere=RemoteScorer(replicas, bundle, described))
     with warm(chosen) as service, TestClient(create_app(chosen, Ranker(chosen, [opened]))) as remote:
         yield service, remote
     holder.close()

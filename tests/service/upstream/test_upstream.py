@@ -401,7 +401,7 @@ def test_a_newcomer_for_whom_it_has_no_time_is_refused_before_work_is_done() -> 
         scorer = app.state.ranker.upstream.scorer
         assert scorer.pace.seconds > 0
         assert scorer.backlog()(1.0) == 0
-        asked, waiting = len(server.asked), scorer._asker.waiting
+        asked, waiting = len(server.asked), scorer.waiting
         waiting["another"] = int(1000 / scorer.pace.seconds)
         busy = client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS})
         assert (busy.status_code, int(busy.headers["retry-after"]) > 0, len(server.asked)) == (429, True, asked)
