@@ -26,7 +26,6 @@ class RedisStore(DocumentStore):
 
     Args:
         url: ``redis://[user:password@]host[:port][/database]``, ``rediss://`` for TLS, ``unix://`` for a socket.
-        connection: class of the client's connections; None: the one for the URL.
 
     Raises StoreUnavailableError, one line, when the URL is invalid or the server refuses the password.
     """
@@ -34,9 +33,9 @@ class RedisStore(DocumentStore):
     kind = "redis"
     largest = LARGEST
 
-    def __init__(self, url: str, connection: type | None = None) -> None:
+    def __init__(self, url: str) -> None:
         try:
-            self._redis = client_of(options_of(url) | ({"connection_class": connection} if connection else {}))
+            self._redis = client_of(options_of(url))
         except ValueError:  # its message may quote a part of the password
             raise StoreUnavailableError(
                 "the store's URL is not one of Redis: give redis://[user:password@]host[:port][/database], "

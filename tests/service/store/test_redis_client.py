@@ -8,7 +8,7 @@ import redis.exceptions as said
 
 from service.store import redis_client
 from service.store.base import StoreError, StoreFullError, StoreUnavailableError
-from service.store.redis_client import client_of, key_of, options_of, store_error
+from service.store.redis_client import client_of, options_of, store_error
 
 
 @pytest.mark.parametrize(
@@ -25,12 +25,6 @@ def test_an_error_is_one_line(error: Exception, kind: type[StoreError], line: st
     assert isinstance(store_error(error), kind)
     assert str(store_error(error)).startswith(line)
     assert "\n" not in str(store_error(error))
-
-
-def test_no_two_documents_have_one_key() -> None:
-    names = [("a", "b:c"), ("a", "b"), ("ab", ""), ("a", "\ud800")]
-    assert len({key_of(b"p:", *one) for one in names}) == len(names)
-    assert key_of(b"p:", "a", "b:c") == b"p:a:b:c"
 
 
 def test_a_server_that_hangs_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
