@@ -16,7 +16,7 @@ from keyblock.ranking.flow import Choose, Pack, Read, choosing
 from keyblock.ranking.order import UNREAD, Candidate, candidate
 from service.call import Documents
 from service.lru import DocumentCache
-from service.ranking.preparation import BYTES, PIECE, WIDE, Preparer, Threads, cost, footprint, utf8_bytes
+from service.ranking.preparation import PIECE, WIDE, Preparer, Threads, cost, utf8_bytes
 from service.ranking.room import Room
 from service.telemetry.metrics import TABLE, Metrics
 from tests.service.faults import PATIENCE
@@ -154,7 +154,6 @@ def test_texts_outside_ascii_cost_more() -> None:
     assert cost(1000, 1000) == 1000
     assert cost(1000, 3000) == 1000 + WIDE * 2000, "Chinese"
     assert cost(1000, 0) == 1000, "a stored document, whose bytes nobody counted"
-    assert footprint(3000) == 3000 * BYTES
 
 
 def test_a_cancelled_request_stops_at_the_next_slice(pipeline: Pipeline, threads: Threads) -> None:
@@ -251,14 +250,14 @@ def test_a_query_waits_for_no_slice(pipeline: Pipeline, threads: Threads) -> Non
     preparer, go_on = Preparer(pipeline, DocumentCache(0), threads, Metrics()), threading.Event()
 
     async def work() -> int:
-        slices = [asyncio.create_task(threads.run(go_on.wait, PATIENCE)) for _ in range(2 * threads.number)]
+        slices = [threads._small.submit(go_on.wait, PATIENCE) for _ in range(2 * threads.number)]
         await asyncio.sleep(0)
         try:
             await preparer.query(partial(pipeline.prepare_query, "river bridge"))
             return sum(one.done() for one in slices)
         finally:
             go_on.set()
-            await asyncio.gather(*slices)
+            await asyncio.gather(*map(asyncio.wrap_future, slices))
 
     assert asyncio.run(work()) == 0
 

@@ -90,7 +90,7 @@ def test_work_in_steps_takes_turns_and_stops_when_nobody_waits_for_it() -> None:
         while not seen:
             await asyncio.sleep(0.001)
         async with asyncio.timeout(PATIENCE):
-            assert (await threads.in_turns(small())).result == "done"
+            assert (await threads.in_turns(small()))[0] == "done"
         assert not long.done()
         long.cancel()
         with pytest.raises(asyncio.CancelledError):
