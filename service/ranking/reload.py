@@ -109,7 +109,7 @@ class Reloader:
         if self._terminal.closed:
             os.kill(os.getpid(), signal.SIGTERM)
             return
-        self._start_task(self._reload_quietly())
+        self._start_task(self.reload())
 
     def _start_task(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.create_task(work)
@@ -121,12 +121,6 @@ class Reloader:
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # marks it as seen: it is logged, and asyncio would log it again if nobody waits for it any more
-
-    async def _reload_quietly(self) -> None:
-        try:
-            await self.reload()
-        except ReloadError:
-            return  # logged
 
     async def _reload_next(self) -> Reloaded:
         async with self._lock:

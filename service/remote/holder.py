@@ -6,6 +6,7 @@ import os
 import socket
 import time
 from collections import OrderedDict
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from keyblock.runtime.providers import ProviderError
 from keyblock.runtime.session import SessionError
 from service.queue.batch import Caps
 from service.queue.graphs import GraphScorer, Priority
-from service.queue.job import ModelDeadError, ModelError, Scored
+from service.queue.job import ModelDeadError, ModelError
 from service.queue.worker import Worker
 from service.ranking.loading import LoadedBundle, open_bundle, served_bundles
 from service.remote.wire import Described, Named, Reply, Report, ScoreRequest, named, read
@@ -81,7 +82,11 @@ class Holder:
         except (ModelError, ModelDeadError) as error:
             return Reply(self.report(), None, str(error), elsewhere=True)
         try:
-            scored = await _scored(scorer, asked, priority)
+            documents = read(asked.sequences)
+            if asked.blocks:
+                scored = await scorer.choose(list(chain.from_iterable(documents)), priority)
+            else:
+                scored = await scorer.score_documents(documents, priority, marks=asked.marks)
             return Reply(self.report(), scored)  # the report is made last, since the receiver believes the latest one
         except (ModelError, ModelDeadError) as error:
             return Reply(self.report(), None, str(error), elsewhere=isinstance(error, ModelDeadError))
@@ -120,13 +125,6 @@ class Holder:
         if opened.graphs is None or opened.choice is None:
             return None
         return GraphScorer(self.worker, opened.bundle, opened.graphs, opened.choice)
-
-
-async def _scored(scorer: GraphScorer, asked: ScoreRequest, priority: Priority) -> Scored:
-    documents = read(asked.sequences)
-    if asked.blocks:
-        return await scorer.choose([packed for document in documents for packed in document], priority)
-    return await scorer.score_documents(documents, priority, marks=asked.marks)
 
 
 def _failed(task: "asyncio.Task[GraphScorer]") -> bool:

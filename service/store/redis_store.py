@@ -43,7 +43,12 @@ class RedisStore(DocumentStore):
             ) from None
         self._resting_until = 0.0
         self._renew = self._redis.register_script(RENEW)
-        self._check()
+        try:
+            self._redis.ping()
+        except AuthenticationError as error:
+            raise StoreUnavailableError(f"Redis refuses the store's user and password: {one_line(error)}") from None
+        except ERRORS as error:
+            log.warning("Redis does not answer (%s): requests by id are refused until it does", one_line(error))
 
     def sizes(self, namespace: str, ids: Sequence[str]) -> list[int]:
         """See DocumentStore."""
@@ -94,14 +99,6 @@ class RedisStore(DocumentStore):
     def close(self) -> None:
         """See DocumentStore."""
         self._redis.close()
-
-    def _check(self) -> None:
-        try:
-            self._redis.ping()
-        except AuthenticationError as error:
-            raise StoreUnavailableError(f"Redis refuses the store's user and password: {one_line(error)}") from None
-        except ERRORS as error:
-            log.warning("Redis does not answer (%s): requests by id are refused until it does", one_line(error))
 
     @contextmanager
     def _clear_errors(self) -> Iterator[None]:
