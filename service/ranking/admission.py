@@ -7,7 +7,7 @@ are one step.
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -18,6 +18,7 @@ from service.settings import Limits
 from service.telemetry.metrics import Metrics
 
 SMALL_SHARE = 0.01  # of the longest backlog: a request of no more work has its turns beside others, however much waits
+PREPARING, ANSWERING = "preparing", "completing the answers of"
 Seconds = Callable[[], float]
 """Seconds of a request's work, at the current pace."""
 
@@ -133,12 +134,17 @@ class Admission:
         if backlog > limit and own > SMALL_SHARE * limit:
             raise self._refusal("wait", f"{backlog:.1f} s of work are waiting, and the limit is {limit:g} s", backlog - limit)
 
-    def check_turn(self, doing: str, own: float, others: Iterable[Seconds | None]) -> None:
-        """Raise RequestError 429 when a request with `own` seconds of one kind of work would wait too long for that of others."""
+    def check_turn(self, work: str, own: float) -> None:
+        """Raise RequestError 429 when a request would wait too long for others at work in which they take turns.
+
+        Args:
+            work: PREPARING or ANSWERING.
+            own: seconds of this work of the request.
+        """
         limit = self._limits.max_wait_ms / 1000
-        wait = ahead_in_turns([seconds() for seconds in others if seconds is not None])(own)
+        wait = ahead_in_turns([place.turns[work]() for place in self.working if work in place.turns])(own)
         if wait > limit:
-            raise self._refusal("wait", f"{doing} others takes {wait:.1f} s, and the limit is {limit:g} s", wait - limit)
+            raise self._refusal("wait", f"{work} others takes {wait:.1f} s, and the limit is {limit:g} s", wait - limit)
 
     def _with_limits(self, caller: str, limit: int) -> Iterator[tuple[Load, int]]:
         """The load of everybody and of this caller, each with the limit of its requests or bytes."""
@@ -156,14 +162,12 @@ class Place:
 
     Attributes:
         unqueued: seconds of its work that the model does not have yet.
-        preparing: its work in preparation, if it is large and not prepared yet.
-        answering: the work to find the spans and contexts that it wants, until it is done.
+        turns: its seconds of PREPARING and ANSWERING, as long as it waits for them.
     """
 
     def __init__(self, admission: Admission, caller: str = "") -> None:
         self.unqueued = 0.0
-        self.preparing: Seconds | None = None
-        self.answering: Seconds | None = None
+        self.turns: dict[str, Seconds] = {}
         self._admission, self._caller = admission, caller
         self._held, self._seconds = Load(), 0.0
 
@@ -231,31 +235,25 @@ class Place:
         if by_text and self._held.bytes and pace:
             self._admission.measured(self._held.bytes, seconds / pace)
 
-    def set_preparation(self, seconds: Seconds, *, has_deadline: bool) -> None:
-        """The request is large, and its preparation holds up other large requests for the estimated `seconds`, called when needed.
+    def set_turn(self, work: str, seconds: Seconds, *, has_deadline: bool) -> None:
+        """The request waits for work in which requests take turns, and holds up others for the estimated `seconds`.
 
         Raises RequestError 429 when it would wait too long for others; not if it has a deadline, as in `set_documents`.
+
+        Args:
+            work: PREPARING, if the request is large, or ANSWERING, if it wants spans or contexts.
+            seconds: called when needed.
+            has_deadline: whether the request has a deadline.
         """
         if not has_deadline:
-            self._admission.check_turn("preparing", seconds(), (other.preparing for other in self._admission.working))
-        self.preparing = seconds
-        self._admission.working[self] = None
-
-    def set_answering(self, seconds: Seconds, *, has_deadline: bool) -> None:
-        """The request wants spans or contexts, which hold up those of other requests for the estimated `seconds`.
-
-        Raises RequestError 429 as `set_preparation` does.
-        """
-        if not has_deadline:
-            others = (other.answering for other in self._admission.working)
-            self._admission.check_turn("completing the answers of", seconds(), others)
-        self.answering = seconds
+            self._admission.check_turn(work, seconds())
+        self.turns[work] = seconds
         self._admission.working[self] = None
 
     def queued(self, share: float = 1.0) -> None:
         """The model has this share of the request's work now, and counts it itself."""
         self.unqueued = max(self.unqueued - share * self._seconds, 0.0)
-        self.preparing = None
+        self.turns.pop(PREPARING, None)
 
     def set_answer(self, n_bytes: int) -> None:
         """The work is done: from now on the request only holds the bytes of its answer, until they are written."""

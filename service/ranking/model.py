@@ -20,7 +20,7 @@ from service.errors import RequestError
 from service.lru import DocumentCache
 from service.pace import Pace
 from service.queue.worker import Worker
-from service.ranking.admission import Place
+from service.ranking.admission import ANSWERING, PREPARING, Place
 from service.ranking.drive import Admitted, Drive, Plan, Work, make_plan, prepare_once
 from service.ranking.loading import LoadedBundle
 from service.ranking.preparation import LARGE_CHARS, SLICES_IN_HAND, Preparer, Threads, costs, sizes
@@ -149,10 +149,10 @@ class Model:
             ahead=work.ahead,
         )
         if calls[0].asked.reads_texts:
-            place.set_answering(lambda: self._answering.estimate(_n_results(calls)), has_deadline=has_deadline)
+            place.set_turn(ANSWERING, lambda: self._answering.estimate(_n_results(calls)), has_deadline=has_deadline)
         if (cost := sum(costs(documents))) > LARGE_CHARS:
             pace, threads = self.preparer.pace, self._shared.threads.number
-            place.set_preparation(lambda: pace.estimate(cost) / threads, has_deadline=has_deadline)
+            place.set_turn(PREPARING, lambda: pace.estimate(cost) / threads, has_deadline=has_deadline)
         plan = Plan(budget)
         if time_limit is not None:
             plan = make_plan(budget, packing, stages.began, time_limit, work, time.perf_counter())

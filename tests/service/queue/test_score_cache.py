@@ -5,7 +5,6 @@ import time
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -115,24 +114,6 @@ def test_a_repeated_request_does_not_reach_the_model(cached: Cached) -> None:
     assert second.model_seconds == 0
 
 
-LONG = ["the river flooded the bridge. " * 20, "a stone city. " * 40, "the year of the flood. " * 30]
-OTHER: dict[str, dict[str, Any]] = {
-    "query": {"query": "which bridge"},
-    "titles": {"titles": ["News"] * 3},
-    "budget": {"budget": 64},
-    "texts": {"texts": [text.replace("the", "that").replace("a ", "one ") for text in LONG]},
-}
-
-
-@pytest.mark.parametrize("other", OTHER.values(), ids=OTHER)
-def test_what_is_read_differently_is_scored(cached: Cached, other: dict[str, Any]) -> None:
-    asked: dict[str, Any] = {"query": "which river", "texts": LONG}
-    cached.score(cached.sequences(**asked))
-    before, changed = cached.fed, cached.sequences(**asked | other)
-    cached.score(changed)
-    assert cached.fed - before == sum(len(packed.ids) for one in changed for packed in one)
-
-
 def test_documents_that_are_new_are_scored_alone(cached: Cached) -> None:
     documents = cached.sequences("which river", TEXTS)
     cached.score(documents[:1] + documents[2:])
@@ -146,15 +127,6 @@ def test_documents_that_are_new_are_scored_alone(cached: Cached) -> None:
 def rows(packed: Packed) -> tuple[Ints, Ints, Ints]:
     ids = packed.ids[None].astype(np.int64)
     return ids, (np.arange(ids.shape[1]) >= packed.split).astype(np.int64)[None], np.ones_like(ids)
-
-
-def test_the_same_tokens_cut_elsewhere_are_another_sequence(cached: Cached) -> None:
-    """A document may begin with what another query ends with; only the types tell them apart."""
-    (packed,) = cached.sequences("which river", TEXTS[:1])[0]
-    moved = replace(packed, split=packed.split - 2)
-    first, second = cached.score([[packed]]).logits[0], cached.score([[moved]]).logits[0]
-    assert first != second
-    assert second == cached.graph.session.score(*rows(moved))[0]
 
 
 def test_a_model_that_is_loaded_again_begins_anew(cached: Cached) -> None:
@@ -217,16 +189,6 @@ def test_choosing_and_scoring_share_what_both_want_and_states_are_not_made_of_lo
         asyncio.run(cached.model.choose(sequences))
         assert cached.score(documents).logits.tobytes() == none.score(documents).logits.tobytes()
         assert cached.fed == 2 * tokens
-
-
-def test_requests_at_once_get_their_own(cached: Cached) -> None:
-    asked = [cached.sequences(query, TEXTS) for query in ("which river", "which river", "a bridge", "which river")]
-
-    async def at_once() -> list[Scored]:
-        return list(await asyncio.gather(*(cached.model.score_documents(documents) for documents in asked)))
-
-    for scored, documents in zip(asyncio.run(at_once()), asked, strict=True):
-        assert scored.logits.tolist() == [float(cached.graph.session.score(*rows(one[0]))[0]) for one in documents]
 
 
 def test_what_was_late_or_failed_is_not_known_afterwards(cached: Cached, clock: Leaping) -> None:

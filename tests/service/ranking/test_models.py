@@ -106,14 +106,6 @@ def test_an_unknown_model_name_is_an_error_in_a_strict_request(client: TestClien
     assert client.post("/rerank", json=request | {"model": "tiny"}).json()["model"] == "tiny"
 
 
-def test_teis_shape_may_choose_as_well(client: TestClient) -> None:
-    def scores(**fields: str) -> list[float]:
-        return [r["score"] for r in client.post("/rerank", json={"query": QUERY, "texts": TEXTS, **fields}).json()]
-
-    assert scores(model="tiny") != scores(model="maxp") != scores()
-    assert scores(model="BAAI/bge-reranker-base") == pytest.approx(scores(), abs=1e-6)
-
-
 def test_strict_models_holds_for_all_requests(settings: Settings, bundle_path: Path) -> None:
     with started(settings, bundle_path, strict_models=True) as client:
         wait_ready(client)

@@ -228,23 +228,6 @@ def test_what_is_not_prepared_in_time_is_unread(pipeline: Pipeline, threads: Thr
     assert asyncio.run(work(now + 3600)) == [True] * 65
 
 
-def test_a_slice_that_takes_too_long_is_not_waited_for(
-    pipeline: Pipeline, threads: Threads, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    preparer = Preparer(pipeline, DocumentCache(0), threads, Metrics())
-    go_on = threading.Event()
-    monkeypatch.setattr(Pipeline, "prepare_documents", lambda *_: go_on.wait(PATIENCE))
-
-    async def work() -> list[Candidate]:
-        documents = Documents(["river"], [""], [None])
-        return await chosen(preparer, pipeline, documents, time.perf_counter() + 0.02)
-
-    try:
-        assert asyncio.run(work()) == [UNREAD]
-    finally:
-        go_on.set()
-
-
 def test_a_query_waits_for_no_slice(pipeline: Pipeline, threads: Threads) -> None:
     """Others' slices occupy all threads; a request in a hurry begins with its query."""
     preparer, go_on = Preparer(pipeline, DocumentCache(0), threads, Metrics()), threading.Event()
@@ -276,9 +259,3 @@ def test_a_pace_that_went_wrong_is_measured_again(pipeline: Pipeline, threads: T
     for _ in range(60):
         asyncio.run(work())
     assert asyncio.run(work()) == [True] * 64
-
-
-def test_small_slices_say_nothing_of_the_pace(pipeline: Pipeline, threads: Threads) -> None:
-    preparer = Preparer(pipeline, DocumentCache(0), threads, Metrics())
-    prepare(preparer, pipeline, ["", "a", "b"], ["", "", ""])
-    assert preparer.pace.seconds == 0

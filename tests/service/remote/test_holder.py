@@ -3,7 +3,6 @@
 import asyncio
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -145,11 +144,3 @@ def test_two_documents_by_hand() -> None:
 @given(st.lists(st.lists(WIRE_SEQUENCES, max_size=4), max_size=5))
 def test_what_is_written_is_read(documents: list[list[Packed]]) -> None:
     assert fields(read(written(documents))) == fields(documents)
-
-
-def test_a_bundle_is_named_by_where_it_is_and_all_that_is_in_it(bundle_path: Path) -> None:
-    bundle = load_bundle(bundle_path)
-    assert named(bundle) == named(load_bundle(bundle_path))
-    assert named(bundle).path == str(bundle_path.absolute())
-    other = replace(bundle, manifest=bundle.manifest.model_copy(update={"files": {}}))
-    assert named(other).digest != named(bundle).digest

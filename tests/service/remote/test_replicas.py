@@ -164,7 +164,7 @@ def test_silence_is_unready_and_then_dead(time: Time) -> None:
     assert (replicas.ready, replicas.alive) == (True, True)
 
 
-@pytest.fixture(params=["maxp", "binb", "cascade to max", "parade by binb2"])
+@pytest.fixture(params=["cascade to max", "parade by binb2"])
 def both(
     request: pytest.FixtureRequest, settings: Settings, bundle_of: Callable[[str], Path]
 ) -> Iterator[tuple[TestClient, TestClient]]:

@@ -42,10 +42,3 @@ def test_a_server_that_hangs_is_waited_for_once(monkeypatch: pytest.MonkeyPatch)
         client.close()
     for one in taken:
         one.close()
-
-
-def test_what_a_url_says_of_time_goes_before_ours() -> None:
-    client = client_of(options_of("redis://127.0.0.1?socket_timeout=7"))
-    options = client.connection_pool.connection_kwargs
-    assert (options["socket_timeout"], options["socket_connect_timeout"]) == (7.0, redis_client.CONNECT_SECONDS)
-    client.close()

@@ -10,7 +10,6 @@ from uuid import uuid4
 import pytest
 from redis.crc import key_slot
 
-from service.store import redis_client
 from service.store.base import AWAY, HEAD, Item, Renewal, StoreUnavailableError
 from service.store.redis_client import key_of
 from service.store.redis_cluster import PREFIX, RedisClusterStore
@@ -87,23 +86,6 @@ def test_an_outage_takes_its_documents_and_no_other(
     until(lambda: AWAY not in store.get_many(space, IDS))
     assert store.size().away == 0
     assert "answers again" in caplog.text
-
-
-@pytest.mark.usefixtures("replaced")
-def test_a_server_that_hangs_is_waited_for_once(redis_cluster: RedisCluster, space: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The store finds the server that takes its place by itself, without a request."""
-    monkeypatch.setattr(redis_client, "ANSWER_SECONDS", 2.0)
-    store = RedisClusterStore(redis_cluster.url)
-    master, _ = master_and_replica(redis_cluster)
-    lost = ids_on(redis_cluster, space, master)
-    redis_cluster.pause(master)
-    assert store.get_many(space, IDS) == [AWAY if one in lost else content(one) for one in IDS]
-    (away,) = store._cluster._away
-    assert away.endswith(f":{master}")
-    until(lambda: not store._cluster._away)
-    assert store.get_many(space, IDS) == [content(one) for one in IDS]
-    assert master not in {one.port for one in store._cluster.masters()}
-    store.close()
 
 
 class Load:

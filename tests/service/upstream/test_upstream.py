@@ -28,7 +28,7 @@ from service.upstream import client as asking
 from service.upstream.passages import passage_text
 from tests.service.clock import FAR, Leaping
 from tests.service.faults import PATIENCE
-from tests.service.upstream.servers import Behaviour, Server, dies, drips, floods, hangs, overlap, says, scores, tei
+from tests.service.upstream.servers import Behaviour, Server, dies, drips, floods, hangs, says, scores, tei
 from tests.support.serving import Service
 
 QUERY = "Which river flows through Vienna?"
@@ -43,7 +43,6 @@ DOCUMENTS = [
     {"text": ""},
 ]
 BUSY = says('{"message": "busy"}', 429, retry_after="0")
-TEN = [{"index": 0, "relevance_score": 0.5}] * 10  # results, as many as the documents have passages
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -98,7 +97,7 @@ def counted(client: TestClient, name: str, **labels: str) -> float:
     return sum(float(line.split()[-1]) for line in wanted)
 
 
-KINDS = [("auto", "/rerank"), ("jina", "/v1/rerank"), ("tei", "/rerank"), ("cohere", "/v2/rerank"), ("auto", "/v2/rerank")]
+KINDS = [("auto", "/rerank"), ("tei", "/rerank"), ("auto", "/v2/rerank")]
 
 
 @pytest.mark.parametrize(("kind", "path"), KINDS)
@@ -119,18 +118,6 @@ def test_the_ranking_is_that_of_the_passages_scored_directly(once: Service, kind
     assert answer["results"][-1] == {"index": 4, "relevance_score": -100.0, "blocks": [], "scored_by": "order"}
     assert (answer["meta"]["degraded"], answer["model"]) == (False, "upstream")
     assert {"prepare", "queue", "upstream"} <= answer["meta"]["timings_ms"].keys()
-
-
-def test_every_dialect_is_spoken_in_front() -> None:
-    texts = [FILLER * 40, FILLER * 40 + DANUBE + FILLER * 40]
-    with Server(scores) as server, serving(server.url) as client:
-        found = client.post("/rerank", json={"query": QUERY, "texts": texts}).json()
-        assert [one["index"] for one in found] == [1, 0]
-        cohere = client.post("/v2/rerank", json={"model": "m", "query": QUERY, "documents": texts, "top_n": 1}).json()
-    assert [one["index"] for one in cohere["results"]] == [1]
-    passages = server.asked[-1]["documents"]
-    assert cohere["results"][0]["relevance_score"] == pytest.approx(max(overlap(QUERY, text) for text in passages), abs=1e-6)
-    assert all(len(text) < 2000 for text in passages)
 
 
 def test_the_kind_of_the_upstream_is_detected_once() -> None:
@@ -182,15 +169,10 @@ def test_a_retry_after_beyond_the_deadline_is_not_waited_for() -> None:
     ("behaviour", "problem"),
     [
         (says("<html>not found</html>", 404), "answers 404: check the URL"),
-        (says("{}", 401), "answers 401: check upstream_key"),
-        (says('{"message": "no such model"}', 400), "answers 400"),
         (says("oh", 500), "answers 500: 'oh'"),
         (says("", 302, location="http://elsewhere/"), "answers 302: it has moved"),
         (says("[" * 300 + "]" * 300), "answers nonsense: no list of results: a list of too many levels"),
-        (says("<html>welcome</html>"), "answers nonsense: no JSON: '<html>welcome"),
         (says('{"results": [{"index": 0, "relevance_score": NaN}]}'), "answers nonsense: no JSON"),
-        (says('{"results": [{"index": 0, "relevance_score": 0.5}]}'), "answers nonsense: 1 results for 10 passages"),
-        (says(json.dumps({"results": TEN})), "answers nonsense: two results with index 0"),
         (says(b"\x1f\x8b\x08" + b"x" * 100, content_encoding="gzip"), "answers nonsense: no JSON"),
         (floods, "answers nonsense: more than"),
         (hangs, "has not answered in"),
@@ -259,16 +241,6 @@ def test_an_upstream_that_is_down_is_skipped_for_a_while_and_found_again(monkeyp
         app: Any = client.app
         app.state.ranker.upstream.scorer._upstream._away_until = 0.0  # that while is over
         assert [rerank(client)["meta"]["degraded"] for _ in range(2)] == [False, False]
-
-
-def test_a_killed_upstream_and_one_that_never_was() -> None:
-    with Server(scores) as server, serving(server.url, upstream_kind="jina", upstream_retries=0) as client:
-        assert not rerank(client)["meta"]["degraded"]
-        server.stop()
-        assert warned(rerank(client)).startswith("cannot be reached (")
-        assert client.get("/health/ready").status_code == 200
-    with serving("http://127.0.0.1:9/rerank", upstream_retries=0) as client:
-        assert warned(rerank(client)).startswith("cannot be reached (")
 
 
 def test_a_deadline_bounds_the_wait_for_the_upstream(monkeypatch: pytest.MonkeyPatch, clock: Leaping) -> None:
@@ -341,15 +313,7 @@ def test_an_upstream_is_served_beside_bundles(settings: Settings) -> None:
 
 
 def test_what_cannot_be_an_upstream_is_refused_at_the_start() -> None:
-    wrong_ports = ("http://host:99999/rerank", "http://host:abc/rerank", "http://host:0/rerank")
-    for wrong in (
-        "localhost:8080/rerank",
-        "ftp://x/rerank",
-        "http:///rerank",
-        "http://host/re rank",
-        "http://host/\x00",
-        *wrong_ports,
-    ):
+    for wrong in ("localhost:8080/rerank", "http:///rerank", "http://host/re rank", "http://host:99999/rerank"):
         with pytest.raises(ValueError, match="must be a URL like http://HOST:PORT/rerank"):
             Settings(upstream=wrong)
     assert Settings(upstream=" http://host/rerank\n").upstream == "http://host/rerank"
