@@ -63,7 +63,7 @@ class Holder:
         """Stop after the batch in hand."""
         self.worker.close()
 
-    def report(self) -> Report:
+    async def report(self) -> Report:
         """The state of this replica."""
         others = {name: task.result() for name, task in self._others.items() if task.done() and not _failed(task)}
         paces = {name: scorer.pace.seconds for name, scorer in (self.own | others).items()}
@@ -80,16 +80,16 @@ class Holder:
         try:
             scorer = await self._open(name)
         except (ModelError, ModelDeadError) as error:
-            return Reply(self.report(), None, str(error), elsewhere=True)
+            return Reply(await self.report(), None, str(error), elsewhere=True)
         try:
             documents = read(asked.sequences)
             if asked.blocks:
                 scored = await scorer.choose(list(chain.from_iterable(documents)), priority)
             else:
                 scored = await scorer.score_documents(documents, priority, marks=asked.marks)
-            return Reply(self.report(), scored)  # the report is made last, since the receiver believes the latest one
+            return Reply(await self.report(), scored)  # the report is made last, since the receiver believes the latest one
         except (ModelError, ModelDeadError) as error:
-            return Reply(self.report(), None, str(error), elsewhere=isinstance(error, ModelDeadError))
+            return Reply(await self.report(), None, str(error), elsewhere=isinstance(error, ModelDeadError))
 
     async def _open(self, name: Named) -> GraphScorer:
         """The scorer of this bundle. Raises ModelError if it cannot be opened, and ModelDeadError."""

@@ -103,19 +103,6 @@ def test_two_runs_that_take_as_long_are_believed(rows_by_length: Callable[[Timed
     assert graph.shapes.count((8, 32)) == 3
 
 
-def test_a_first_run_that_takes_what_is_usual_is_not_repeated(turned: None) -> None:
-    """It is repeated if it takes longer than other shapes predict: something was prepared in it, which is no part of the pace."""
-    for first, runs in ((1.0, 1), (1.2, 1), (1.5, 2)):
-        graph = Timed(lambda tokens: tokens * 1e-6)
-        graph.speed = lambda tokens, graph=graph, first=first: (
-            tokens * 1e-6 * (first if graph.shapes.count(graph.shapes[-1]) == 1 else 1)
-        )
-        found = {(rows, length): taken for rows, length, taken in filter(None, first_runs(graph, MOST, 0.05))}
-        assert graph.shapes.count((1, 32)) == 2, "nothing is known yet"
-        assert graph.shapes.count((8, 96)) == runs
-        assert found[8, 96] == pytest.approx(8 * 96e-6 * (first if runs == 1 else 1))
-
-
 def test_memory_bounds_the_rows(rows_by_length: Callable[[Timed, float], dict[int, int]], caplog: pytest.LogCaptureFixture) -> None:
     assert rows_by_length(Timed(lambda _: 0.0, memory=200), 0.05) == {32: 4, 64: 2, 96: 2, 128: 1}
     assert "batches of 32 tokens have fewer than 8 rows, for want of memory: failed to allocate" in caplog.text

@@ -131,18 +131,6 @@ def test_info_lists_them_all(client: TestClient, paths: dict[str, Path]) -> None
     assert len(set(preparations.values())) == 3
 
 
-def test_metrics_tell_them_apart(client: TestClient, paths: dict[str, Path]) -> None:
-    for name in paths:
-        ask(client, name)
-    ask(client, "no-such-name")
-    lines = client.get("/metrics").text.splitlines()
-    for name in paths:
-        for metric in ("documents_total", "tokens_total", "padding_tokens_total", "request_seconds_count"):
-            assert any(line.startswith(f"keyblock_{metric}{{") and f'model="{name}"' in line for line in lines), metric
-    assert len([line for line in lines if line.startswith("keyblock_build_info{")]) == len(paths)
-    assert not any("no-such-name" in line for line in lines)
-
-
 def test_models_that_prepare_differently_share_a_store_and_keep_apart_in_it(
     settings: Settings, paths: dict[str, Path], tmp_path: Path
 ) -> None:

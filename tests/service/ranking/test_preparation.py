@@ -17,7 +17,6 @@ from keyblock.ranking.order import UNREAD, Candidate, candidate
 from service.call import Documents
 from service.lru import DocumentCache
 from service.ranking.preparation import PIECE, WIDE, Preparer, Threads, cost, utf8_bytes
-from service.ranking.room import Room
 from service.telemetry.metrics import TABLE, Metrics
 from tests.service.faults import PATIENCE
 
@@ -120,28 +119,6 @@ def test_many_large_requests_keep_no_small_one_waiting(
             await asyncio.gather(*waiting)
 
     (found,) = asyncio.run(work())
-    assert found.read
-
-
-def test_no_number_of_uploads_keeps_a_large_request_waiting(pipeline: Pipeline, threads: Threads) -> None:
-    """They fill the threads and the memory that they have, and wait for each other without end."""
-    preparer, go_on = Preparer(pipeline, DocumentCache(0), threads, Metrics()), threading.Event()
-    uploads = Threads(2, room=Room(1000, None, Metrics()))
-    text = "\u6cb3\u5ddd" * 10_000
-
-    async def work() -> list[Candidate]:
-        stored = [preparer.stored([text], [""], lambda *_: go_on.wait(PATIENCE), uploads) for _ in range(3)]
-        waiting = [asyncio.ensure_future(one) for one in stored]
-        try:
-            async with asyncio.timeout(PATIENCE):
-                return await chosen(preparer, pipeline, Documents(["river. " * 60_000], [""], [None]))
-        finally:
-            assert not any(one.done() for one in waiting)
-            go_on.set()
-            await asyncio.gather(*waiting)
-
-    (found,) = asyncio.run(work())
-    uploads.close()
     assert found.read
 
 

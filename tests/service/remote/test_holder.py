@@ -58,7 +58,7 @@ def test_sequences_are_scored_as_the_graph_scores_each_alone(holder: Holder, own
 
 
 def test_the_holder_reports_its_backlog_paces_and_labels(holder: Holder, own: Named) -> None:
-    report = holder.report()
+    report = asyncio.run(holder.report())
     assert report.waiting.tolist() == []
     assert report.paces[own] > 0
     described = asyncio.run(holder.describe(own))
@@ -81,7 +81,7 @@ def test_the_bundle_of_another_version_is_opened_when_a_call_names_it(
         reply = asyncio.run(holder.score(name, ASKED))
         assert reply.scored is not None
         np.testing.assert_allclose(reply.scored.logits, graph_says(session), atol=1e-4)
-    assert set(holder.report().paces) == {own, second}
+    assert set(asyncio.run(holder.report()).paces) == {own, second}
 
 
 def test_a_cancelled_call_does_not_stop_the_opening_of_a_bundle(holder: Holder, bundle_path: Path, tmp_path: Path) -> None:
@@ -92,11 +92,11 @@ def test_a_cancelled_call_does_not_stop_the_opening_of_a_bundle(holder: Holder, 
         leaving = asyncio.create_task(holder.score(name, ASKED))
         await asyncio.sleep(0)
         leaving.cancel()
-        while name not in holder.report().paces:
+        while name not in (await holder.report()).paces:
             await asyncio.sleep(0.01)
 
     asyncio.run(run())
-    assert name in holder.report().paces
+    assert name in asyncio.run(holder.report()).paces
 
 
 def test_another_bundle_in_the_same_place_is_not_taken_for_it(holder: Holder, own: Named) -> None:

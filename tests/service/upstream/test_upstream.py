@@ -261,15 +261,6 @@ def test_a_deadline_bounds_the_wait_for_the_upstream(monkeypatch: pytest.MonkeyP
     assert order(answer)[:3] == [2, 3, 1]
 
 
-def test_batches_that_came_count_where_a_later_one_fails() -> None:
-    """A document whose passages are all scored is the model's; it stands before those that are not."""
-    options = {"upstream_batch": 1, "upstream_concurrency": 1, "upstream_retries": 0}
-    with Server(scores, says("", 500)) as server, serving(server.url, upstream_kind="jina", **options) as client:
-        answer = rerank(client, documents=["The river Wien.", "Which river flows through Vienna? The Danube."])
-    assert [(one["index"], one.get("scored_by", "model")) for one in answer["results"]] == [(0, "model"), (1, "selector")]
-    assert warned(answer).endswith("1 of 2 documents are ordered by their blocks alone")
-
-
 def test_a_refused_batch_costs_its_own_scores_alone() -> None:
     """As if one passage is too long for the upstream; after three such errors in a request, the other batches are not sent."""
     options = {"upstream_batch": 1, "upstream_concurrency": 1, "upstream_retries": 0}
