@@ -80,6 +80,10 @@ def test_on_a_slow_one_batches_stay_short(rows_by_length: Callable[[Timed, float
     assert graph.shapes.count((8, 32)) == 2, "16 rows would take 51 ms: a busy machine could be why"
 
 
+def test_a_single_sequence_may_take_longer(rows_by_length: Callable[[Timed, float], dict[int, int]]) -> None:
+    assert rows_by_length(Timed(lambda tokens: tokens * 1e-2), 0.05) == dict.fromkeys(MOST, 1)
+
+
 @pytest.mark.parametrize(
     ("slow", "runs"),
     [
