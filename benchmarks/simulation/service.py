@@ -16,7 +16,7 @@ from service.ranking.reload import Reloader
 from service.settings import Settings, UpstreamKind, UpstreamScores
 from service.store.base import DocumentStore
 
-importlib.import_module("service.upstream.asking")  # which the service imports late, and a machine stands in for what it finds
+importlib.import_module("service.upstream.scorer")  # which the service imports late, and a machine stands in for what it finds
 READ_SECONDS = 0.01
 SCORE_BYTES = 1 << 16  # a few requests, so that entries are soon evicted
 USUAL = Settings(

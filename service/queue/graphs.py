@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from itertools import chain
@@ -13,14 +14,13 @@ from numpy.typing import NDArray
 from keyblock.aggregation import Combine, PassageAggregator
 from keyblock.bundle import Bundle, Manifest
 from keyblock.packing import Packed, weights_of
-from keyblock.pipeline import Pipeline
 from keyblock.ranking.order import Candidate
 from keyblock.runtime import batching
 from keyblock.runtime.providers import Choice
 from service.call import Call
 from service.pace import Pace, SecondsAhead, ahead_in_turns
 from service.queue.batch import Encoder
-from service.queue.job import Aggregation, Job, Scored, shapes
+from service.queue.job import Aggregation, Job, Scored, shapes, unscored
 from service.queue.worker import Worker
 from service.settings import Settings
 
@@ -62,35 +62,85 @@ class Priority(NamedTuple):
 USUAL = Priority()
 
 
-class QueuedGraphs:
-    """A model's graphs, between the event loop, which requests scores, and the model's thread, which runs the graphs.
+class Scorer(ABC):
+    """Turns a model's candidates into logits. By default it accepts requests at once, and nothing waits for it.
+
+    Attributes:
+        stage: name of the scoring time in metrics, traces and answers.
+        reads_texts: whether it needs the documents' texts, and not only their tokens.
+        marks: whether it can mark the tokens that answer.
+        fell_back: whether no GPU was found although this build could use one.
+        pace: seconds per token.
+        warmed: done once the scorer accepts requests, or failed; cancelling it gives the model up.
+    """
+
+    stage = "model"
+    reads_texts = marks = fell_back = False
+
+    def __init__(self) -> None:
+        self.pace = Pace()
+        self.warmed: Future[None] = Future()
+        self.warmed.set_result(None)
+
+    def backlog(self) -> SecondsAhead:
+        """The work that waits for the scorer at this moment."""
+        return lambda _: 0.0
+
+    @abstractmethod
+    async def score(self, call: Call, candidates: Sequence[Candidate], priority: Priority = USUAL) -> Scored:
+        """The candidates' logits. Raises ModelError or ModelDeadError."""
+
+    async def choose(self, packed: Sequence[Packed], priority: Priority = USUAL) -> Scored:
+        """Logits of single blocks, for a learned selector. Raises ModelError or ModelDeadError."""
+        raise TypeError(f"{type(self).__name__} chooses no blocks")  # its pipelines have no learned selector
+
+    @abstractmethod
+    def labels(self) -> dict[str, str]:
+        """The precision and the provider, for metrics."""
+
+    @abstractmethod
+    def describe(self, settings: Settings) -> dict[str, Any]:
+        """The precision, the provider and more, for /info."""
+
+    async def close(self) -> None:
+        """Release everything that the scorer holds beside the queue."""
+        return
+
+
+class GraphScorer(Scorer):
+    """A bundle's graphs, between the event loop, which requests scores, and the model's thread, which runs the graphs.
 
     Args:
         worker: owns the model's thread; it warms the graphs up from now on.
-        name: the model's name.
+        bundle: gives the name, the longest sequence, the tokenizer and the aggregator.
         graphs: the bundle's graphs.
-        pipeline: the bundle's pipeline: gives the longest sequence, the tokenizer and the aggregator.
+        choice: their device and arithmetic, and the reasons.
 
     Attributes:
-        pace: seconds per token of the model.
         combine_pace: seconds per document of the aggregation.
-        warmed: done once every shape was run, or failed with the error of a graph. Cancelling it ends the warm-up.
 
     Raises ModelDeadError.
     """
 
-    def __init__(self, worker: Worker, name: str, graphs: Graphs, pipeline: Pipeline) -> None:
+    def __init__(self, worker: Worker, bundle: Bundle, graphs: Graphs, choice: Choice) -> None:
         self.pace, self.combine_pace = Pace(), Pace()
-        shared = name, pipeline.tokenizer, self.pace, graphs.ahead
+        self.marks, self.fell_back = bundle.graph.marks, choice.fell_back
+        self._worker, self._combine, self._choice = worker, graphs.combine, choice
+        self._manifest, self._pipeline = bundle.manifest, bundle.pipeline
+        shared = bundle.manifest.name, bundle.pipeline.tokenizer, self.pace, graphs.ahead
         self.ranker = Encoder(graphs.ranker, *shared)
         self.selector = Encoder(graphs.selector, *shared) if graphs.selector else self.ranker
-        self._worker, self._combine, self._pipeline = worker, graphs.combine, pipeline
         encoders = [self.ranker] if graphs.selector is None else [self.selector, self.ranker]  # the ranker last
-        self.warmed: Future[None] = worker.warm_up(name, encoders, self._first_runs(encoders))
+        self.warmed = worker.warm_up(bundle.manifest.name, encoders, self._first_runs(encoders))
 
     def backlog(self) -> SecondsAhead:
-        """The work that waits for the model's thread at this moment, of all models."""
+        """See Scorer: the backlog of all models."""
         return ahead_in_turns(self._worker.waiting())
+
+    async def score(self, call: Call, candidates: Sequence[Candidate], priority: Priority = USUAL) -> Scored:
+        """See Scorer."""
+        marks = call.asked.reads_texts and self.marks
+        return await self.score_documents([candidate.sequences for candidate in candidates], priority, marks=marks)
 
     async def score_documents(
         self, documents: Sequence[Sequence[Packed]], priority: Priority = USUAL, *, marks: bool = False
@@ -103,22 +153,41 @@ class QueuedGraphs:
         """
         packed = list(chain.from_iterable(documents))
         if not packed:
-            return Scored(np.full(len(documents), -np.inf, np.float32), 0.0, 0.0)
+            return unscored(len(documents))
         counts = np.fromiter(map(len, documents), np.intp, len(documents))
         how = self._pipeline.aggregator, counts, self._combine, self._worker.caps.tokens
         waiting = Aggregation(*how, self.combine_pace, weights_of(packed))
         until, order, level = priority
-        urgency = None if until is None or order is None else _sequences_of(order, counts)
+        urgency = None if until is None or order is None else sequences_of(order, counts)
         scored = await self._scored(Job(packed, self.ranker, waiting, urgency, level, until, marks), until)
         return scored._replace(passages=None) if self._pipeline.aggregator.joint else scored
 
     async def choose(self, packed: Sequence[Packed], priority: Priority = USUAL) -> Scored:
-        """Score single blocks for a learned selector. With a deadline, the first blocks are the most urgent."""
+        """See Scorer. With a deadline, the first blocks are the most urgent."""
         if not packed:
-            return Scored(np.zeros(0, np.float32), 0.0, 0.0)
+            return unscored(0)
         urgency = None if priority.until is None else range(len(packed))
         job = Job(packed, self.selector, None, urgency, priority.level, priority.until)
         return await self._scored(job, priority.until)
+
+    def labels(self) -> dict[str, str]:
+        """See Scorer."""
+        return {"precision": self._choice.precision.value, "provider": self._choice.provider.value}
+
+    def describe(self, settings: Settings) -> dict[str, Any]:
+        """See Scorer."""
+        choice, manifest = self._choice, self._manifest
+        return {
+            "precision": choice.precision.value,
+            "provider": {
+                "asked": settings.provider.value,
+                "chosen": choice.provider.value,
+                "arithmetic": choice.precision.value,
+                "why": choice.why,
+            },
+            "graphs": _describe_graphs(manifest, choice.precision.value),
+            "variants": {name: variant.quality for name, variant in manifest.variants.items()},
+        }
 
     async def _scored(self, job: Job, until: float | None) -> Scored:
         """The job's outcome; the model's thread is not used if the cache holds all of it. New scores are added to the cache."""
@@ -168,53 +237,6 @@ class QueuedGraphs:
             encoder.warm = True
 
 
-class GraphScorer(QueuedGraphs):
-    """A bundle's graphs on the model's thread: see `service.ranking.scorers.Scorer`.
-
-    Args:
-        worker: owns the thread.
-        bundle: the graphs' bundle.
-        graphs: open.
-        choice: their device and arithmetic, and the reasons.
-
-    Raises ModelDeadError.
-    """
-
-    stage, reads_texts = "model", False
-
-    def __init__(self, worker: Worker, bundle: Bundle, graphs: Graphs, choice: Choice) -> None:
-        super().__init__(worker, bundle.manifest.name, graphs, bundle.pipeline)
-        self.marks, self.fell_back = bundle.graph.marks, choice.fell_back
-        self._manifest, self._choice = bundle.manifest, choice
-
-    async def score(self, call: Call, candidates: Sequence[Candidate], priority: Priority = USUAL) -> Scored:
-        """See Scorer."""
-        marks = call.asked.reads_texts and self.marks
-        return await self.score_documents([candidate.sequences for candidate in candidates], priority, marks=marks)
-
-    def labels(self) -> dict[str, str]:
-        """See Scorer."""
-        return {"precision": self._choice.precision.value, "provider": self._choice.provider.value}
-
-    def describe(self, settings: Settings) -> dict[str, Any]:
-        """See Scorer."""
-        choice, manifest = self._choice, self._manifest
-        return {
-            "precision": choice.precision.value,
-            "provider": {
-                "asked": settings.provider.value,
-                "chosen": choice.provider.value,
-                "arithmetic": choice.precision.value,
-                "why": choice.why,
-            },
-            "graphs": _describe_graphs(manifest, choice.precision.value),
-            "variants": {name: variant.quality for name, variant in manifest.variants.items()},
-        }
-
-    async def close(self) -> None:
-        """See Scorer: the worker belongs to the ranker, which closes it."""
-
-
 async def _wait(future: "asyncio.Future[Any]", until: float | None) -> bool:
     """Wait until the future is done or the deadline passes; None: no deadline. Returns whether it is done."""
     await asyncio.wait([future], timeout=None if until is None else max(until - time.perf_counter(), 0.0))
@@ -223,7 +245,7 @@ async def _wait(future: "asyncio.Future[Any]", until: float | None) -> bool:
     return future.done()
 
 
-def _sequences_of(documents: Sequence[int], counts: NDArray[np.intp]) -> list[int]:
+def sequences_of(documents: Sequence[int], counts: NDArray[np.intp]) -> list[int]:
     """Numbers of the sequences of these documents, in their order; `counts` holds the sequences of every document."""
     ends = np.cumsum(counts)
     return [number for document in documents for number in range(ends[document] - counts[document], ends[document])]

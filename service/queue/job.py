@@ -62,6 +62,11 @@ class Scored(NamedTuple):
     marks: list[NDArray[np.float32]] | None = None
 
 
+def unscored(number: int, queue_seconds: float = 0.0) -> Scored:
+    """The outcome if none of `number` documents or blocks is scored."""
+    return Scored(np.full(number, -np.inf, np.float32), queue_seconds, 0.0)
+
+
 class Aggregation:
     """The documents of one job; only the model's thread uses an object of this class.
 
@@ -95,8 +100,8 @@ class Aggregation:
         self._combine = None if combine is None else in_fixed_shapes(combine, cap)
         self._counts = counts
         self._weights = np.ones(len(self.passages), np.float32) if weights is None else weights
-        self._parts = parts(counts, cap)
-        self._single_part = len(self._parts) == 1
+        documents = np.flatnonzero(counts)
+        self._parts = parts(counts, cap) if aggregator.learned else [documents] if len(documents) else []
 
     @property
     def learned(self) -> bool:
@@ -108,26 +113,19 @@ class Aggregation:
         """Whether every document has its logit."""
         return not self._parts
 
-    def step(self, outputs: NDArray[np.float32]) -> int:
-        """Aggregate the next part, or all parts if nothing is learned, since that costs little. Returns the number of documents.
+    def step(self, outputs: NDArray[np.float32]) -> None:
+        """Aggregate the next part; without a learned module there is one, since that costs little.
 
         Args:
             outputs: the model's outputs for all sequences, document by document; see `keyblock.aggregation.aggregate`.
 
         Raises what the learned module raises.
         """
-        started, n_documents = time.perf_counter(), 0
-        for _ in range(1 if self._aggregator.learned else len(self._parts)):
-            documents = self._parts.pop()
-            n_documents += len(documents)
-            if self._single_part:
-                self.logits, self.passages = aggregate(self._aggregator, outputs, self._counts, self._combine, self._weights)
-            else:
-                rows, counts = self._rows(documents), self._counts[documents]
-                part = aggregate(self._aggregator, outputs[rows], counts, self._combine, self._weights[rows])
-                self.logits[documents], self.passages[rows] = part
-        self._pace.measured(n_documents, time.perf_counter() - started)
-        return n_documents
+        started, documents = time.perf_counter(), self._parts.pop()
+        rows, counts = self._rows(documents), self._counts[documents]
+        part = aggregate(self._aggregator, outputs[rows], counts, self._combine, self._weights[rows])
+        self.logits[documents], self.passages[rows] = part
+        self._pace.measured(len(documents), time.perf_counter() - started)
 
     def aggregate_known(self, outputs: NDArray[np.float32], scored: NDArray[np.bool_]) -> Aggregated:
         """Aggregate the documents whose sequences are all scored; other documents and their passages get -inf.
@@ -168,18 +166,15 @@ def parts(counts: NDArray[np.intp], cap: int) -> list[NDArray[np.intp]]:
     A part that is padded to a fixed shape has at most `cap` places, or a single document.
 
     Args:
-        counts: shape (n_documents,), sequences of each; if one part is too small, documents of similar counts share a part.
+        counts: shape (n_documents,), sequences of each; documents of similar counts share a part.
         cap: places of a part.
     """
-    if padded_size(len(counts)) * padded_size(int(counts.max())) <= cap:
-        return [np.flatnonzero(counts)] if counts.any() else []
-    order = np.argsort(counts, kind="stable")
-    order = order[counts[order] > 0]
+    order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
     cut: list[NDArray[np.intp]] = []
     while len(order):
-        most = largest_part(int(counts[order[-1]]), cap)
-        cut.append(order[-most:])
-        order = order[:-most]
+        most = largest_part(int(counts[order[0]]), cap)
+        cut.append(order[:most])
+        order = order[most:]
     return cut
 
 

@@ -13,15 +13,14 @@ from types import TracebackType
 from typing import Self
 
 from service.errors import RequestError
-from service.pace import Pace, SecondsAhead
+from service.pace import Pace, SecondsAhead, ahead_in_turns
 from service.settings import Limits
 from service.telemetry.metrics import Metrics
 
 SMALL_SHARE = 0.01  # of the longest backlog: a request of no more work has its turns beside others, however much waits
+PREPARING, ANSWERING = "preparing", "completing the answers of"
 Seconds = Callable[[], float]
 """Seconds of a request's work, at the current pace."""
-Waiting = dict["Place", Seconds]
-"""The requests that wait for one kind of work, or are at it."""
 
 
 @dataclass(slots=True)
@@ -42,6 +41,10 @@ class Admission:
         metrics: counts refusals.
         pace: seconds per token of the fastest model: until its body is read, a new request may be for that model.
         shares: one caller may have the limits divided by this number.
+
+    Attributes:
+        load: of all requests.
+        working: the requests with documents, and those that wait for preparation or for their answer.
     """
 
     def __init__(
@@ -53,19 +56,17 @@ class Admission:
         shares: int = 1,
     ) -> None:
         self.load = Load()
+        self.working: dict[Place, None] = {}  # a set that keeps its order
         self._callers: dict[str, Load] = defaultdict(Load)  # as many as keys
         self._limits, self._shares = limits, shares
         self._ahead = ahead
         self._metrics = metrics
-        self._unqueued: dict[Place, float] = {}  # seconds of requests whose work the model does not have yet
-        self._preparing: Waiting = {}  # large requests
-        self._answering: Waiting = {}  # requests for spans and contexts
         self._pace = pace
         self._tokens_a_byte = Pace()  # over all models
 
     def wait_seconds(self, own: float = math.inf, ahead: SecondsAhead | None = None) -> float:
         """Seconds that a new request with `own` seconds of work waits for others; by default until all work in flight is done."""
-        return (ahead or self._ahead)(own) + sum(min(other, own) for other in self._unqueued.values())
+        return (ahead or self._ahead)(own) + ahead_in_turns([place.unqueued for place in self.working])(own)
 
     def enter(self, n_bytes: int, caller: str = "", ahead: SecondsAhead | None = None) -> "Place":
         """Let a request in whose body is going to arrive, if there is room for it now.
@@ -88,9 +89,13 @@ class Admission:
         self.check_bytes(n_bytes, 0, caller)
         return Place(self, caller)
 
-    def load_of(self, caller: str) -> Load:
-        """The load of one caller."""
-        return self._callers[caller]
+    def loads(self, caller: str) -> tuple[Load, Load]:
+        """The load of everybody, and of this caller."""
+        return self.load, self._callers[caller]
+
+    def measured(self, n_bytes: int, n_tokens: float) -> None:
+        """Learn the number of tokens that the texts of a request of `n_bytes` have."""
+        self._tokens_a_byte.measured(n_bytes, n_tokens)
 
     @property
     def max_bytes(self) -> int:
@@ -99,15 +104,21 @@ class Admission:
 
     def check_requests(self, caller: str) -> None:
         """Raise RequestError 429 when there is no room for one more request."""
-        for requests, limit in self._in_flight_and_limit("requests", self._limits.max_requests_in_flight, caller):
-            if requests >= limit:
-                raise self._refusal("requests", f"{requests} requests are in flight, which is the limit")
+        for load, limit in self._with_limits(caller, self._limits.max_requests_in_flight):
+            if load.requests >= limit:
+                raise self._refusal("requests", f"{load.requests} requests are in flight, which is the limit")
 
     def check_bytes(self, more: int, held: int, caller: str) -> None:
         """Raise RequestError 429 when there is no room for `more` bytes of a request that holds `held` bytes."""
-        for in_flight, limit in self._in_flight_and_limit("bytes", self.max_bytes, caller):
-            if in_flight > held and in_flight + more > limit:
-                raise self._refusal("bytes", f"requests in flight hold {in_flight} bytes, and the limit is {limit}")
+        for load, limit in self._with_limits(caller, self.max_bytes):
+            if load.bytes > held and load.bytes + more > limit:
+                raise self._refusal("bytes", f"requests in flight hold {load.bytes} bytes, and the limit is {limit}")
+
+    def check_documents(self, n: int) -> None:
+        """Raise RequestError 429 when there is no room for `n` more documents."""
+        held, limit = self.load.documents, self._limits.max_documents_in_flight
+        if held and held + n > limit:
+            raise self._refusal("documents", f"requests in flight hold {held} documents, and the limit is {limit}")
 
     def check_wait(self, own: float, ahead: SecondsAhead | None = None) -> None:
         """Raise RequestError 429 when a request would have to wait too long for others.
@@ -123,49 +134,21 @@ class Admission:
         if backlog > limit and own > SMALL_SHARE * limit:
             raise self._refusal("wait", f"{backlog:.1f} s of work are waiting, and the limit is {limit:g} s", backlog - limit)
 
-    def check_documents(self, n: int) -> None:
-        """Raise RequestError 429 when there is no room for `n` more documents."""
-        held, limit = self.load.documents, self._limits.max_documents_in_flight
-        if held and held + n > limit:
-            raise self._refusal("documents", f"requests in flight hold {held} documents, and the limit is {limit}")
+    def check_turn(self, work: str, own: float) -> None:
+        """Raise RequestError 429 when a request would wait too long for others at work in which they take turns.
 
-    def queued(self, place: "Place", seconds: float = math.inf) -> None:
-        """The model has so much of its work now, and counts it itself."""
-        if (left := self._unqueued.pop(place, 0.0) - seconds) > 0:
-            self._unqueued[place] = left
-        self._preparing.pop(place, None)
+        Args:
+            work: PREPARING or ANSWERING.
+            own: seconds of this work of the request.
+        """
+        limit = self._limits.max_wait_ms / 1000
+        wait = ahead_in_turns([place.turns[work]() for place in self.working if work in place.turns])(own)
+        if wait > limit:
+            raise self._refusal("wait", f"{work} others takes {wait:.1f} s, and the limit is {limit:g} s", wait - limit)
 
-    def answered(self, place: "Place") -> None:
-        """All its work is done."""
-        self.queued(place)
-        self._answering.pop(place, None)
-
-    def set_preparation(self, place: "Place", seconds: Seconds, *, has_deadline: bool) -> None:
-        """See Place."""
-        self._join(self._preparing, place, seconds, "preparing", has_deadline=has_deadline)
-
-    def set_answering(self, place: "Place", seconds: Seconds, *, has_deadline: bool) -> None:
-        """See Place."""
-        self._join(self._answering, place, seconds, "completing the answers of", has_deadline=has_deadline)
-
-    def _join(self, waiting: Waiting, place: "Place", seconds: Seconds, doing: str, *, has_deadline: bool) -> None:
-        """Let a request wait for work at which requests take turns, unless it would wait too long for others."""
-        own = seconds()
-        wait, limit = sum(min(other(), own) for other in waiting.values()), self._limits.max_wait_ms / 1000
-        if wait > limit and not has_deadline:
-            raise self._refusal("wait", f"{doing} others takes {wait:.1f} s, and the limit is {limit:g} s", wait - limit)
-        waiting[place] = seconds
-
-    def set_documents(self, place: "Place", n_bytes: int, seconds: float, pace: float) -> None:
-        """See Place. `n_bytes` are the request's bytes of text, 0 if most of it is stored; `seconds` the model's estimated time."""
-        self._unqueued[place] = seconds
-        if n_bytes and pace:
-            self._tokens_a_byte.measured(n_bytes, seconds / pace)
-
-    def _in_flight_and_limit(self, field: str, limit: int, caller: str) -> Iterator[tuple[int, int]]:
-        """The requests or bytes in flight and their limit: of everybody, then of this caller."""
-        yield getattr(self.load, field), limit
-        yield getattr(self._callers[caller], field), max(limit // self._shares, 1)
+    def _with_limits(self, caller: str, limit: int) -> Iterator[tuple[Load, int]]:
+        """The load of everybody and of this caller, each with the limit of its requests or bytes."""
+        yield from zip(self.loads(caller), (limit, max(limit // self._shares, 1)), strict=True)
 
     def _refusal(self, reason: str, problem: str, seconds: float | None = None) -> RequestError:
         """The error of a refusal. Without `seconds` to wait, half of the work in flight is to be done before the next try."""
@@ -175,9 +158,16 @@ class Admission:
 
 
 class Place:
-    """The share of the load that one request holds, until the context is left."""
+    """The share of the load that one request holds, until the context is left.
+
+    Attributes:
+        unqueued: seconds of its work that the model does not have yet.
+        turns: its seconds of PREPARING and ANSWERING, as long as it waits for them.
+    """
 
     def __init__(self, admission: Admission, caller: str = "") -> None:
+        self.unqueued = 0.0
+        self.turns: dict[str, Seconds] = {}
         self._admission, self._caller = admission, caller
         self._held, self._seconds = Load(), 0.0
 
@@ -187,7 +177,7 @@ class Place:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         held = self._held
         self._add(-held.requests, -held.documents, -held.bytes)
-        self._admission.answered(self)
+        self._admission.working.pop(self, None)
 
     def begin(self) -> None:
         """The request is in flight from now on: its body is there, or a first part. Raises RequestError 429 if too many are."""
@@ -202,11 +192,9 @@ class Place:
             self._admission.check_bytes(more, self._held.bytes, self._caller)
         self._add(n_bytes=more)
 
-    def _add(self, requests: int = 0, documents: int = 0, n_bytes: int = 0) -> None:
-        for load in (self._held, self._admission.load, self._admission.load_of(self._caller)):
-            load.requests += requests
-            load.documents += documents
-            load.bytes += n_bytes
+    def grow(self, more: int) -> None:
+        """The request needs `more` bytes beside those that it holds. Raises RequestError 429 when there is no room for them now."""
+        self.set_bytes(self._held.bytes + more)
 
     def add_bytes(self, more: int) -> None:
         """See `grow`. Raises RequestError 422 when there never will be room for them."""
@@ -214,10 +202,6 @@ class Place:
         if needed > limit:
             raise RequestError(422, f"its documents take {needed} bytes once read, and the limit is {limit}: ask for fewer")
         self.grow(more)
-
-    def grow(self, more: int) -> None:
-        """The request needs `more` bytes beside those that it holds. Raises RequestError 429 when there is no room for them now."""
-        self.set_bytes(self._held.bytes + more)
 
     def set_documents(
         self,
@@ -246,28 +230,38 @@ class Place:
         if not has_deadline:
             self._admission.check_wait(seconds, ahead)
         self._add(documents=n_documents)
-        self._seconds = seconds
-        self._admission.set_documents(self, self._held.bytes if by_text else 0, seconds, pace)
+        self._seconds = self.unqueued = seconds
+        self._admission.working[self] = None
+        if by_text and self._held.bytes and pace:
+            self._admission.measured(self._held.bytes, seconds / pace)
 
-    def set_preparation(self, seconds: Seconds, *, has_deadline: bool) -> None:
-        """The request is large, and its preparation holds up other large requests for the estimated `seconds`, called when needed.
+    def set_turn(self, work: str, seconds: Seconds, *, has_deadline: bool) -> None:
+        """The request waits for work in which requests take turns, and holds up others for the estimated `seconds`.
 
         Raises RequestError 429 when it would wait too long for others; not if it has a deadline, as in `set_documents`.
-        """
-        self._admission.set_preparation(self, seconds, has_deadline=has_deadline)
 
-    def set_answering(self, seconds: Seconds, *, has_deadline: bool) -> None:
-        """The request wants spans or contexts, which hold up those of other requests for the estimated `seconds`.
-
-        Raises RequestError 429 as `set_preparation` does.
+        Args:
+            work: PREPARING, if the request is large, or ANSWERING, if it wants spans or contexts.
+            seconds: called when needed.
+            has_deadline: whether the request has a deadline.
         """
-        self._admission.set_answering(self, seconds, has_deadline=has_deadline)
+        if not has_deadline:
+            self._admission.check_turn(work, seconds())
+        self.turns[work] = seconds
+        self._admission.working[self] = None
 
     def queued(self, share: float = 1.0) -> None:
         """The model has this share of the request's work now, and counts it itself."""
-        self._admission.queued(self, share * self._seconds)
+        self.unqueued = max(self.unqueued - share * self._seconds, 0.0)
+        self.turns.pop(PREPARING, None)
 
     def set_answer(self, n_bytes: int) -> None:
         """The work is done: from now on the request only holds the bytes of its answer, until they are written."""
         self._add(documents=-self._held.documents, n_bytes=n_bytes - self._held.bytes)
-        self._admission.answered(self)
+        self._admission.working.pop(self, None)
+
+    def _add(self, requests: int = 0, documents: int = 0, n_bytes: int = 0) -> None:
+        for load in (self._held, *self._admission.loads(self._caller)):
+            load.requests += requests
+            load.documents += documents
+            load.bytes += n_bytes

@@ -11,12 +11,11 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from keyblock.bundle import Bundle
 from keyblock.packing import PackingConfig
 from keyblock.ranking.answer import Scores
 from keyblock.ranking.flow import Answer, Choose, Fetch, Flow, Pack, Prepare, Read, Score, Step, ranking
@@ -26,13 +25,13 @@ from service.call import Call, Documents, Queries
 from service.errors import RequestError
 from service.queue.graphs import Priority
 from service.ranking.admission import Place
-from service.ranking.preparation import Preparer
-from service.ranking.scorers import Scorer
 from service.store.base import AWAY
-from service.store.codec import Check, Found, StoredDocument
+from service.store.codec import Found, StoredDocument
 from service.store.library import AWAY_PROBLEM, AWAY_SECONDS, Library
 from service.telemetry.account import Stages
-from service.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from service.ranking.model import Model
 
 MOST_ANSWERING_SHARE = 0.3  # of the remaining time, which spans and contexts keep if they need so much
 LEAST_MODEL_SHARE = 0.5  # of the remaining time, which preparation leaves to the model if that needs so much
@@ -129,14 +128,24 @@ def make_plan(budget: int, packing: PackingConfig, began: float, seconds: float,
     return Plan(chosen, prepared_by, end, answered_by)
 
 
-class Parts(Protocol):
-    """The parts of a model that a drive uses, see `service.ranking.model.Model`."""
+class Admitted(NamedTuple):
+    """The calls of a request, for which there is room.
 
-    bundle: Bundle
-    fingerprint: bytes
-    metrics: Metrics
-    preparer: Preparer
-    scorer: Scorer
+    Attributes:
+        plan: of all of them.
+        work: of all of them.
+        place: what they hold of the service's room.
+        pairs: how many documents they have together.
+        turns: in which they prepare and are scored: many calls of one request hold up others as two requests do.
+        library: the store, if documents are by id.
+    """
+
+    plan: Plan
+    work: Work
+    place: Place
+    pairs: int
+    turns: asyncio.Semaphore
+    library: Library | None
 
 
 class Drive:
@@ -145,28 +154,14 @@ class Drive:
     Args:
         model: ranks the call.
         call: the request.
-        plan: says until when each step may take.
+        admitted: the call, and others of the same request.
         stages: times the steps.
-        place: what the call holds of the service's room.
-        library: the store, for a call with documents by id.
-        share: of the place's work, 1 unless several calls hold it.
-        turns: in which such calls prepare and are scored: many of them hold up others as two requests do.
     """
 
-    def __init__(
-        self,
-        model: Parts,
-        call: Call,
-        plan: Plan,
-        stages: Stages,
-        place: Place,
-        library: Library | None,
-        share: float,
-        turns: asyncio.Semaphore,
-    ) -> None:
-        self._model, self._call, self._plan = model, call, plan
-        self._stages, self._place, self._library = stages, place, library
-        self._share, self._turns = share, turns
+    def __init__(self, model: "Model", call: Call, admitted: Admitted, stages: Stages) -> None:
+        self._model, self._call, self._stages = model, call, stages
+        self._plan, self._place, self._turns, self._library = admitted.plan, admitted.place, admitted.turns, admitted.library
+        self._share = len(call.documents) / max(admitted.pairs, 1)  # of the place's work
         self._stale: dict[str, StoredDocument] = {}
 
     async def run(self) -> Answer:
@@ -217,7 +212,7 @@ class Drive:
     async def _fetched(self, library: Library) -> Missing:
         call = self._call
         if not call.documents.prepared:
-            self._stale = await look_up_for(self._model, call, call.documents, library, self._place, self._plan)
+            self._stale = await look_up(self._model, call, call.documents, library, self._place, self._plan)
         elif len(call.documents.by_id.away) == len(call.documents):
             raise RequestError(503, AWAY_PROBLEM, retry_after=AWAY_SECONDS)
         missing = Missing(call.documents.by_id.unknown, call.documents.by_id.away)
@@ -259,20 +254,12 @@ def _check_strict(call: Call, missing: Missing) -> None:
         raise RequestError(422, problem, ("documents", min(missing.unknown), "id"))
 
 
-async def look_up_for(
-    model: Parts, call: Call, documents: Documents, library: Library, place: Place, plan: Plan
-) -> dict[str, StoredDocument]:
-    """Look up these documents as the call needs them, see `look_up`."""
-    texts = call.return_documents or call.asked.reads_texts or model.scorer.reads_texts
-    check, until = model.bundle.pipeline.check, plan.prepared_by
-    return await look_up(library, documents, model.fingerprint, place, texts=texts, check=check, until=until)
-
-
-async def prepare_once(model: Parts, queries: Queries, library: Library | None, place: Place, plan: Plan) -> None:
+async def prepare_once(model: "Model", queries: Queries, admitted: Admitted) -> None:
     """Look up and prepare the documents of several queries, each once, and hand them out. Raises RequestError as `look_up` does."""
+    plan, place, library = admitted.plan, admitted.place, admitted.library
     documents, stale = queries.documents, dict[str, StoredDocument]()
     if library is not None:
-        stale = await look_up_for(model, queries.asked[0], documents, library, place, plan)
+        stale = await look_up(model, queries.asked[0], documents, library, place, plan)
     prepared = await model.preparer.read(documents, list, plan.prepared_by)
     if library is not None:
         renew(library, documents, stale, model.fingerprint)
@@ -282,34 +269,28 @@ async def prepare_once(model: Parts, queries: Queries, library: Library | None, 
 
 
 async def look_up(
-    library: Library,
-    documents: Documents,
-    fingerprint: bytes,
-    place: Place,
-    *,
-    texts: bool,
-    check: Check,
-    until: float | None,
+    model: "Model", call: Call, documents: Documents, library: Library, place: Place, plan: Plan
 ) -> dict[str, StoredDocument]:
-    """Look up a call's ids in the store and enter the documents into the call, as far as there is time.
+    """Look up documents in the store and enter them, with their texts if the call or the scorer reads these, if there is time.
 
     Args:
+        model: says how documents are prepared, and which ones it can use.
+        call: one of those that have the documents.
+        documents: `by_id` is filled, and the texts of stale documents.
         library: the store.
-        documents: of the call; `by_id` is filled, and the texts of stale documents.
-        fingerprint: of the current preparation.
         place: counts the bytes of the documents before they are decoded.
-        texts: whether to read texts and titles too.
-        check: raises ValueError for a document that the pipeline cannot use.
-        until: deadline, in seconds of the machine's clock.
+        plan: says until when documents are prepared.
 
     Returns:
         The stale documents by id, for `renew`.
 
     Raises RequestError: 503 when the store does not answer for any document, 429 or 422 when there is no room for the documents.
     """
-    by_id = documents.by_id
+    by_id, check = documents.by_id, model.bundle.pipeline.check
+    texts = call.return_documents or call.asked.reads_texts or model.scorer.reads_texts
     ids = list(dict.fromkeys(by_id.ids.values()))
-    found = await library.look_up(by_id.namespace, ids, fingerprint, texts=texts, check=check, until=until, reserve=place.add_bytes)
+    how: dict[str, Any] = {"texts": texts, "check": check, "until": plan.prepared_by, "reserve": place.add_bytes}
+    found = await library.look_up(by_id.namespace, ids, model.fingerprint, **how)
     stale: dict[str, StoredDocument] = {}
     for identity, one in found.items():
         by_id.chars[identity] = int(one.stored.prepared.ends.max(initial=0)) if isinstance(one, Found) else 0

@@ -1,24 +1,56 @@
-"""Finds bundles, loads them and opens their graphs, at a start and at a reload."""
+"""Finds bundles, loads them, and opens what scores with them, at a start and at a reload."""
 
 import logging
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from keyblock.bundle import MANIFEST_FILE, Bundle, BundleError, load_bundle
+from keyblock.ranking.order import Candidate
 from keyblock.runtime.batching import LENGTHS
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import GPU, Choice
+from keyblock.scoring import score_sequences
+from keyblock.vector_scores import VectorModel
+from service.call import Call
 from service.memory import give_back
-from service.queue.graphs import Graphs
-from service.ranking.scorers import Scorer
+from service.queue.graphs import USUAL, Graphs, GraphScorer, Priority, Scorer
+from service.queue.job import Scored
+from service.queue.worker import Worker
 from service.settings import Settings
-from service.telemetry.metrics import Metrics
 from service.upstream.passages import UNNAMED, in_front_of_upstream
 
 log = logging.getLogger(__name__)
 DEFAULT = "default"  # in a directory of bundles, the bundle of this name comes first
+
+
+class VectorScorer(Scorer):
+    """Scores candidates by their blocks' vectors, with the values from block selection; it needs no graph and no other thread.
+
+    It takes no turns and has no deadline of its own: everything that was prepared in time is scored.
+
+    Args:
+        bundle: whose pipeline has a `cosine_scale`.
+    """
+
+    def __init__(self, bundle: Bundle) -> None:
+        super().__init__()  # the pace stays 0, since no tokens are fed
+        self._pipeline, self._model = bundle.pipeline, VectorModel()
+
+    async def score(self, call: Call, candidates: Sequence[Candidate], priority: Priority = USUAL) -> Scored:
+        """See Scorer."""
+        started = time.perf_counter()
+        (logits, passages), _ = score_sequences(self._pipeline.aggregator, [one.sequences for one in candidates], self._model)
+        return Scored(logits, 0.0, time.perf_counter() - started, passages)
+
+    def labels(self) -> dict[str, str]:
+        """See Scorer."""
+        return {"precision": "int8", "provider": "vectors"}
+
+    def describe(self, settings: Settings) -> dict[str, Any]:
+        """See Scorer."""
+        return {"vectors": {"cosine_scale": self._pipeline.config.cosine_scale}}
 
 
 class LoadedBundle(NamedTuple):
@@ -29,14 +61,22 @@ class LoadedBundle(NamedTuple):
         graphs: its open graphs; None if it scores by vectors alone, or if another process runs its graphs.
         choice: where and in which arithmetic the graphs compute, and why; None without graphs.
         seconds: seconds that it took to open the graphs.
-        elsewhere: if another process runs the graphs, makes the scorer that sends batches to that process.
+        elsewhere: if another process runs the graphs, the scorer that sends batches to that process.
     """
 
     bundle: Bundle
-    graphs: Graphs | None
-    choice: Choice | None
+    graphs: Graphs | None = None
+    choice: Choice | None = None
     seconds: float = 0.0
-    elsewhere: Callable[[Metrics], Scorer] | None = None
+    elsewhere: Scorer | None = None
+
+    def scorer(self, worker: Worker) -> Scorer:
+        """The bundle's scorer; the worker begins to warm up its graphs, if there are any. Raises ModelDeadError."""
+        if self.elsewhere is not None:
+            return self.elsewhere
+        if self.graphs is None or self.choice is None:
+            return VectorScorer(self.bundle)
+        return GraphScorer(worker, self.bundle, self.graphs, self.choice)
 
 
 Open = Callable[[Bundle, Settings], LoadedBundle]
@@ -101,7 +141,8 @@ def _read_all(paths: Sequence[Path]) -> list[Bundle]:
 def open_bundle(bundle: Bundle, settings: Settings) -> LoadedBundle:
     """Open a bundle's graphs, if it has any. Raises ProviderError and SessionError."""
     if bundle.manifest.graph is None:
-        return LoadedBundle(bundle, None, None)
+        log.info("%s from %s: scores by the vectors of blocks, and runs no graph to score", bundle.manifest.name, bundle.path)
+        return LoadedBundle(bundle)
     started = time.perf_counter()
     model = GraphModel.open(bundle, settings.provider, settings.n_threads, settings.precision)
     choice = model.session.choice

@@ -3,12 +3,12 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from keyblock.bundle import TOKENIZER_FILE, Bundle
+from keyblock.bundle import TOKENIZER_FILE
 from keyblock.fingerprint import preparation_fingerprint
 from keyblock.ranking.answer import Answered, empty_documents, finished
 from keyblock.ranking.answer import Outcome as Known
@@ -19,10 +19,11 @@ from service.call import Call, Documents, Queries
 from service.errors import RequestError
 from service.lru import DocumentCache
 from service.pace import Pace
-from service.ranking.admission import Place
-from service.ranking.drive import Drive, Plan, Work, make_plan, prepare_once
+from service.queue.worker import Worker
+from service.ranking.admission import ANSWERING, PREPARING, Place
+from service.ranking.drive import Admitted, Drive, Plan, Work, make_plan, prepare_once
+from service.ranking.loading import LoadedBundle
 from service.ranking.preparation import LARGE_CHARS, SLICES_IN_HAND, Preparer, Threads, costs, sizes
-from service.ranking.scorers import Scorer
 from service.settings import Settings
 from service.store.library import OFF, Library
 from service.telemetry.account import Stages
@@ -40,6 +41,7 @@ class Shared:
     Attributes:
         cache: prepared documents.
         threads: the threads that prepare documents.
+        worker: owns the model's thread.
         library: stored documents; None: requests for them are refused.
     """
 
@@ -47,6 +49,7 @@ class Shared:
     metrics: Metrics
     cache: DocumentCache
     threads: Threads
+    worker: Worker
     library: Library | None
 
 
@@ -56,42 +59,20 @@ class Outcome(NamedTuple):
     Attributes:
         step: the last step of the flow, which makes the answer.
         estimated_tokens: estimate of the call's tokens with one sequence per document, made before the call was prepared.
-        answered_by: when the answer must be made, on the machine's clock; None: no deadline.
-        turns: in which it is made.
+        admitted: says until when the answer must be made, and in which turns.
     """
 
     step: Answer
     estimated_tokens: float
-    answered_by: float | None
-    turns: asyncio.Semaphore
-
-
-class Admitted(NamedTuple):
-    """The calls of a request, for which there is room.
-
-    Attributes:
-        plan: of all of them.
-        work: of all of them.
-        place: what they hold of the service's room.
-        pairs: how many documents they have together.
-        turns: in which they prepare.
-    """
-
-    plan: Plan
-    work: Work
-    place: Place
-    pairs: int
-    turns: asyncio.Semaphore
+    admitted: Admitted
 
 
 class Model:
     """A bundle's pipeline and its scorer. The service keeps no other reference to a model's parts, so they end with the model.
 
     Args:
-        bundle: says how documents are prepared.
-        scoring: makes the scorer, which counts in the metrics that it is given.
+        opened: the bundle, ready to run.
         shared: everything that the models share.
-        load_seconds: see below.
 
     Attributes:
         scorer: makes logits; its graphs are warmed up from now on, see `Scorer.warmed`.
@@ -99,20 +80,20 @@ class Model:
         fingerprint: of the way in which the model prepares documents, 16 bytes.
         load_seconds: time that it took to open the graphs.
 
-    Raises BundleError if the bundle's files have changed since they were checked, and the errors of `scoring`.
+    Raises BundleError if the bundle's files have changed since they were checked, and ModelDeadError.
     """
 
-    def __init__(self, bundle: Bundle, scoring: Callable[[Metrics], Scorer], shared: Shared, load_seconds: float = 0.0) -> None:
-        self.bundle = bundle
+    def __init__(self, opened: LoadedBundle, shared: Shared) -> None:
+        self.bundle = bundle = opened.bundle
         self.name = bundle.manifest.name
-        self.load_seconds = load_seconds
+        self.load_seconds = opened.seconds
         self.fingerprint = bytes.fromhex(preparation_fingerprint(bundle.pipeline, bundle.path / TOKENIZER_FILE))
         with ThreadPoolExecutor(1) as pool:  # proves that all files read so far, graphs included, came from this bundle
             checked = pool.submit(bundle.check_files)
-            self.preparer = Preparer(self.bundle.pipeline, shared.cache, shared.threads, shared.metrics, self.fingerprint)
+            self.preparer = Preparer(bundle.pipeline, shared.cache, shared.threads, shared.metrics, self.fingerprint)
             checked.result()
         self.metrics = shared.metrics.of(self.name)
-        self.scorer = scoring(self.metrics)
+        self.scorer = opened.scorer(shared.worker)
         self._answering = Pace(ANSWERING_SECONDS)  # of a result's spans and contexts
         self._fed = Pace()  # tokens fed for each token of an estimate of one sequence per document
         self._shared = shared
@@ -122,7 +103,7 @@ class Model:
 
         Raises RequestError: 429 when there is no room for its documents; 422 or 503 when stored documents cannot be had.
         """
-        self._library_for(call)
+        self._check_store(call)
         return await self.score_one(call, self._admitted([call], call.documents, stages, place), stages)
 
     async def prepare(self, queries: Queries, stages: Stages, place: Place) -> Admitted:
@@ -131,19 +112,17 @@ class Model:
         Raises RequestError as `score` does, but for what concerns a single query.
         """
         admitted = self._admitted(queries.asked, queries.documents, stages, place)
-        library = self._shared.library if queries.documents.by_id.ids else None
-        await prepare_once(self, queries, library, place, admitted.plan)
+        await prepare_once(self, queries, admitted)
         return admitted
 
     async def score_one(self, call: Call, admitted: Admitted, stages: Stages) -> Outcome:
         """Prepare and score one of the admitted calls, as `score` does."""
+        self._check_store(call)
         if not self._shared.settings.second_look:
             call = replace(call, second_look=False)
-        plan, work, place, pairs, turns = admitted
-        share = len(call.documents) / max(pairs, 1)
+        plan, work = admitted.plan, admitted.work
         tokens = replace(work, chars=sizes(call.documents)).tokens(plan.budget)
-        step = await Drive(self, call, plan, stages, place, self._library_for(call), share, turns).run()
-        return Outcome(step, tokens / work.fed, plan.answered_by, turns)
+        return Outcome(await Drive(self, call, admitted, stages).run(), tokens / work.fed, admitted)
 
     def _admitted(self, calls: Sequence[Call], documents: Documents, stages: Stages, place: Place) -> Admitted:
         """Take room for the calls of a request together, and plan them.
@@ -170,14 +149,15 @@ class Model:
             ahead=work.ahead,
         )
         if calls[0].asked.reads_texts:
-            place.set_answering(lambda: self._answering.estimate(_n_results(calls)), has_deadline=has_deadline)
+            place.set_turn(ANSWERING, lambda: self._answering.estimate(_n_results(calls)), has_deadline=has_deadline)
         if (cost := sum(costs(documents))) > LARGE_CHARS:
             pace, threads = self.preparer.pace, self._shared.threads.number
-            place.set_preparation(lambda: pace.estimate(cost) / threads, has_deadline=has_deadline)
-        plan = (
-            Plan(budget) if time_limit is None else make_plan(budget, packing, stages.began, time_limit, work, time.perf_counter())
-        )
-        return Admitted(plan, work, place, pairs, asyncio.Semaphore(SLICES_IN_HAND))
+            place.set_turn(PREPARING, lambda: pace.estimate(cost) / threads, has_deadline=has_deadline)
+        plan = Plan(budget)
+        if time_limit is not None:
+            plan = make_plan(budget, packing, stages.began, time_limit, work, time.perf_counter())
+        library = self._shared.library if documents.by_id.ids else None
+        return Admitted(plan, work, place, pairs, asyncio.Semaphore(SLICES_IN_HAND), library)
 
     def _time_limit(self, call: Call) -> float | None:
         """Seconds that a call may take; None: as long as it needs."""
@@ -192,14 +172,11 @@ class Model:
             promised = max(PROMISED_SECONDS, self._shared.settings.batch_ms / 1000)
             self.metrics.add("deadlines", outcome="met" if late <= 0 else "late" if late <= promised else "missed")
 
-    def _library_for(self, call: Call) -> Library | None:
-        """The store, if the call has documents by id. Raises RequestError 422 if the service has no store."""
-        if not call.documents.by_id.ids:
-            return None
-        if self._shared.library is None:
+    def _check_store(self, call: Call) -> None:
+        """Raise RequestError 422 if the call has documents by id, and the service has no store."""
+        if call.documents.by_id.ids and self._shared.library is None:
             number = next(iter(call.documents.by_id.ids))
             raise RequestError(422, f"is missing or null, and {OFF}", ("documents", number, "text"))
-        return self._shared.library
 
     def _work(self, calls: Sequence[Call], documents: Documents) -> Work:
         packing = self.bundle.manifest.pipeline.packing
@@ -216,9 +193,9 @@ class Model:
 
     async def answer_in_turns(self, call: Call, outcome: Outcome) -> Answered:
         """The answer to a call, with the spans and contexts that it requests, as far as its deadline allows; it is counted."""
-        until = outcome.answered_by
+        until = outcome.admitted.plan.answered_by
         late = never if until is None else lambda: time.perf_counter() >= until
-        async with outcome.turns:
+        async with outcome.admitted.turns:
             answered, seconds = await self._shared.threads.in_turns(outcome.step.steps(late))
         if call.asked.reads_texts:
             self._answering.measured(len(answered.ranking.order) - answered.unread, seconds)

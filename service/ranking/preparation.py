@@ -15,8 +15,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
-from typing import Any, Generic, NamedTuple, TypeVar
+from contextlib import nullcontext, suppress
+from typing import NamedTuple, TypeVar
 
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument, PreparedQuery, content_digest
@@ -41,13 +41,6 @@ TURN_SECONDS = 0.02  # for which one request's answer is completed before anothe
 LARGE_CHARS = SLICES_IN_HAND * SLICE_CHARS  # a request of more characters runs in the threads of large requests
 
 T = TypeVar("T")
-
-
-class Done(NamedTuple, Generic[T]):
-    """The result of work in turns, and the seconds that it took in its thread."""
-
-    result: T
-    seconds: float
 
 
 class AbandonedError(Exception):
@@ -111,10 +104,6 @@ class Texts(NamedTuple):
     chars: Sequence[int]
     footprints: Sequence[int]
 
-    def chars_of(self, numbers: range) -> int:
-        """Characters of a slice."""
-        return sum(self.chars[number] for number in numbers)
-
 
 class Threads:
     """Threads that prepare: no number of large requests holds up a small one, and no slices of documents hold up a query.
@@ -135,27 +124,26 @@ class Threads:
         self._answers = ThreadPoolExecutor(number, "answer")  # completed in turns, so that none waits long for another
         self._short = ThreadPoolExecutor(number, "prepare-query")  # a deadline may pass before other requests' slices are done
 
-    async def run(self, work: Callable[..., T], *arguments: Any, large: bool = False) -> T:
-        """Run the work in one of the threads."""
-        return await asyncio.get_running_loop().run_in_executor(self._large if large else self._small, work, *arguments)
-
-    async def run_short(self, work: Callable[..., T], *arguments: Any) -> T:
+    async def run_short(self, work: Callable[[], T]) -> T:
         """Run short work that a request must have, in a thread that no slice occupies."""
-        return await asyncio.get_running_loop().run_in_executor(self._short, work, *arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._short, work)
 
     def close(self) -> None:
         """Stop the threads after the work in hand."""
         for pool in (self._small, self._large, self._answers, self._short):
             pool.shutdown(wait=True, cancel_futures=True)
 
-    async def in_turns(self, steps: Steps[T]) -> Done[T]:
-        """Do work in steps, which takes turns with that of other requests. Cancelling the await stops it."""
+    async def in_turns(self, steps: Steps[T]) -> tuple[T, float]:
+        """Do work in steps, which takes turns with that of other requests. Cancelling the await stops it.
+
+        Returns the result, and the seconds that it took in its thread.
+        """
         seconds = 0.0
         while True:
             results, taken = await asyncio.get_running_loop().run_in_executor(self._answers, _take_turn, steps)
             seconds += taken
             for result in results:
-                return Done(result, seconds)
+                return result, seconds
 
     async def in_slices(
         self,
@@ -180,6 +168,7 @@ class Threads:
         """
         found: list[T | None] = [None] * len(costs)
         large = sum(costs) > LARGE_CHARS
+        pool, room = (self._large, self._room if texts else None) if large else (self._small, None)
         abandoned = threading.Event()
         slice_cost = SLICE_CHARS if until is None else _slice_chars(until - time.perf_counter(), pace)
         todo = slices(costs, SLICE_DOCUMENTS, slice_cost)
@@ -194,10 +183,11 @@ class Threads:
                 if until is not None and (now >= until or (not first and now + pace.estimate(cost) > until)):
                     continue
                 first = False
-                watch = Watch(cost, pace, abandoned, None if texts is None else texts.chars_of(numbers))
-                async with self._memory_for(numbers, texts if large else None, patient=begun):
+                watch = Watch(cost, pace, abandoned, sum(texts.chars[number] for number in numbers) if texts else None)
+                memory = sum(texts.footprints[number] for number in numbers) if texts else 0
+                async with room.taken(memory, patient=begun) if room else nullcontext():
                     begun = True
-                    made = await self.run(_run_watched, work, numbers, watch, large=large)
+                    made = await asyncio.get_running_loop().run_in_executor(pool, _run_watched, work, numbers, watch)
                 found[numbers.start : numbers.stop] = made
 
         try:
@@ -211,12 +201,6 @@ class Threads:
         finally:
             abandoned.set()
         return found
-
-    def _memory_for(self, numbers: range, texts: Texts | None, *, patient: bool) -> AbstractAsyncContextManager[object]:
-        """The memory in which a slice is prepared."""
-        if self._room is None or texts is None:
-            return nullcontext()
-        return self._room.taken(sum(texts.footprints[number] for number in numbers), patient=patient)
 
 
 def _slice_chars(left: float, pace: Pace) -> int:
@@ -322,7 +306,7 @@ class Preparer:
             return [keep(number, document) for number, document in zip(numbers, prepared, strict=True)]
 
         chars, utf8 = [len(text) for text in texts], [utf8_bytes(text) for text in texts]
-        beside = Texts(chars, list(map(footprint, utf8)))
+        beside = Texts(chars, [BYTES * one for one in utf8])
         made = await threads.in_slices(list(map(cost, chars, utf8)), work, None, Pace(), beside)
         return [one for one in made if one is not None]
 
@@ -365,11 +349,6 @@ def cost(n_chars: int, n_bytes: int) -> int:
     return n_chars + WIDE * max(n_bytes - n_chars, 0)
 
 
-def footprint(n_bytes: int) -> int:
-    """The most bytes of memory that a text takes while it is prepared."""
-    return BYTES * n_bytes
-
-
 def sizes(documents: Documents) -> list[int]:
     """Characters of each document; an estimate for a stored document whose size is not known yet."""
     chars = [len(text) + len(title) for text, title in zip(documents.texts, documents.titles, strict=True)]
@@ -394,7 +373,7 @@ def _texts(documents: Documents) -> Texts:
     """The sizes of the texts that are prepared; of a document that the store has prepared otherwise, at least its characters."""
     chars, by_id = sizes(documents), documents.by_id
     least = {number: chars[number] for number, identity in by_id.ids.items() if identity in by_id.stale}
-    return Texts(chars, [footprint(max(n_bytes, least.get(number, 0))) for number, n_bytes in enumerate(_utf8(documents))])
+    return Texts(chars, [BYTES * max(n_bytes, least.get(number, 0)) for number, n_bytes in enumerate(_utf8(documents))])
 
 
 def _utf8(documents: Documents) -> list[int]:

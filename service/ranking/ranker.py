@@ -14,14 +14,12 @@ from service.errors import RequestError
 from service.lru import DocumentCache
 from service.pace import SecondsAhead
 from service.queue.batch import Caps
-from service.queue.graphs import GraphScorer
 from service.queue.worker import Worker
 from service.ranking.admission import Admission, Place
 from service.ranking.loading import LoadedBundle, open_bundle, served_bundles, upstream_bundle
 from service.ranking.model import Model, Shared
 from service.ranking.preparation import SLICES_IN_HAND, Threads
 from service.ranking.room import Room
-from service.ranking.scorers import UpstreamScorer, VectorScorer
 from service.settings import Limits, Settings
 from service.store.base import DocumentStore
 from service.store.codec import Seal
@@ -144,7 +142,7 @@ class Ranker:
                 store, b"", settings.store_ttl_seconds, self.metrics, seal, lambda: self.admission.load.requests > 0
             )
         cache = DocumentCache(settings.cache_bytes)
-        self._shared = Shared(settings, self.metrics, cache, self._threads, self.library)
+        self._shared = Shared(settings, self.metrics, cache, self._threads, self.worker, self.library)
         self.models = Models([])
         models = [self.model(one) for one in opened]
         self.upstream = None if upstream is None else self._asking_upstream(upstream)
@@ -161,24 +159,16 @@ class Ranker:
 
     def model(self, opened: LoadedBundle) -> Model:
         """Make a model, which starts to warm up and is not served yet. Raises BundleError and ModelDeadError."""
-        bundle, graphs, choice = opened.bundle, opened.graphs, opened.choice
-        if opened.elsewhere is not None:
-            model = Model(bundle, opened.elsewhere, self._shared)
-            how = "%s from %s, whose graphs run in another process, on %s in %s"
-            labels = model.scorer.labels()
-            log.info(how, model.name, bundle.path, labels["provider"], labels["precision"])
-            return model
-        if graphs is None or choice is None:
-            model = Model(bundle, lambda _: VectorScorer(bundle), self._shared)
-            log.info("%s from %s: scores by the vectors of blocks, and runs no graph to score", model.name, bundle.path)
-            return model
-        return Model(bundle, lambda _: GraphScorer(self.worker, bundle, graphs, choice), self._shared, opened.seconds)
+        return Model(opened, self._shared)
 
     def _asking_upstream(self, bundle: Bundle) -> Model:
         """The model in front of the settings' upstream."""
-        model = Model(bundle, lambda metrics: UpstreamScorer(bundle, self.settings, metrics), self._shared)
-        log.info("%s, at %s; blocks are cut by the tokenizer of %s", model.name, self.settings.upstream_place, bundle.path)
-        return model
+        from service.upstream.scorer import UpstreamScorer  # imports an HTTP client, which only an upstream needs
+
+        name = bundle.manifest.name
+        log.info("%s, at %s; blocks are cut by the tokenizer of %s", name, self.settings.upstream_place, bundle.path)
+        scorer = UpstreamScorer(bundle, self.settings, self.metrics.of(name))
+        return self.model(LoadedBundle(bundle, elsewhere=scorer))
 
     def serve(self, models: Models) -> None:
         """Replace the served models by these; each request in flight ends with the model that it began with."""

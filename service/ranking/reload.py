@@ -13,9 +13,9 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from starlette.datastructures import State
 
@@ -31,7 +31,6 @@ from service.settings import Settings
 from service.terminal import Terminal
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 
 class ReloadError(Exception):
@@ -78,7 +77,7 @@ class Reloader:
         self._thread = ThreadPoolExecutor(1, "reload")
         self._lock = asyncio.Lock()
         self._next: asyncio.Task[Reloaded] | None = None
-        self._tasks: set[asyncio.Task[Any]] = set()  # holds references: the event loop keeps none that would keep a task alive
+        self._tasks: set[asyncio.Task[Reloaded]] = set()  # holds references: the event loop keeps none that would keep a task alive
         self._terminal = Terminal()
         self._closed = False
 
@@ -100,33 +99,27 @@ class Reloader:
         A caller during a reload gets the next one, which sees all files as they are at the time of the call. A reload goes on when
         nobody waits for it any more.
         """
-        if self._next is None:
-            self._next = self._start_task(self._reload_next())
-        return await asyncio.shield(self._next)
+        return await asyncio.shield(self._begin())
 
     def _on_sighup(self) -> None:
         """SIGHUP: start a reload; but if it came because the terminal of the service was closed, end, as without a handler."""
         if self._terminal.closed:
             os.kill(os.getpid(), signal.SIGTERM)
             return
-        self._start_task(self._reload_quietly())
+        self._begin()
 
-    def _start_task(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-        return task
+    def _begin(self) -> asyncio.Task[Reloaded]:
+        """The next reload, which has not begun to read."""
+        if self._next is None:
+            self._next = asyncio.create_task(self._reload_next())
+            self._tasks.add(self._next)
+            self._next.add_done_callback(self._done)
+        return self._next
 
-    def _done(self, task: asyncio.Task[Any]) -> None:
+    def _done(self, task: asyncio.Task[Reloaded]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # marks it as seen: it is logged, and asyncio would log it again if nobody waits for it any more
-
-    async def _reload_quietly(self) -> None:
-        try:
-            await self.reload()
-        except ReloadError:
-            return  # logged
 
     async def _reload_next(self) -> Reloaded:
         async with self._lock:

@@ -24,7 +24,6 @@ from service.ranking.ranker import Ranker
 from service.rayserve.leaving import Leaving
 from service.remote.holder import Holder
 from service.remote.replicas import Ask, GoneError, Replicas, opened
-from service.remote.wire import Described, Named, Reply, Report, ScoreRequest
 from service.settings import Settings
 from service.start import configure_threads
 from service.store.opening import open_store
@@ -36,29 +35,17 @@ LEAVING_SECONDS = 1.0  # within which Serve cancels a request after it has cance
 QUIET = LoggingConfig(enable_access_log=False)  # no line for each call: the service's own access_log says more
 
 
-class Model:
-    """A replica of the model; it exists once it is warm. See `Holder`."""
+class Model(Holder):
+    """A replica of the model; it exists once it is warm."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
-        self._holder = Holder(start_settings(given))
-        self._holder.warm()
-
-    async def report(self) -> Report:
-        """See Holder."""
-        return self._holder.report()
-
-    async def describe(self, name: Named) -> Described:
-        """See Holder."""
-        return await self._holder.describe(name)
-
-    async def score(self, name: Named, asked: ScoreRequest) -> Reply:
-        """See Holder."""
-        return await self._holder.score(name, asked)
+        super().__init__(start_settings(given))
+        self.warm()
 
     def check_health(self) -> None:
         """Raise RuntimeError if the model's thread is dead or hangs: Serve then replaces this replica."""
-        if not self._holder.worker.alive:
-            raise RuntimeError("the model's thread hangs" if self._holder.worker.hung else "the model's thread is dead")
+        if not self.worker.alive:
+            raise RuntimeError("the model's thread hangs" if self.worker.hung else "the model's thread is dead")
 
 
 class Preparation:
@@ -94,7 +81,8 @@ def caller_of(handle: "DeploymentHandle[Model]") -> Ask:
             return await response
         except asyncio.CancelledError:
             response.cancel()
-            if not _is_cancelled():  # Serve cancels the calls of a cancelled request before the request itself
+            task = asyncio.current_task()
+            if not (task and task.cancelling()):  # Serve cancels the calls of a cancelled request before the request itself
                 await asyncio.sleep(LEAVING_SECONDS)
                 raise GoneError("Serve has cancelled the call") from None
             raise
@@ -102,12 +90,6 @@ def caller_of(handle: "DeploymentHandle[Model]") -> Ask:
             raise GoneError(str(error)) from error
 
     return ask
-
-
-def _is_cancelled() -> bool:
-    """Whether the current task is being cancelled."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def start_settings(given: Mapping[str, Any]) -> Settings:

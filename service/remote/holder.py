@@ -6,6 +6,7 @@ import os
 import socket
 import time
 from collections import OrderedDict
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from keyblock.runtime.providers import ProviderError
 from keyblock.runtime.session import SessionError
 from service.queue.batch import Caps
 from service.queue.graphs import GraphScorer, Priority
-from service.queue.job import ModelDeadError, ModelError, Scored
+from service.queue.job import ModelDeadError, ModelError
 from service.queue.worker import Worker
 from service.ranking.loading import LoadedBundle, open_bundle, served_bundles
 from service.remote.wire import Described, Named, Reply, Report, ScoreRequest, named, read
@@ -62,7 +63,7 @@ class Holder:
         """Stop after the batch in hand."""
         self.worker.close()
 
-    def report(self) -> Report:
+    async def report(self) -> Report:
         """The state of this replica."""
         others = {name: task.result() for name, task in self._others.items() if task.done() and not _failed(task)}
         paces = {name: scorer.pace.seconds for name, scorer in (self.own | others).items()}
@@ -79,12 +80,16 @@ class Holder:
         try:
             scorer = await self._open(name)
         except (ModelError, ModelDeadError) as error:
-            return Reply(self.report(), None, str(error), elsewhere=True)
+            return Reply(await self.report(), None, str(error), elsewhere=True)
         try:
-            scored = await _scored(scorer, asked, priority)
-            return Reply(self.report(), scored)  # the report is made last, since the receiver believes the latest one
+            documents = read(asked.sequences)
+            if asked.blocks:
+                scored = await scorer.choose(list(chain.from_iterable(documents)), priority)
+            else:
+                scored = await scorer.score_documents(documents, priority, marks=asked.marks)
+            return Reply(await self.report(), scored)  # the report is made last, since the receiver believes the latest one
         except (ModelError, ModelDeadError) as error:
-            return Reply(self.report(), None, str(error), elsewhere=isinstance(error, ModelDeadError))
+            return Reply(await self.report(), None, str(error), elsewhere=isinstance(error, ModelDeadError))
 
     async def _open(self, name: Named) -> GraphScorer:
         """The scorer of this bundle. Raises ModelError if it cannot be opened, and ModelDeadError."""
@@ -120,13 +125,6 @@ class Holder:
         if opened.graphs is None or opened.choice is None:
             return None
         return GraphScorer(self.worker, opened.bundle, opened.graphs, opened.choice)
-
-
-async def _scored(scorer: GraphScorer, asked: ScoreRequest, priority: Priority) -> Scored:
-    documents = read(asked.sequences)
-    if asked.blocks:
-        return await scorer.choose([packed for document in documents for packed in document], priority)
-    return await scorer.score_documents(documents, priority, marks=asked.marks)
 
 
 def _failed(task: "asyncio.Task[GraphScorer]") -> bool:

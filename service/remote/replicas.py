@@ -5,19 +5,16 @@ import logging
 import math
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
-
-import numpy as np
 
 from keyblock.bundle import Bundle
 from keyblock.packing import Packed
 from keyblock.ranking.order import Candidate
 from service.call import Call
 from service.pace import Pace, SecondsAhead, ahead_in_turns
-from service.queue.graphs import USUAL, Priority
-from service.queue.job import ModelDeadError, ModelError, Scored
+from service.queue.graphs import USUAL, Priority, Scorer
+from service.queue.job import ModelDeadError, ModelError, Scored, unscored
 from service.ranking.loading import LoadedBundle
 from service.remote.wire import Described, Named, Reply, Report, ScoreRequest, named, written
 from service.settings import Settings
@@ -163,40 +160,28 @@ class Replicas:
 async def opened(bundle: Bundle, replicas: Replicas) -> LoadedBundle:
     """A bundle whose graphs run elsewhere; a bundle without graphs scores in this process. Raises ModelError."""
     if bundle.manifest.graph is None:
-        return LoadedBundle(bundle, None, None)
-    described = await replicas.describe(named(bundle))
-    return LoadedBundle(bundle, None, None, elsewhere=lambda _: RemoteScorer(replicas, bundle, described))
+        return LoadedBundle(bundle)
+    scorer = RemoteScorer(replicas, bundle, await replicas.describe(named(bundle)))
+    labels = scorer.labels()
+    where = labels["provider"], labels["precision"]
+    log.info("%s from %s, whose graphs run in another process, on %s in %s", bundle.manifest.name, bundle.path, *where)
+    return LoadedBundle(bundle, elsewhere=scorer)
 
 
-class RemoteScorer:
-    """A bundle's graphs on the model's replicas: see `service.ranking.scorers.Scorer`.
+class RemoteScorer(Scorer):
+    """A bundle's graphs on the model's replicas.
 
     Args:
         replicas: have the bundle open.
         bundle: the graphs' bundle.
         described: its description by a replica.
-
-    Attributes:
-        name: of the bundle.
     """
 
-    stage, reads_texts = "model", False
-
     def __init__(self, replicas: Replicas, bundle: Bundle, described: Described) -> None:
-        self.marks = bundle.graph.marks
-        self.warmed: Future[None] = Future()
-        self.warmed.set_result(None)
-        self._replicas, self._described, self.name = replicas, described, named(bundle)
-
-    @property
-    def pace(self) -> Pace:
-        """See Scorer."""
-        return self._replicas.pace(self.name)
-
-    @property
-    def fell_back(self) -> bool:
-        """See Scorer."""
-        return self._described.fell_back
+        super().__init__()
+        self._replicas, self._described, self._name = replicas, described, named(bundle)
+        self.pace = replicas.pace(self._name)
+        self.marks, self.fell_back = bundle.graph.marks, described.fell_back
 
     def backlog(self) -> SecondsAhead:
         """See Scorer: the backlog of a replica, over all models."""
@@ -206,7 +191,7 @@ class RemoteScorer:
         """See Scorer."""
         documents = [candidate.sequences for candidate in candidates]
         if not any(documents):
-            return _unscored(len(documents), 0.0)
+            return unscored(len(documents))
         marks = call.asked.reads_texts and self.marks
         asked = ScoreRequest(written(documents), None, priority.order, priority.level, marks=marks)
         return await self._scored(asked, priority.until, len(documents))
@@ -214,15 +199,14 @@ class RemoteScorer:
     async def choose(self, packed: Sequence[Packed], priority: Priority = USUAL) -> Scored:
         """See Scorer."""
         if not packed:
-            return Scored(np.zeros(0, np.float32), 0.0, 0.0)
-        return await self._scored(
-            ScoreRequest(written([packed]), None, None, priority.level, blocks=True), priority.until, len(packed)
-        )
+            return unscored(0)
+        asked = ScoreRequest(written([packed]), None, None, priority.level, blocks=True)
+        return await self._scored(asked, priority.until, len(packed))
 
     async def _scored(self, asked: ScoreRequest, until: float | None, number: int) -> Scored:
         began = time.perf_counter()
-        scored = await self._replicas.score(self.name, asked, until)
-        return _unscored(number, time.perf_counter() - began) if scored is None else scored
+        scored = await self._replicas.score(self._name, asked, until)
+        return unscored(number, time.perf_counter() - began) if scored is None else scored
 
     def labels(self) -> dict[str, str]:
         """See Scorer."""
@@ -235,8 +219,3 @@ class RemoteScorer:
     async def close(self) -> None:
         """See Scorer."""
         await self._replicas.close()
-
-
-def _unscored(number: int, seconds: float) -> Scored:
-    """The outcome if none of `number` documents or blocks was scored."""
-    return Scored(np.full(number, -np.inf, np.float32), seconds, 0.0)

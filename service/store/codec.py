@@ -13,14 +13,11 @@ a user with write access can restore an earlier value of the same document, or d
 
 import hashlib
 import hmac
-import logging
 import os
 import struct
 import zlib
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
@@ -29,10 +26,8 @@ import zstandard
 from numpy.typing import NDArray
 
 from keyblock.prepared import PreparedDocument
-from service.store.base import AWAY, HEAD, Away, Item, StoreError
-from service.telemetry.metrics import Metrics
+from service.store.base import HEAD, StoreError
 
-log = logging.getLogger(__name__)
 VERSION, WITH_VECTORS = 1, 2
 _START = struct.Struct("<BI")  # version, checksum
 _REST = struct.Struct("<4s16sQ")  # revision, fingerprint, expiry
@@ -247,85 +242,3 @@ class Found(NamedTuple):
     stored: StoredDocument
     text: str | None
     stale: bool
-
-
-class Values:
-    """Reads and seals the values of a store.
-
-    Args:
-        seal: of the values.
-        metrics: counts lookups.
-    """
-
-    def __init__(self, seal: Seal, metrics: Metrics) -> None:
-        self._seal = seal
-        self._metrics = metrics
-
-    @property
-    def extra_bytes(self) -> int:
-        """Bytes that the seal adds to a value."""
-        return self._seal.extra_bytes
-
-    def sealed(self, namespace: str, item: Item) -> Item:
-        """The item with its value sealed."""
-        return item._replace(content=self._seal.sealed(namespace, item.id, item.content))
-
-    def decoded_bytes(self, content: bytes | Away | None, fingerprint: bytes, *, texts: bool) -> int:
-        """Bytes of memory that a document takes when decoded; 0 for a missing one."""
-        if not isinstance(content, bytes):
-            return 0
-        value = memoryview(content)[: len(content) - self._seal.extra_bytes]
-        return decoded_bytes(value, text=texts or fingerprint_of(content) != fingerprint)
-
-    def decoded(
-        self,
-        namespace: str,
-        ids: Sequence[str],
-        contents: Sequence[bytes | Away | None],
-        fingerprint: bytes,
-        *,
-        texts: bool,
-        check: Check,
-    ) -> list[Found | Away | None]:
-        """The documents, with their texts if needed; None for a missing one, and for a value that KeyBlock did not store."""
-        pairs = zip(ids, contents, strict=True)
-        opened = partial(self.opened, namespace, fingerprint=fingerprint, texts=texts, check=check)
-        found = [opened(identity, content) for identity, content in pairs]
-        outcomes = Counter(_outcome(one, content) for one, content in zip(found, contents, strict=True) if one is not AWAY)
-        for outcome, number in outcomes.items():
-            self._metrics.add("store_lookups", number, outcome=outcome)
-        return found
-
-    def opened(
-        self, namespace: str, identity: str, content: bytes | Away | None, *, fingerprint: bytes, texts: bool, check: Check
-    ) -> Found | Away | None:
-        """See `decoded`; a lookup that is not counted."""
-        if content is AWAY:
-            return AWAY
-        if content is None:
-            return None
-        try:
-            stored = decode(self._seal.opened(namespace, identity, content))
-            if stored.id != identity:
-                raise DamagedError("a stored document lies under the id of another")
-            stale = stored.fingerprint != fingerprint
-            if not stale:
-                _check_usable(stored.prepared, check)
-            return Found(stored, stored.text if texts or stale else None, stale)
-        except DamagedError as error:
-            log.error("%s; it is treated as if it were not there (namespace %s)", error, namespace)
-            return None
-
-
-def _outcome(found: Found | Away | None, content: bytes | Away | None) -> str:
-    """The outcome of a lookup, for the metrics."""
-    if isinstance(found, Found):
-        return "stale" if found.stale else "hit"
-    return "miss" if content is None else "damaged"
-
-
-def _check_usable(prepared: PreparedDocument, check: Check) -> None:
-    try:
-        check(prepared)
-    except ValueError as error:
-        raise DamagedError(f"a stored document {error}") from None

@@ -7,9 +7,10 @@ writer.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import starmap
@@ -19,7 +20,17 @@ from keyblock.prepared import PreparedDocument
 from service.errors import RequestError
 from service.pace import slices
 from service.store.base import AWAY, Away, DocumentStore, Item, Renewal, Size, StoreError, StoreFullError, StoreUnavailableError
-from service.store.codec import Check, Found, Seal, StoredDocument, Values, encode
+from service.store.codec import (
+    Check,
+    DamagedError,
+    Found,
+    Seal,
+    StoredDocument,
+    decode,
+    decoded_bytes,
+    encode,
+    fingerprint_of,
+)
 from service.store.understanding import BackgroundReading, Name
 from service.telemetry.metrics import Metrics
 
@@ -33,10 +44,8 @@ OFF = "documents by id are off: start the service with KEYBLOCK_STORE=DIRECTORY,
 AWAY_PROBLEM = "the store of documents does not answer: try again"
 
 T = TypeVar("T")
-
-
-def _unbounded(_n_bytes: int) -> None:
-    """Accept any size."""
+Content = bytes | Away | None
+"""What the store has of a document."""
 
 
 class Library:
@@ -70,7 +79,7 @@ class Library:
         self._store = store
         self._ttl_seconds = ttl_seconds
         self._metrics = metrics
-        self._values = Values(seal or Seal(), metrics)
+        self._seal = seal or Seal()
         self._readers = ThreadPoolExecutor(READERS, "store-read")
         self._writer = ThreadPoolExecutor(1, "store-write")
         self._renewing: set[Future[None]] = set()
@@ -79,7 +88,7 @@ class Library:
     @property
     def largest(self) -> int:
         """Bytes that one document may take."""
-        return self._store.largest - self._values.extra_bytes
+        return self._store.largest - self._seal.extra_bytes
 
     def expiry(self, seconds: float | None) -> int:
         """The expiry of a document that is stored now for `seconds`, in the unit of `Item.expires`."""
@@ -95,7 +104,7 @@ class Library:
         texts: bool,
         check: Check = id,
         until: float | None = None,
-        reserve: Callable[[int], None] = _unbounded,
+        reserve: Callable[[int], object] = int,
     ) -> dict[str, Found | Away | None]:
         """What the store has of distinct ids, as far as there is time; None for an unknown one, AWAY where a part does not answer.
 
@@ -121,8 +130,8 @@ class Library:
                     batch = reached[part.start : part.stop]
                     reserve(sum(sizes[identity] for identity in batch))
                     contents = await self._in_thread(self._readers, partial(self._store.get_many, namespace, batch))
-                    reserve(sum(self._values.decoded_bytes(content, fingerprint, texts=texts) for content in contents))
-                    read = partial(self._values.decoded, namespace, batch, contents, fingerprint, texts=texts, check=check)
+                    reserve(sum(self._decoded_bytes(content, fingerprint, texts=texts) for content in contents))
+                    read = partial(self._decoded, namespace, batch, contents, fingerprint, texts=texts, check=check)
                     found |= zip(batch, await self._in_thread(self._readers, read), strict=True)
         if (understanding := self.reading.understanding) is not None and fingerprint == self.fingerprint:
             fresh = ((identity, one) for identity, one in found.items() if isinstance(one, Found) and not one.stale)
@@ -132,7 +141,7 @@ class Library:
             self._metrics.add("store_errors", why="unavailable")
         return found
 
-    async def find(self, namespace: str, identity: str, reserve: Callable[[int], None]) -> Found | None:
+    async def find(self, namespace: str, identity: str, reserve: Callable[[int], object]) -> Found | None:
         """The document with its text; None for an unknown id. Raises as `look_up` does, and 503 if the id's part is away."""
         found = (await self.look_up(namespace, [identity], self.fingerprint, texts=True, reserve=reserve))[identity]
         if found is AWAY:
@@ -142,7 +151,7 @@ class Library:
     async def put(self, namespace: str, items: Sequence[Item]) -> None:
         """Store all items, or none. Raises RequestError 507 or 503."""
         unread = self.reading.understanding is not None
-        sealed = [self._values.sealed(namespace, item)._replace(unread=unread) for item in items]
+        sealed = [self._sealed(namespace, item)._replace(unread=unread) for item in items]
         await self._in_thread(self._writer, lambda: self._store.put_many(namespace, sealed))
         self._metrics.add("stored", len(items))
         self.reading.add(Name(namespace, item.id) for item in items)
@@ -161,9 +170,7 @@ class Library:
             renewed: documents as they were found, each with its new preparation.
             fingerprint: of the new preparations.
         """
-        if fingerprint != self.fingerprint:
-            return
-        if not renewed or len(self._renewing) >= MOST_RENEWALS:
+        if fingerprint != self.fingerprint or not renewed or len(self._renewing) >= MOST_RENEWALS:
             return
         new = [(old.head, replace(old, prepared=prepared, fingerprint=fingerprint)) for old, prepared in renewed]
         work = self._writer.submit(self._renew, namespace, new)
@@ -207,7 +214,7 @@ class Library:
     def _find_unread(self, name: Name) -> StoredDocument | None:
         """See BackgroundReading."""
         (content,) = self._store.get_many(name.namespace, [name.id])
-        found = self._values.opened(name.namespace, name.id, content, fingerprint=self.fingerprint, texts=False, check=id)
+        found = self._opened(name.namespace, name.id, content, self.fingerprint, texts=False, check=id)
         return found.stored if isinstance(found, Found) and not found.stale else None
 
     def _write_read(self, name: Name, old: StoredDocument, new: StoredDocument) -> None:
@@ -216,13 +223,8 @@ class Library:
 
     async def _in_thread(self, pool: Executor, work: Callable[[], T]) -> T:
         """Run the work in a thread, and turn errors of the store into answers to the client."""
-        with self._errors_as_answers():
-            return await asyncio.get_running_loop().run_in_executor(pool, work)
-
-    @contextmanager
-    def _errors_as_answers(self) -> Iterator[None]:
         try:
-            yield
+            return await asyncio.get_running_loop().run_in_executor(pool, work)
         except StoreFullError as error:
             self._metrics.add("store_errors", why="full")
             raise RequestError(507, str(error)) from None
@@ -231,10 +233,49 @@ class Library:
             log.warning("%s", error)
             raise RequestError(503, AWAY_PROBLEM, retry_after=AWAY_SECONDS) from None
 
+    def _sealed(self, namespace: str, item: Item) -> Item:
+        return item._replace(content=self._seal.sealed(namespace, item.id, item.content))
+
+    def _decoded_bytes(self, content: Content, fingerprint: bytes, *, texts: bool) -> int:
+        """Bytes of memory that a document takes when decoded; 0 for a missing one."""
+        if not isinstance(content, bytes):
+            return 0
+        value = memoryview(content)[: len(content) - self._seal.extra_bytes]
+        return decoded_bytes(value, text=texts or fingerprint_of(content) != fingerprint)
+
+    def _decoded(
+        self, namespace: str, ids: Sequence[str], contents: Sequence[Content], fingerprint: bytes, *, texts: bool, check: Check
+    ) -> list[Found | Away | None]:
+        """The documents, with their texts if needed; None for a missing one, and for a value that KeyBlock did not store."""
+        pairs = list(zip(ids, contents, strict=True))
+        found = [self._opened(namespace, *pair, fingerprint, texts=texts, check=check) for pair in pairs]
+        outcomes = Counter(_outcome(one, content) for one, content in zip(found, contents, strict=True) if one is not AWAY)
+        for outcome, number in outcomes.items():
+            self._metrics.add("store_lookups", number, outcome=outcome)
+        return found
+
+    def _opened(
+        self, namespace: str, identity: str, content: Content, fingerprint: bytes, *, texts: bool, check: Check
+    ) -> Found | Away | None:
+        """See `_decoded`; a lookup that is not counted."""
+        if not isinstance(content, bytes):
+            return content
+        try:
+            stored = decode(self._seal.opened(namespace, identity, content))
+            if stored.id != identity:
+                raise DamagedError("a stored document lies under the id of another")
+            if not (stale := stored.fingerprint != fingerprint):
+                check(stored.prepared)
+            return Found(stored, stored.text if texts or stale else None, stale)
+        except (DamagedError, ValueError) as error:
+            problem = error if isinstance(error, DamagedError) else f"a stored document {error}"
+            log.error("%s; it is treated as if it were not there (namespace %s)", problem, namespace)
+            return None
+
     def _write_back(self, namespace: str, new: Sequence[tuple[bytes, StoredDocument]]) -> None:
         """Replace the documents that still have these heads. Raises StoreError."""
         items = [(head, Item(document.id, encode(document), document.expires)) for head, document in new]
-        self._store.renew_many(namespace, [Renewal(head, self._values.sealed(namespace, item)) for head, item in items])
+        self._store.renew_many(namespace, [Renewal(head, self._sealed(namespace, item)) for head, item in items])
 
     def _renew(self, namespace: str, new: Sequence[tuple[bytes, StoredDocument]]) -> None:
         try:
@@ -243,3 +284,10 @@ class Library:
         except StoreError as error:
             self._metrics.add("store_errors", why="full" if isinstance(error, StoreFullError) else "unavailable")
             log.warning("documents that were prepared again are not written back: %s", error)
+
+
+def _outcome(found: Found | Away | None, content: Content) -> str:
+    """The outcome of a lookup, for the metrics."""
+    if isinstance(found, Found):
+        return "stale" if found.stale else "hit"
+    return "miss" if content is None else "damaged"

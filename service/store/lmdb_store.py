@@ -95,9 +95,7 @@ class LmdbStore(DocumentStore):
 
         def change(txn: Change) -> None:
             for item in items:
-                self._tables.put(txn, _key(namespace, item.id), item)
-                if item.unread:
-                    self._tables.note(txn, _key(namespace, item.id), namespace, item.id)
+                self._tables.put(txn, namespace, item)
 
         self._change(change, sum(len(item.content) for item in items))
 
@@ -109,7 +107,7 @@ class LmdbStore(DocumentStore):
             for head, item in renewals:
                 key = _key(namespace, item.id)
                 if (txn.get(key, db=self._tables.documents) or b"").startswith(head):
-                    self._tables.put(txn, key, item)
+                    self._tables.put(txn, namespace, item)
 
         self._change(change, sum(len(item.content) for _, item in renewals))
 
@@ -294,8 +292,9 @@ class Tables:
         stats = [txn.stat(table) for table in (self.documents, self.entries, self.ages, self.expiries)]
         return sum(stat["psize"] * (stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]) for stat in stats)
 
-    def put(self, txn: Change, key: bytes, item: Item) -> None:
-        """Store a document; it replaces the one of this key."""
+    def put(self, txn: Change, namespace: str, item: Item) -> None:
+        """Store a document; it replaces the one of its id. An unread one is noted until it is replaced or removed."""
+        key = _key(namespace, item.id)
         self.remove(txn, key)
         entry = _ENTRY.pack(self._age(), item.expires)
         txn.put(key, item.content, db=self.documents)
@@ -303,6 +302,8 @@ class Tables:
         txn.put(entry[:8] + key, b"", db=self.ages)
         if item.expires:
             txn.put(entry[8:] + key, b"", db=self.expiries)
+        if item.unread:
+            txn.put(_NOTE + key, json.dumps([namespace, item.id]).encode(), db=self.about)
 
     def remove(self, txn: Change, key: bytes) -> bool:
         """Remove a document. Returns whether there was one."""
@@ -314,10 +315,6 @@ class Tables:
         txn.delete(entry[8:] + key, db=self.expiries)
         txn.delete(_NOTE + key, db=self.about)
         return True
-
-    def note(self, txn: Change, key: bytes, namespace: str, identity: str) -> None:
-        """Note that the document of this key is unread, until it is replaced or removed."""
-        txn.put(_NOTE + key, json.dumps([namespace, identity]).encode(), db=self.about)
 
     def notes(self, txn: Change) -> Iterator[tuple[str, str]]:
         """Namespace and id of each unread document."""

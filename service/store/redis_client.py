@@ -1,22 +1,17 @@
-"""The common part of the stores in Redis: a client of one server, and its errors as the store's errors.
+"""The common part of the stores in Redis: a client of one server, and its errors as the store's errors."""
 
-The server may not be a Redis: its answer to a command is limited, in bytes and in time.
-"""
-
-import socket
-import time
 from collections.abc import Mapping
 from typing import Any
 
 import redis
 from redis.backoff import NoBackoff
-from redis.connection import Connection, parse_url
+from redis.connection import parse_url
 from redis.exceptions import ConnectionError, OutOfMemoryError, RedisError, TimeoutError
 from redis.retry import Retry
 
 from service.store.base import HEAD, StoreError, StoreFullError, StoreUnavailableError
 
-LARGEST = 100 << 20  # bytes of a document: larger answers are not read, see `bounded`
+LARGEST = 100 << 20  # bytes of a document
 CONNECT_SECONDS, ANSWER_SECONDS = 0.5, 2.0
 NO_ANSWER = (ConnectionError, TimeoutError)
 BAD_ANSWER = (ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
@@ -35,14 +30,14 @@ def options_of(url: str) -> dict[str, Any]:
     return options
 
 
-class BoundedPool(redis.ConnectionPool):
-    """Connections to a server, with limits for the time and the bytes of an answer; time limits among the options replace ours."""
+class OurPool(redis.ConnectionPool):
+    """Connections to a server whose answers are waited for with limits; time limits among the options replace ours."""
 
-    def __init__(self, connection_class: type = Connection, **options: Any) -> None:
+    def __init__(self, **options: Any) -> None:
         limits = {"socket_connect_timeout": CONNECT_SECONDS, "socket_timeout": ANSWER_SECONDS}
         # a connection that the server has closed meanwhile is opened again; a server that hangs is not tried twice
         again = {"retry": Retry(NoBackoff(), 1, (ConnectionError,))}
-        super().__init__(bounded(connection_class), **limits | options | again)
+        super().__init__(**limits | options | again)
 
 
 def client_of(options: Mapping[str, Any]) -> "redis.Redis":
@@ -51,7 +46,7 @@ def client_of(options: Mapping[str, Any]) -> "redis.Redis":
     Args:
         options: as `options_of` gives them.
     """
-    return redis.Redis.from_pool(BoundedPool(**options))
+    return redis.Redis.from_pool(OurPool(**options))
 
 
 def key_of(prefix: bytes, namespace: str, identity: str) -> bytes:
@@ -75,42 +70,3 @@ def store_error(error: Exception) -> StoreError:
 def one_line(error: Exception) -> str:
     """An error's message as one line of limited length."""
     return " ".join(str(error).split())[:200]
-
-
-MOST_BYTES = 128 << 20  # of an answer: more than the largest document
-MOST_SECONDS = 10.0  # until an answer is complete, however often a part of it arrives
-
-
-class BoundedSocket:
-    """A socket that gives up on an endless answer; all else is passed to the wrapped socket."""
-
-    def __init__(self, wrapped: socket.socket) -> None:
-        self._wrapped = wrapped
-        self._bytes_left, self._deadline = MOST_BYTES, time.perf_counter() + MOST_SECONDS
-
-    def sendall(self, data: bytes, *flags: int) -> None:
-        """Send a command, and start the limits of its answer anew."""
-        self._bytes_left, self._deadline = MOST_BYTES, time.perf_counter() + MOST_SECONDS
-        self._wrapped.sendall(data, *flags)
-
-    def recv(self, size: int, *flags: int) -> bytes:
-        """Receive a part of the answer. Raises ConnectionError or TimeoutError, of redis, if the answer exceeds a limit."""
-        if self._bytes_left <= 0:
-            raise ConnectionError(f"an answer has more than {MOST_BYTES >> 20} MiB")
-        if time.perf_counter() > self._deadline:
-            raise TimeoutError(f"an answer takes more than {MOST_SECONDS:g} s")
-        received = self._wrapped.recv(size, *flags)
-        self._bytes_left -= len(received)
-        return received
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._wrapped, name)
-
-
-def bounded(connection: type) -> type:
-    """A subclass of a connection class of redis that uses BoundedSockets."""
-
-    def _connect(self: Any, *arguments: Any) -> BoundedSocket:
-        return BoundedSocket(connection._connect(self, *arguments))  # type: ignore[attr-defined]
-
-    return type(f"Bounded{connection.__name__}", (connection,), {"_connect": _connect})

@@ -26,7 +26,6 @@ class RedisStore(DocumentStore):
 
     Args:
         url: ``redis://[user:password@]host[:port][/database]``, ``rediss://`` for TLS, ``unix://`` for a socket.
-        connection: class of the client's connections; None: the one for the URL.
 
     Raises StoreUnavailableError, one line, when the URL is invalid or the server refuses the password.
     """
@@ -34,9 +33,9 @@ class RedisStore(DocumentStore):
     kind = "redis"
     largest = LARGEST
 
-    def __init__(self, url: str, connection: type | None = None) -> None:
+    def __init__(self, url: str) -> None:
         try:
-            self._redis = client_of(options_of(url) | ({"connection_class": connection} if connection else {}))
+            self._redis = client_of(options_of(url))
         except ValueError:  # its message may quote a part of the password
             raise StoreUnavailableError(
                 "the store's URL is not one of Redis: give redis://[user:password@]host[:port][/database], "
@@ -44,7 +43,12 @@ class RedisStore(DocumentStore):
             ) from None
         self._resting_until = 0.0
         self._renew = self._redis.register_script(RENEW)
-        self._check()
+        try:
+            self._redis.ping()
+        except AuthenticationError as error:
+            raise StoreUnavailableError(f"Redis refuses the store's user and password: {one_line(error)}") from None
+        except ERRORS as error:
+            log.warning("Redis does not answer (%s): requests by id are refused until it does", one_line(error))
 
     def sizes(self, namespace: str, ids: Sequence[str]) -> list[int]:
         """See DocumentStore."""
@@ -95,14 +99,6 @@ class RedisStore(DocumentStore):
     def close(self) -> None:
         """See DocumentStore."""
         self._redis.close()
-
-    def _check(self) -> None:
-        try:
-            self._redis.ping()
-        except AuthenticationError as error:
-            raise StoreUnavailableError(f"Redis refuses the store's user and password: {one_line(error)}") from None
-        except ERRORS as error:
-            log.warning("Redis does not answer (%s): requests by id are refused until it does", one_line(error))
 
     @contextmanager
     def _clear_errors(self) -> Iterator[None]:

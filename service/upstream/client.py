@@ -57,25 +57,28 @@ class Upstream:
     Args:
         settings: address and limits of the upstream.
         metrics: of its model; counts requests.
+
+    Attributes:
+        kind: the upstream's API; auto until it has answered.
     """
 
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
         self._settings, self._metrics = settings, metrics
-        self._kind = settings.upstream_kind
+        self.kind = settings.upstream_kind
         self._probing = asyncio.Lock()
         self._failures, self._away_until, self._busy_until = 0, 0.0, 0.0
         self._logged: dict[str, float] = {}
-        self._http: httpx.AsyncClient | None = None
-
-    @property
-    def kind(self) -> UpstreamKind:
-        """The upstream's API; auto until it has answered."""
-        return self._kind
+        key = settings.upstream_key.get_secret_value()
+        self._http = httpx.AsyncClient(
+            headers={"content-type": "application/json", "accept-encoding": "identity"}
+            | ({"authorization": f"Bearer {key}"} if key else {}),
+            timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),  # `rank` limits the total time
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=settings.upstream_concurrency),
+        )
 
     async def close(self) -> None:
         """Close the connections."""
-        if self._http is not None:
-            await self._http.aclose()
+        await self._http.aclose()
 
     async def rank(self, query: str, passages: Sequence[str], until: float, instruction: str = "") -> NDArray[np.float32]:
         """The logit of each passage, shape (passages,); `until` is the deadline, in seconds of `time.perf_counter`.
@@ -111,12 +114,12 @@ class Upstream:
     async def _known_kind(self, until: float) -> UpstreamKind:
         """The kind; if it is not set, a request about one word finds it out."""
         async with self._probing:
-            if self._kind is UpstreamKind.AUTO and self._settings.upstream.rstrip("/").endswith("/v2/rerank"):
-                self._kind = UpstreamKind.COHERE
-            if self._kind is UpstreamKind.AUTO:
-                self._kind = await self._probe(until)
-                log.info("the upstream speaks as %s", self._kind.value)
-            return self._kind
+            if self.kind is UpstreamKind.AUTO and self._settings.upstream.rstrip("/").endswith("/v2/rerank"):
+                self.kind = UpstreamKind.COHERE
+            if self.kind is UpstreamKind.AUTO:
+                self.kind = await self._probe(until)
+                log.info("the upstream speaks as %s", self.kind.value)
+            return self.kind
 
     async def _probe(self, until: float) -> UpstreamKind:
         answer = Answer(0, None, b"")
@@ -161,24 +164,13 @@ class Upstream:
         """Make one attempt. Raises httpx.HTTPError, and UpstreamError for an answer that is too large."""
         limit = MOST_ANSWER_BYTES + ANSWER_SHARE * len(body)
         headers = {REQUEST_ID: CURRENT_ID.get() or "-"}
-        async with self._client().stream("POST", self._settings.upstream, content=body, headers=headers) as response:
+        async with self._http.stream("POST", self._settings.upstream, content=body, headers=headers) as response:
             received = bytearray()
             async for piece in response.aiter_raw():
                 received += piece
                 if len(received) > limit:
                     raise self._failed(f"answers nonsense: more than {limit} bytes", outcome="nonsense")
             return Answer(response.status_code, read_retry_after(response.headers.get("retry-after")), bytes(received))
-
-    def _client(self) -> httpx.AsyncClient:
-        if self._http is None:
-            key = self._settings.upstream_key.get_secret_value()
-            self._http = httpx.AsyncClient(
-                headers={"content-type": "application/json", "accept-encoding": "identity"}
-                | ({"authorization": f"Bearer {key}"} if key else {}),
-                timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),  # `rank` limits the total time
-                limits=httpx.Limits(max_connections=None, max_keepalive_connections=self._settings.upstream_concurrency),
-            )
-        return self._http
 
     def _refusal(self, answer: Answer) -> str:
         """The meaning of an answer without scores."""

@@ -2,29 +2,31 @@
 
 import functools
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from keyblock.bundle import MANIFEST_FILE, Bundle, Manifest, load_bundle, write_bundle
+from keyblock.pipeline import Pipeline
 from keyblock.runtime.providers import Precision, Provider, resolve
-from service.queue.graphs import Graphs
+from service.queue.graphs import Graphs, GraphScorer
+from service.queue.worker import Worker
 from service.ranking.loading import LoadedBundle
 from service.ranking.ranker import Ranker
 from service.settings import Settings
 from service.store.base import DocumentStore
 
 
+def scorer_of(worker: Worker, name: str, graphs: Graphs, pipeline: Pipeline) -> GraphScorer:
+    """These graphs with this pipeline, without a bundle."""
+    bundle: Any = SimpleNamespace(manifest=SimpleNamespace(name=name), pipeline=pipeline, graph=SimpleNamespace(marks=False))
+    return GraphScorer(worker, bundle, graphs, resolve(Provider.CPU, precision=Precision.FP32))
+
+
 def serving(settings: Settings, graphs: Graphs, store: DocumentStore | None = None) -> Ranker:
     """A ranker that serves these graphs with everything else in the settings' one bundle."""
     (path,) = settings.bundle
-    return Ranker(
-        settings,
-        [
-            LoadedBundle(
-                _read(path, (path / MANIFEST_FILE).stat().st_mtime_ns), graphs, resolve(Provider.CPU, precision=Precision.FP32)
-            )
-        ],
-        store,
-    )
+    bundle, choice = _read(path, (path / MANIFEST_FILE).stat().st_mtime_ns), resolve(Provider.CPU, precision=Precision.FP32)
+    return Ranker(settings, [LoadedBundle(bundle, graphs, choice)], store)
 
 
 @functools.cache

@@ -1,7 +1,5 @@
 """Aggregation in parts against keyblock's own, all at once."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -57,15 +55,6 @@ def test_in_parts_equals_all_at_once(counts: NDArray[np.intp], cap: int, name: s
     assert waiting.passages == pytest.approx(expected.passages, abs=1e-5)
 
 
-def test_joint_logits_are_the_sequences_own() -> None:
-    counts = np.asarray([1, 0, 1, 1])
-    outputs = np.asarray([0.1, -3.7, 1e-9], dtype=np.float32)
-    waiting = Aggregation(AGGREGATORS.create({"name": "joint"}), counts, None, 2)
-    waiting.step(outputs)
-    assert waiting.done
-    assert waiting.logits.tolist() == [outputs[0], -np.inf, outputs[1], outputs[2]]
-
-
 @given(COUNTS, CAP)
 def test_parts_hold_every_document_with_sequences_once_within_the_cap(counts: NDArray[np.intp], cap: int) -> None:
     cut = parts(counts, cap)
@@ -97,23 +86,9 @@ def test_worked_example_of_padding() -> None:
     assert recorded.shapes[1:] == [(1, 4)] * 3, "no more places than the cap"
 
 
-@pytest.mark.parametrize(("count", "power"), [(1, 1), (2, 2), (3, 4), (5, 8), (8, 8), (9, 16)])
-def test_padded_size(count: int, power: int) -> None:
-    assert padded_size(count) == power
-
-
 def test_shapes_worked_example() -> None:
     assert shapes(5, 16) == [(1, 1), (1, 2), (1, 4), (1, 8), (2, 8), (4, 4), (8, 2), (16, 1)]
     assert max(width for _, width in shapes(0, 4096)) == 16
-
-
-def test_what_the_module_raises_is_raised() -> None:
-    def broken(*_: Any) -> NDArray[np.float32]:
-        raise RuntimeError("no memory")
-
-    waiting = Aggregation(AGGREGATORS.create({"name": "states"}), np.asarray([2]), broken, 8)
-    with pytest.raises(RuntimeError, match="no memory"):
-        waiting.step(np.zeros((2, 1 + HIDDEN), np.float32))
 
 
 @given(COUNTS, CAP, st.integers(0, 2**32 - 1), st.booleans())

@@ -1,19 +1,14 @@
-import gc
-import threading
-import weakref
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from keyblock.packing import Packed
 from keyblock.runtime import batching
 from keyblock.text.tokenizer import Tokenizer
 from service.pace import Pace
-from service.queue.batch import Caps, Device, Encoder, PendingBatch, first_runs
-from tests.service.faults import PATIENCE, Faulty, wait_for
+from service.queue.batch import Caps, Encoder, first_runs
+from tests.service.faults import PATIENCE, Faulty
 
 CAPS = Caps(512, PATIENCE)
 
@@ -31,12 +26,6 @@ def packed() -> list[Packed]:
 def plan(encoder: Encoder, packed: list[Packed]) -> list[batching.Batch]:
     """The batches that the schedule would cut."""
     return batching.plan([len(sequence.ids) for sequence in packed], encoder.most_rows)
-
-
-def test_an_encoder_has_no_batches_before_its_first_runs(encoder: Encoder, packed: list[Packed]) -> None:
-    assert (encoder.batch_tokens, encoder.pace.seconds) == (1, 0)
-    with pytest.raises(KeyError):
-        plan(encoder, packed)
 
 
 def test_the_first_runs_measure_how_large_a_batch_may_be(encoder: Encoder, faulty: Faulty, packed: list[Packed]) -> None:
@@ -82,19 +71,6 @@ def rows_by_length(turned: None) -> Callable[[Timed, float], dict[int, int]]:
     return measure
 
 
-def test_other_work_may_come_between_any_two_runs(turned: None) -> None:
-    graph = Timed(lambda tokens: tokens * 1e-6)
-    ran = 0
-    for _ in first_runs(graph, MOST, 0.05):
-        assert len(graph.shapes) - ran <= 1
-        ran = len(graph.shapes)
-    assert ran == len(graph.shapes)
-
-
-def test_a_fast_machine_fills_the_cap(rows_by_length: Callable[[Timed, float], dict[int, int]]) -> None:
-    assert rows_by_length(Timed(lambda tokens: tokens * 1e-6), 0.05) == MOST
-
-
 def test_on_a_slow_one_batches_stay_short(rows_by_length: Callable[[Timed, float], dict[int, int]]) -> None:
     """A tenth of a millisecond a token: 500 tokens in 50 ms."""
     graph = Timed(lambda tokens: tokens * 1e-4)
@@ -131,50 +107,8 @@ def test_two_runs_that_take_as_long_are_believed(rows_by_length: Callable[[Timed
     assert graph.shapes.count((8, 32)) == 3
 
 
-def test_a_first_run_that_takes_what_is_usual_is_not_repeated(turned: None) -> None:
-    """It is repeated if it takes longer than other shapes predict: something was prepared in it, which is no part of the pace."""
-    for first, runs in ((1.0, 1), (1.2, 1), (1.5, 2)):
-        graph = Timed(lambda tokens: tokens * 1e-6)
-        graph.speed = lambda tokens, graph=graph, first=first: (
-            tokens * 1e-6 * (first if graph.shapes.count(graph.shapes[-1]) == 1 else 1)
-        )
-        found = {(rows, length): taken for rows, length, taken in filter(None, first_runs(graph, MOST, 0.05))}
-        assert graph.shapes.count((1, 32)) == 2, "nothing is known yet"
-        assert graph.shapes.count((8, 96)) == runs
-        assert found[8, 96] == pytest.approx(8 * 96e-6 * (first if runs == 1 else 1))
-
-
 def test_memory_bounds_the_rows(rows_by_length: Callable[[Timed, float], dict[int, int]], caplog: pytest.LogCaptureFixture) -> None:
     assert rows_by_length(Timed(lambda _: 0.0, memory=200), 0.05) == {32: 4, 64: 2, 96: 2, 128: 1}
     assert "batches of 32 tokens have fewer than 8 rows, for want of memory: failed to allocate" in caplog.text
     with pytest.raises(batching.BatchTooLargeError):
         rows_by_length(Timed(lambda _: 0.0, memory=100), 0.05)
-
-
-@pytest.fixture
-def device() -> Iterator[Device]:
-    device = Device(threading.Condition())
-    yield device
-    device.close()
-
-
-def test_nothing_is_kept_of_what_a_work_was_done_with(device: Device) -> None:
-    """Nor by the traceback of its error, once that is taken and forgotten; the garbage collector is not waited for."""
-
-    def work(fails: bool, array: NDArray[np.float64]) -> None:
-        kept.append(weakref.ref(array))
-        if fails:
-            raise ValueError
-
-    kept: list[weakref.ref[NDArray[np.float64]]] = []
-    batches = [PendingBatch(partial(work, fails, np.zeros(3))) for fails in (False, True)]
-    gc.disable()
-    try:
-        for batch in batches:
-            device.begin(batch)
-        device.wait(batches[1])
-        assert kept[0]() is None, "the work is over"
-        assert isinstance(batches[1].take(), ValueError)
-        wait_for(lambda: kept[1]() is None)
-    finally:
-        gc.enable()

@@ -17,12 +17,13 @@ from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
 from keyblock.runtime.batching import BatchTooLargeError
 from service.queue.batch import Caps
-from service.queue.graphs import Graphs, Priority, QueuedGraphs
-from service.queue.job import Job, ModelDeadError, ModelError, Scored
+from service.queue.graphs import Graphs
+from service.queue.job import Job, ModelDeadError, Scored
 from service.queue.worker import Worker
 from service.telemetry.metrics import Metrics
 from tests.service.faults import PATIENCE, Ints, wait_for
 from tests.service.queue.test_worker import CAP, shorter
+from tests.service.rankers import scorer_of
 
 LONGEST = 128
 FULL = CAP // LONGEST  # sequences of the longest that fill a batch
@@ -96,7 +97,7 @@ class Held:
         self.may_combine.set()
         self.worker = Worker(Caps(CAP, PATIENCE, hung_after=PATIENCE), self.metrics, 1 << 20)
         learned = self.combine if "aggregator" in parts else None
-        self.model = QueuedGraphs(self.worker, "one", Graphs(self.graph, combine=learned, ahead=ahead), shorter(pipeline, **parts))
+        self.model = scorer_of(self.worker, "one", Graphs(self.graph, combine=learned, ahead=ahead), shorter(pipeline, **parts))
         self.worker.start()
         self.model.warmed.result(PATIENCE)
         self.graph.stop()
@@ -161,18 +162,6 @@ def test_while_a_batch_is_computed_the_next_is_ready_and_the_last_is_given_out(m
     assert held.graph.at_once == 1
 
 
-def test_with_one_in_flight_nothing_is_decided_ahead(make_held: Make) -> None:
-    """As on a CPU, where new requests would only wait longer."""
-    held = make_held(ahead=0)
-    futures = held.full(1, 2, 3)
-    held.in_flight(1, begun=1)
-    held.graph.go()
-    held.in_flight(1, begun=2)
-    held.graph.go_on()
-    assert [logits(one)[0] for one in futures] == [128, 256, 384]
-    assert held.graph.threads == {"model"}
-
-
 def test_a_request_during_a_batch_is_in_the_next(make_held: Make) -> None:
     """The device's thread is not idle until the computing one is given out, though nothing waited when that was begun."""
     held = make_held()
@@ -185,7 +174,7 @@ def test_a_request_during_a_batch_is_in_the_next(make_held: Make) -> None:
 
 
 @pytest.mark.parametrize("aggregator", [{}, LEARNED], ids=["each", "learned"])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_scores_and_decisions_are_those_of_one_in_flight(make_held: Make, seed: int, aggregator: dict[str, Any]) -> None:
     """Jobs of many lengths and priorities, all handed in before the first batch ends: the same batches in the same order."""
 
@@ -210,29 +199,6 @@ def test_scores_and_decisions_are_those_of_one_in_flight(make_held: Make, seed: 
     assert outcome(0) == outcome(1)
 
 
-def test_a_job_both_of_whose_batches_fail_fails_once(make_held: Make) -> None:
-    held = make_held()
-    held.graph.faults[1] = RuntimeError("the device caught fire")
-    long = held.submit([sequence(1)] * 2 * FULL)
-    held.in_flight(2, begun=1)
-    held.graph.go_on()
-    with pytest.raises(ModelError, match="caught fire"):
-        long.result(PATIENCE)
-    assert logits(held.full(2)[0]) == [256] * FULL
-    wait_for(lambda: not held.worker.jobs())
-
-
-def test_a_batch_too_large_for_the_memory_is_run_in_halves_after_the_one_that_waits(make_held: Make) -> None:
-    held = make_held()
-    held.graph.faults[1] = BatchTooLargeError("no memory")
-    first, second = held.full(1, 2)
-    held.in_flight(2, begun=1)
-    held.graph.go_on()
-    assert (logits(first), logits(second)) == ([128] * FULL, [256] * FULL)
-    assert held.begun() == [1, 2, 1, 1, 1, 1, 1, 1], "4 rows, then 2 of which each goes in ones"
-    assert [len(ids) for ids in held.graph.batches] == [4, 4, 2, 2, 1, 1, 1, 1]
-
-
 def test_a_device_that_hangs_is_found_with_one_waiting_behind(make_held: Make) -> None:
     held = make_held()
     assert held.worker.busy_since is None
@@ -253,37 +219,6 @@ def test_a_device_that_hangs_is_found_with_one_waiting_behind(make_held: Make) -
     wait_for(lambda: held.worker.alive)
 
 
-def test_when_time_is_up_what_has_landed_is_known(make_held: Make) -> None:
-    """Three batches: the first ends in time, the second is computed, and the third is ready."""
-    held = make_held()
-    documents = [[sequence(token)] for token in (1, 2, 3) for _ in range(FULL)]
-
-    async def work() -> Scored:
-        priority = Priority(time.perf_counter() + PATIENCE, range(3 * FULL))
-        waiting = asyncio.create_task(held.model.score_documents(documents, priority))
-        held.graph.go()
-        while not (jobs := held.worker.jobs()) or not list(jobs[0].outputs_of(range(FULL))):
-            await asyncio.sleep(0.001)
-        await asyncio.to_thread(held.in_flight, 2, begun=2)
-        jobs[0].future.cancel()  # as it is when time is up
-        return await waiting
-
-    assert asyncio.run(work()).logits.tolist() == [128.0] * FULL + [-np.inf] * 2 * FULL
-    held.graph.go_on()
-    wait_for(lambda: not held.worker.jobs())
-
-
-def test_a_cancelled_job_in_a_waiting_batch_is_forgotten(make_held: Make) -> None:
-    held = make_held()
-    first, second = held.full(1, 2)
-    held.in_flight(2, begun=1)
-    assert second.cancel()
-    held.graph.go_on()
-    assert logits(first) == [128] * FULL
-    wait_for(lambda: not held.worker.jobs())
-    assert logits(held.full(3)[0]) == [384] * FULL
-
-
 @pytest.mark.parametrize("ahead", [0, 1])
 def test_closing_answers_what_is_in_flight_and_fails_what_waits(make_held: Make, ahead: int) -> None:
     held = make_held(ahead)
@@ -301,15 +236,6 @@ def test_closing_answers_what_is_in_flight_and_fails_what_waits(make_held: Make,
     assert not held.worker.alive
 
 
-def test_closing_waits_for_no_device_that_hangs(make_held: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.queue.worker.CLOSE_SECONDS", 0.01)
-    held = make_held()
-    held.full(1, 2)
-    held.in_flight(2, begun=1)
-    held.worker.close()
-    assert all(thread.daemon for thread in threading.enumerate() if thread.name in ("model", "device"))
-
-
 @pytest.mark.parametrize("ahead", [0, 1])
 def test_what_ends_the_thread_that_computes_ends_the_worker(make_held: Make, ahead: int) -> None:
     held = make_held(ahead)
@@ -325,25 +251,6 @@ def test_what_ends_the_thread_that_computes_ends_the_worker(make_held: Make, ahe
     assert held.begun() == [1], "nothing is run by a thread that died"
     with pytest.raises(ModelDeadError, match="not running"):
         held.full(1)
-
-
-def test_health_sees_that_the_devices_thread_is_dead_before_the_models_does(make_held: Make) -> None:
-    """That is combining the documents of the batch before."""
-    held = make_held(1, Stopping(states=True), **LEARNED)
-    held.may_combine.clear()
-    held.graph.faults[2] = SystemExit("the thread is ended")
-    asking = threading.Thread(target=lambda: asyncio.run(held.model.score_documents([[sequence(1)]] * FULL)))
-    asking.start()
-    held.in_flight(1, begun=1)
-    (second,) = held.full(2)
-    held.in_flight(2, begun=1)
-    held.graph.go(2)
-    wait_for(lambda: held.worker._device.dead)
-    assert (held.worker.alive, second.done()) == (False, False)
-    held.may_combine.set()
-    with pytest.raises(ModelDeadError):
-        second.result(PATIENCE)
-    asking.join(PATIENCE)
 
 
 def test_each_graph_is_warmed_up_on_the_thread_that_runs_it(make_held: Make) -> None:
@@ -371,9 +278,9 @@ def test_one_model_computes_at_a_time_whichever_decide_ahead(make_held: Make, pi
         held.graph.go_on()
         return done
 
-    cpu = with_one_in_flight(lambda: QueuedGraphs(held.worker, "cpu", Graphs(on_cpu), shorter(pipeline)))
+    cpu = with_one_in_flight(lambda: scorer_of(held.worker, "cpu", Graphs(on_cpu), shorter(pipeline)))
     cpu.warmed.result(PATIENCE)
-    added = with_one_in_flight(lambda: QueuedGraphs(held.worker, "later", Graphs(later, ahead=1), shorter(pipeline)))
+    added = with_one_in_flight(lambda: scorer_of(held.worker, "later", Graphs(later, ahead=1), shorter(pipeline)))
     added.warmed.result(PATIENCE)
     first = with_one_in_flight(lambda: held.worker.submit(Job([sequence(3)] * FULL, cpu.ranker)))
     assert logits(first) == [384] * FULL

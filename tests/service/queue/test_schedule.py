@@ -75,24 +75,6 @@ def test_what_is_nearly_done_has_three_of_four_turns() -> None:
     assert turns(small, large)[:6] == [small] * 6
 
 
-def test_the_smaller_priority_goes_first() -> None:
-    graph = lane()
-    last, first, between = (Task(graph, [100] * 8, priority=priority) for priority in (9, 0, 5))
-    taken = turns(last, first, between)
-    ends = {task: max(n for n, other in enumerate(taken) if other is task) for task in (first, between, last)}
-    assert sorted(ends, key=lambda task: ends[task]) == [first, between, last]
-
-
-def test_whatever_comes_the_oldest_gets_on() -> None:
-    """More small ones than a round has room for, again and again, and all of them of a smaller priority."""
-    graph, schedule = lane(), Schedule[Task]()
-    oldest = Task(graph, [100] * 120, priority=9)
-    taken = 0
-    while oldest.n_waiting:
-        taken += len(schedule._take([oldest, *(Task(graph, [20] * 9) for _ in range(50))]))
-    assert taken <= TURNS_TO_OLDEST * 120
-
-
 def test_graphs_take_turns_by_the_time_they_need() -> None:
     """The second graph takes a hundred times as long for a token: fewer tokens are not less to do."""
     slow, quick = Task(lane(0.1), [100] * 8), Task(lane(0.001), [100] * 16)
@@ -159,18 +141,6 @@ def test_a_graph_that_is_cold_is_not_run() -> None:
     assert not schedule.ready
     cold.warm = True
     assert {run.lane for run in decisions(schedule) if isinstance(run, Run)} == {cold}
-
-
-def test_what_is_over_is_not_run() -> None:
-    schedule: Schedule[Task] = Schedule()
-    first, second = Task(lane(), [10]), Task(lane(), [10])
-    schedule.accept(first)
-    schedule.accept(second)
-    schedule.begin_round(0.0)
-    first.end()
-    decision = schedule.next(0.0)
-    assert isinstance(decision, Run)
-    assert decision.tasks == [second]
 
 
 def test_when_its_time_is_up_a_task_expires_once() -> None:

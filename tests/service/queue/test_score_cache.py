@@ -5,7 +5,6 @@ import time
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -19,12 +18,13 @@ from keyblock.pipeline import Pipeline
 from keyblock.runtime.session import Session
 from service.lru import Lru
 from service.queue.batch import Caps
-from service.queue.graphs import Graphs, Priority, QueuedGraphs
+from service.queue.graphs import Graphs, GraphScorer, Priority
 from service.queue.job import ENTRY_BYTES, Job, ModelError, ScoreCache, Scored, SequenceOutput, cost, sequence_key
 from service.queue.worker import Worker
 from service.telemetry.metrics import TABLE, Metrics
 from tests.service.clock import FAR, Leaping
 from tests.service.faults import PATIENCE, Faulty, Ints, wait_for
+from tests.service.rankers import scorer_of
 
 HIDDEN, ROOM = 3, 1 << 20
 WORDS = "river bridge stone city flood year".split()
@@ -61,9 +61,9 @@ class Cached:
         self.pipeline = Pipeline(config, pipeline.tokenizer, pipeline.frequencies)
         self.model = self.another()
 
-    def another(self) -> QueuedGraphs:
+    def another(self) -> GraphScorer:
         """A model of the same graphs, as a reload makes one."""
-        return QueuedGraphs(self.worker, "one", Graphs(self.graph, None, summed if self.learned else None), self.pipeline)
+        return scorer_of(self.worker, "one", Graphs(self.graph, None, summed if self.learned else None), self.pipeline)
 
     def sequences(self, query: str, texts: list[str], titles: list[str] | None = None, budget: int = 96) -> list[list[Packed]]:
         prepared = self.pipeline.prepare_documents(texts, titles or [""] * len(texts))
@@ -114,24 +114,6 @@ def test_a_repeated_request_does_not_reach_the_model(cached: Cached) -> None:
     assert second.model_seconds == 0
 
 
-LONG = ["the river flooded the bridge. " * 20, "a stone city. " * 40, "the year of the flood. " * 30]
-OTHER: dict[str, dict[str, Any]] = {
-    "query": {"query": "which bridge"},
-    "titles": {"titles": ["News"] * 3},
-    "budget": {"budget": 64},
-    "texts": {"texts": [text.replace("the", "that").replace("a ", "one ") for text in LONG]},
-}
-
-
-@pytest.mark.parametrize("other", OTHER.values(), ids=OTHER)
-def test_what_is_read_differently_is_scored(cached: Cached, other: dict[str, Any]) -> None:
-    asked: dict[str, Any] = {"query": "which river", "texts": LONG}
-    cached.score(cached.sequences(**asked))
-    before, changed = cached.fed, cached.sequences(**asked | other)
-    cached.score(changed)
-    assert cached.fed - before == sum(len(packed.ids) for one in changed for packed in one)
-
-
 def test_documents_that_are_new_are_scored_alone(cached: Cached) -> None:
     documents = cached.sequences("which river", TEXTS)
     cached.score(documents[:1] + documents[2:])
@@ -145,15 +127,6 @@ def test_documents_that_are_new_are_scored_alone(cached: Cached) -> None:
 def rows(packed: Packed) -> tuple[Ints, Ints, Ints]:
     ids = packed.ids[None].astype(np.int64)
     return ids, (np.arange(ids.shape[1]) >= packed.split).astype(np.int64)[None], np.ones_like(ids)
-
-
-def test_the_same_tokens_cut_elsewhere_are_another_sequence(cached: Cached) -> None:
-    """A document may begin with what another query ends with; only the types tell them apart."""
-    (packed,) = cached.sequences("which river", TEXTS[:1])[0]
-    moved = replace(packed, split=packed.split - 2)
-    first, second = cached.score([[packed]]).logits[0], cached.score([[moved]]).logits[0]
-    assert first != second
-    assert second == cached.graph.session.score(*rows(moved))[0]
 
 
 def test_a_model_that_is_loaded_again_begins_anew(cached: Cached) -> None:
@@ -216,16 +189,6 @@ def test_choosing_and_scoring_share_what_both_want_and_states_are_not_made_of_lo
         asyncio.run(cached.model.choose(sequences))
         assert cached.score(documents).logits.tobytes() == none.score(documents).logits.tobytes()
         assert cached.fed == 2 * tokens
-
-
-def test_requests_at_once_get_their_own(cached: Cached) -> None:
-    asked = [cached.sequences(query, TEXTS) for query in ("which river", "which river", "a bridge", "which river")]
-
-    async def at_once() -> list[Scored]:
-        return list(await asyncio.gather(*(cached.model.score_documents(documents) for documents in asked)))
-
-    for scored, documents in zip(asyncio.run(at_once()), asked, strict=True):
-        assert scored.logits.tolist() == [float(cached.graph.session.score(*rows(one[0]))[0]) for one in documents]
 
 
 def test_what_was_late_or_failed_is_not_known_afterwards(cached: Cached, clock: Leaping) -> None:

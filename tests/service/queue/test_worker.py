@@ -23,13 +23,14 @@ from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
 from keyblock.runtime.session import OutOfMemoryError, Session
 from service.queue.batch import Caps
-from service.queue.graphs import Graphs, Priority, QueuedGraphs
-from service.queue.job import Aggregation, Job, ModelDeadError, ModelError, Scored, shapes
+from service.queue.graphs import Graphs, Priority
+from service.queue.job import Aggregation, Job, ModelError, Scored
 from service.queue.schedule import ROUND_BATCHES
 from service.queue.worker import Worker
 from service.telemetry.metrics import TABLE, Metrics
 from tests.service.clock import FAR, Leaping
 from tests.service.faults import PATIENCE, Faulty, wait_for
+from tests.service.rankers import scorer_of
 
 CAP = 512
 SHAPES = batching.shapes(batching.capped(128, CAP))
@@ -40,7 +41,7 @@ class One(Worker):
 
     def __init__(self, graphs: Graphs, pipeline: Pipeline, metrics: Metrics | None = None, **parts: Any) -> None:
         super().__init__(Caps(CAP, PATIENCE, hung_after=2 * FAR), metrics or Metrics())
-        self.model = QueuedGraphs(self, "one", graphs, shorter(pipeline, **parts))
+        self.model = scorer_of(self, "one", graphs, shorter(pipeline, **parts))
 
 
 def shorter(pipeline: Pipeline, **parts: Any) -> Pipeline:
@@ -133,20 +134,6 @@ def test_concurrent_requests_share_batches_and_get_their_own_scores(
     assert faulty.shapes[1:] == [(4, 128), (4, 128)]
 
 
-def test_a_small_request_waits_for_a_round_at_most(worker: One, faulty: Faulty, packed: list[Packed]) -> None:
-    longest = max(packed, key=lambda p: len(p.ids))
-    faulty.open.clear()
-    large = submit(worker, [longest] * 400)
-    wait_for(lambda: bool(worker.jobs()) and worker.jobs()[0].n_waiting < 400)
-    small = submit(worker, packed[:2])
-    batches_before = []
-    small.add_done_callback(lambda _: batches_before.append(len(faulty.shapes)))
-    faulty.open.set()
-    done(small, large)
-    assert batches_before[0] <= 2 * (ROUND_BATCHES + 2)  # the round in hand, and the one it is in
-    assert len(faulty.shapes) >= 100
-
-
 def test_every_shape_is_warmed_up_before_it_is_ready(
     graphs: Graphs, faulty: Faulty, pipeline: Pipeline, packed: list[Packed]
 ) -> None:
@@ -180,25 +167,6 @@ def test_an_exception_fails_its_request_and_the_worker_goes_on(
     assert count(worker, "batches", outcome="failed") == 1
 
 
-def test_a_poisoned_sequence_takes_no_other_request_down(
-    worker: One, faulty: Faulty, session: Session, packed: list[Packed]
-) -> None:
-    """They are of one length, and so of one batch, which is run in halves until the poison is alone."""
-    length = len(packed[1].ids)
-    alike = [packed[1]] * 6
-    poison = Packed(np.where(np.arange(length) == 3, 29_999, packed[1].ids).astype(np.int32), packed[1].split, packed[1].taken)
-    faulty.fault, faulty.only_with = RuntimeError("poison"), 29_999
-    faulty.open.clear()
-    futures = [submit(worker, [p]) for p in (*alike[:4], poison, *alike[4:])]
-    faulty.open.set()
-    with pytest.raises(ModelError, match="poison"):
-        futures.pop(4).result(PATIENCE)
-    for scored in done(*futures):
-        assert scored.logits == pytest.approx(logits_alone(session, alike[:1]), abs=1e-5)
-    assert count(worker, "batches", outcome="failed") == 1
-    assert set(faulty.shapes) <= set(SHAPES)
-
-
 def test_a_batch_too_large_for_the_memory_is_split_and_not_tried_again(
     worker: One, faulty: Faulty, session: Session, packed: list[Packed]
 ) -> None:
@@ -216,18 +184,6 @@ def test_a_batch_too_large_for_the_memory_is_split_and_not_tried_again(
     with pytest.raises(ModelError, match="failed to allocate"):
         done(submit(worker, packed))  # some have 128 tokens alone
     assert worker.alive
-
-
-def test_a_warm_up_finds_out_how_large_batches_may_be(
-    graphs: Graphs, faulty: Faulty, pipeline: Pipeline, session: Session, packed: list[Packed]
-) -> None:
-    faulty.fault, faulty.memory = OutOfMemoryError("failed to allocate"), 200
-    worker = One(graphs, pipeline)
-    worker.start()
-    wait_for(lambda: worker.ready)
-    assert done(submit(worker, packed))[0].logits == pytest.approx(logits_alone(session, packed), abs=1e-5)
-    assert count(worker, "batches", outcome="split") == 0, "no batch is tried that does not fit"
-    worker.close()
 
 
 def test_a_failing_warm_up_leaves_it_dead_not_hanging(graphs: Graphs, faulty: Faulty, pipeline: Pipeline) -> None:
@@ -266,13 +222,6 @@ def test_cancelling_the_await_cancels_the_job(worker: One, faulty: Faulty, packe
         assert len((await worker.model.choose(packed[:4])).logits) == 4
 
     asyncio.run(work())
-
-
-def test_nothing_to_score_needs_no_thread(graphs: Graphs, faulty: Faulty, pipeline: Pipeline) -> None:
-    worker = One(graphs, pipeline)
-    assert len(asyncio.run(worker.model.choose([])).logits) == 0
-    assert len(asyncio.run(worker.model.score_documents([])).logits) == 0
-    assert asyncio.run(worker.model.score_documents([[], []])).logits.tolist() == [-np.inf, -np.inf]
 
 
 def test_tokens_and_padding_are_counted(worker: One, faulty: Faulty, packed: list[Packed]) -> None:
@@ -365,28 +314,6 @@ def test_choosing_takes_the_selectors_logits_or_the_first_column_of_the_rankers(
     assert scored.logits.shape == (len(packed),)
 
 
-def test_rounds_of_both_kinds_share_the_thread_and_no_batch(parade: Parade, packed: list[Packed]) -> None:
-    documents = [packed[:3], packed[3:8], packed[8:9]]
-
-    async def work() -> list[Scored]:
-        rounds = [
-            parade.worker.model.score_documents(documents),
-            parade.worker.model.choose(packed),
-            parade.worker.model.score_documents(documents[:1]),
-        ]
-        return list(await asyncio.gather(*rounds))
-
-    first, chosen, second = asyncio.run(work())
-    assert first.logits == pytest.approx(parade.expected(documents), abs=1e-5)
-    assert second.logits == pytest.approx(parade.expected(documents[:1]), abs=1e-5)
-    assert chosen.logits == pytest.approx(logits_alone(parade.selector_session, packed), abs=1e-4)
-
-
-def test_every_graph_is_warmed_up(parade: Parade) -> None:
-    assert list(dict.fromkeys(parade.ranker.shapes)) == list(dict.fromkeys(parade.selector.shapes)) == SHAPES
-    assert parade.combined == shapes(5, CAP)
-
-
 def test_a_failing_aggregator_fails_its_request_alone(parade: Parade, packed: list[Packed]) -> None:
     parade.fault = RuntimeError("out of memory")
     with pytest.raises(ModelError, match="out of memory"):
@@ -417,62 +344,6 @@ def test_many_documents_are_combined_a_part_a_round(parade: Parade, packed: list
     assert served_after == [4] or ahead
 
 
-def test_a_request_that_is_cancelled_between_its_parts_ends_there(parade: Parade, packed: list[Packed]) -> None:
-    parade.combined.clear()
-
-    def cancelling(states: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
-        job.future.cancel()
-        return parade.combine(states, mask)
-
-    aggregation = Aggregation(AGGREGATORS.create({"name": "states"}), np.ones(4, np.intp), cancelling, 1)
-    job = Job(packed[:4], parade.worker.model.ranker, aggregation)
-    parade.worker.submit(job)
-    done(submit(parade.worker, packed[:1]))
-    wait_for(lambda: not parade.worker.jobs())
-    assert job.future.cancelled()
-    assert parade.combined == [(1, 1)] * 2
-
-
-class Two:
-    """Two models on one thread: the session's, and a random one whose logits are others."""
-
-    def __init__(self, graphs: Graphs, faulty: Faulty, other: Faulty, pipeline: Pipeline) -> None:
-        self.worker = One(graphs, pipeline)
-        self.graphs = {"one": faulty, "two": other}
-        self.instances = {"one": self.worker.model, "two": QueuedGraphs(self.worker, "two", Graphs(other), shorter(pipeline))}
-
-    def submit(self, name: str, packed: Sequence[Packed], priority: int = 0) -> Future[Scored]:
-        return self.worker.submit(Job(packed, self.instances[name].ranker, priority=priority))
-
-
-@pytest.fixture
-def two(graphs: Graphs, faulty: Faulty, bundle_of: Callable[[str], Path], pipeline: Pipeline) -> Iterator[Two]:
-    other = Faulty(Session(load_bundle(bundle_of("spread")).graph_path, Provider.CPU, 1))
-    two = Two(graphs, faulty, other, pipeline)
-    two.worker.start()
-    wait_for(lambda: two.worker.ready)
-    yield two
-    for graph in two.graphs.values():
-        graph.open.set()
-    two.worker.close()
-
-
-def test_no_batch_is_of_two_models(two: Two, packed: list[Packed]) -> None:
-    """Their logits differ by far more than rounding, so a sequence that went to the other's graph would show."""
-    for graph in two.graphs.values():
-        assert list(dict.fromkeys(graph.shapes)) == SHAPES, "both are warm before it is ready"
-    two.graphs["one"].open.clear()
-    first = two.submit("one", packed[:1])  # keeps the thread busy while the others come in
-    parts = [(name, packed[start : start + 7]) for start in range(0, 40, 7) for name in ("one", "two")]
-    futures = [two.submit(*part) for part in parts]
-    two.graphs["one"].open.set()
-    done(first)
-    for (name, part), scored in zip(parts, done(*futures), strict=True):
-        assert scored.logits == pytest.approx(logits_alone(two.graphs[name].session, part), abs=1e-4)
-    assert np.abs(logits_alone(two.graphs["one"].session, packed) - logits_alone(two.graphs["two"].session, packed)).min() > 1e-3
-    assert count(two.worker, "tokens", model="two") == sum(len(p.ids) for p in packed)
-
-
 def test_a_client_that_has_left_does_not_count_in_the_backlog(worker: One, faulty: Faulty, packed: list[Packed]) -> None:
     """A batch is in hand, and the schedule has not heard yet that a client left: a newcomer does not wait for it."""
     faulty.open.clear()
@@ -485,25 +356,13 @@ def test_a_client_that_has_left_does_not_count_in_the_backlog(worker: One, fault
     faulty.open.set()
 
 
-def test_the_backlog_is_in_seconds(two: Two, packed: list[Packed]) -> None:
-    two.instances["one"].pace.measured(1e9, 1e3)
-    assert two.worker.waiting() == []
-    two.graphs["one"].open.clear()
-    future = two.submit("one", packed)
-    wait_for(lambda: bool(two.worker.jobs()))
-    assert 0 < sum(two.worker.waiting()) <= two.instances["one"].pace.estimate(sum(len(p.ids) for p in packed))
-    assert two.instances["two"].backlog()(1e-9) <= 1e-9, "of all models, and never more than the request's own time"
-    two.graphs["one"].open.set()
-    done(future)
-
-
 def test_a_model_that_comes_later_is_warmed_up_between_the_rounds(
     worker: One, faulty: Faulty, session: Session, pipeline: Pipeline, packed: list[Packed]
 ) -> None:
     """Whoever waits waits for one run of it."""
     later = Faulty(session)
     later.open.clear()
-    added = QueuedGraphs(worker, "later", Graphs(later), shorter(pipeline))
+    added = scorer_of(worker, "later", Graphs(later), shorter(pipeline))
     runs: list[int] = []
     futures = []
     for _ in range(5):
@@ -520,25 +379,10 @@ def test_a_model_that_comes_later_is_warmed_up_between_the_rounds(
     assert scored.logits == pytest.approx(logits_alone(session, packed), abs=1e-5)
 
 
-def test_a_model_that_fails_to_warm_up_later_leaves_the_others_served(
-    worker: One, session: Session, pipeline: Pipeline, packed: list[Packed]
-) -> None:
-    broken, fine = Faulty(session), Faulty(session)
-    broken.fault = RuntimeError("its weights are not numbers")
-    added = [
-        QueuedGraphs(worker, name, Graphs(graph), shorter(pipeline)) for name, graph in {"broken": broken, "fine": fine}.items()
-    ]
-    with pytest.raises(ModelError, match="its weights are not numbers"):
-        added[0].warmed.result(PATIENCE)
-    added[1].warmed.result(PATIENCE)
-    assert worker.ready
-    assert len(done(submit(worker, packed))[0].logits) == len(packed)
-
-
 def test_a_warm_up_that_nobody_waits_for_any_more_ends(worker: One, session: Session, pipeline: Pipeline) -> None:
     later = Faulty(session)
     later.open.clear()
-    added = QueuedGraphs(worker, "later", Graphs(later), shorter(pipeline))
+    added = scorer_of(worker, "later", Graphs(later), shorter(pipeline))
     assert added.warmed.cancel()
     later.open.set()
     wait_for(lambda: not worker._warm_ups)
@@ -549,7 +393,7 @@ def test_a_warm_up_that_hangs_beside_requests_is_seen(worker: One, session: Sess
     later = Faulty(session)
     later.open.clear()
     worker.caps = worker.caps._replace(hung_after=0.05)
-    added = QueuedGraphs(worker, "later", Graphs(later), shorter(pipeline))
+    added = scorer_of(worker, "later", Graphs(later), shorter(pipeline))
     wait_for(lambda: worker.hung)
     later.open.set()
     added.warmed.result(PATIENCE)
@@ -557,24 +401,9 @@ def test_a_warm_up_that_hangs_beside_requests_is_seen(worker: One, session: Sess
     assert worker.ready
 
 
-def test_closing_fails_a_waiting_warm_up(worker: One, session: Session, pipeline: Pipeline) -> None:
-    later = Faulty(session)
-    later.open.clear()
-    added = QueuedGraphs(worker, "later", Graphs(later), shorter(pipeline))
-    closing = threading.Thread(target=worker.close)
-    closing.start()
-    wait_for(lambda: worker._closing)
-    later.open.set()
-    closing.join(PATIENCE)
-    with pytest.raises(ModelDeadError):
-        added.warmed.result(PATIENCE)
-    with pytest.raises(ModelDeadError):
-        QueuedGraphs(worker, "too late", Graphs(later), shorter(pipeline))
-
-
 def test_nothing_is_kept_of_a_model_that_is_let_go(worker: One, session: Session, pipeline: Pipeline, packed: list[Packed]) -> None:
     later = Faulty(session)
-    added = QueuedGraphs(worker, "later", Graphs(later), shorter(pipeline))
+    added = scorer_of(worker, "later", Graphs(later), shorter(pipeline))
     done(worker.submit(Job(packed, added.ranker)))
     graph = weakref.ref(later)
     del later, added

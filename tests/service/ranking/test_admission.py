@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.errors import RequestError
-from service.ranking.admission import Admission, Place
+from service.ranking.admission import ANSWERING, PREPARING, Admission, Place
 from service.settings import Limits
 from service.telemetry.metrics import Metrics
 
@@ -144,13 +144,6 @@ def test_documents_are_counted_once_they_are_known() -> None:
             assert work.load.documents == 10
 
 
-def test_a_request_alone_may_be_larger_than_what_may_be_in_flight() -> None:
-    work = admission(max_documents_in_flight=10, max_bytes_in_flight=10)
-    with begun(work, 1000) as place:
-        place.set_documents(1000, 1.0, has_deadline=False)
-        assert counts(work) == (1, 1000, 1000)
-
-
 def test_a_request_that_needs_more_than_all_may_hold_is_never_tried_again() -> None:
     """Of 200 bytes another request holds 60: there are 140 for this one, 190 once that is given back, and 250 never."""
     work = admission(max_bytes_in_flight=200)
@@ -165,21 +158,6 @@ def test_a_request_that_needs_more_than_all_may_hold_is_never_tried_again() -> N
         with pytest.raises(RequestError, match="take 250 bytes once read, and the limit is 200") as refused:
             large.add_bytes(60)
         assert refused.value.status == 422
-
-
-def test_a_body_that_grows_beyond_the_room_is_refused() -> None:
-    work = admission(max_bytes_in_flight=100)
-    with begun(work, 40) as first, begun(work, 0) as second:
-        second.set_bytes(60)
-        with pytest.raises(RequestError, match="requests in flight hold 100 bytes, and the limit is 100"):
-            second.set_bytes(61)
-        second.set_bytes(10)
-        assert work.load.bytes == 50
-        second.set_bytes(60)
-        first.set_bytes(40)
-    with begun(work, 500) as alone:
-        alone.set_bytes(5000)
-        assert work.load.bytes == 5000
 
 
 def test_declared_bytes_need_room_and_those_that_arrive_take_it() -> None:
@@ -245,30 +223,30 @@ def test_requests_by_id_do_not_say_how_long_a_text_takes() -> None:
 def test_large_ones_wait_for_what_others_have_to_prepare_at_the_pace_of_the_moment() -> None:
     work, pace = admission(max_wait_ms=1000), 0.1
     with begun(work, 0) as first, begun(work, 0) as second, begun(work, 0) as third:
-        first.set_preparation(lambda: 4 * pace, has_deadline=False)
-        second.set_preparation(lambda: 4 * pace, has_deadline=False)
+        first.set_turn(PREPARING, lambda: 4 * pace, has_deadline=False)
+        second.set_turn(PREPARING, lambda: 4 * pace, has_deadline=False)
         pace = 0.2  # the first is slower than was known
         with pytest.raises(RequestError, match=r"preparing others takes 1\.6 s, and the limit is 1 s") as raised:
-            third.set_preparation(lambda: 4 * pace, has_deadline=False)
+            third.set_turn(PREPARING, lambda: 4 * pace, has_deadline=False)
         assert (raised.value.status, raised.value.retry_after) == (429, 1)
         assert refused(work, "wait") == 1
-        third.set_preparation(lambda: 4 * pace, has_deadline=True)
+        third.set_turn(PREPARING, lambda: 4 * pace, has_deadline=True)
         third.queued()
         second.queued()  # prepared
-        third.set_preparation(lambda: 4 * pace, has_deadline=False)
+        third.set_turn(PREPARING, lambda: 4 * pace, has_deadline=False)
     with begun(work, 0) as fourth:
-        fourth.set_preparation(lambda: 99.0, has_deadline=False)
+        fourth.set_turn(PREPARING, lambda: 99.0, has_deadline=False)
 
 
 def test_answers_are_completed_in_turns_so_that_a_small_one_is_admitted_beside_a_large_one() -> None:
     work = admission(max_wait_ms=1000)
     with work.enter(0) as large, work.enter(0) as small, work.enter(0) as late:
-        large.set_answering(lambda: 60.0, has_deadline=False)
-        small.set_answering(lambda: 0.5, has_deadline=False)
+        large.set_turn(ANSWERING, lambda: 60.0, has_deadline=False)
+        small.set_turn(ANSWERING, lambda: 0.5, has_deadline=False)
         with pytest.raises(RequestError, match=r"completing the answers of others takes 2\.5 s, and the limit is 1 s"):
-            late.set_answering(lambda: 2.0, has_deadline=False)
+            late.set_turn(ANSWERING, lambda: 2.0, has_deadline=False)
         large.queued()  # the model has scored it, and its answer is still to be completed
         with pytest.raises(RequestError):
-            late.set_answering(lambda: 2.0, has_deadline=False)
+            late.set_turn(ANSWERING, lambda: 2.0, has_deadline=False)
         large.set_answer(1)
-        late.set_answering(lambda: 2.0, has_deadline=False)
+        late.set_turn(ANSWERING, lambda: 2.0, has_deadline=False)

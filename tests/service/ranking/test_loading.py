@@ -7,7 +7,7 @@ import pytest
 
 from keyblock.bundle import BundleError
 from keyblock.runtime.model import GraphModel
-from keyblock.runtime.providers import Precision, Provider
+from keyblock.runtime.providers import Provider
 from service.ranking.loading import find_bundles, open_bundle, read_bundles
 from service.settings import Settings
 from tests.service.rankers import another
@@ -41,11 +41,6 @@ def test_paths_keep_their_order(folder: Path, bundle_path: Path) -> None:
     assert find_bundles([Path("no/such"), folder / "notes"]) == [Path("no/such"), folder / "notes"], "to load them tells"
 
 
-def test_every_bundle_is_read(settings: Settings, folder: Path) -> None:
-    bundles = read_bundles(settings.model_copy(update={"bundle": (folder,)}))
-    assert [bundle.manifest.name for bundle in bundles] == ["default", "apple", "zebra"]
-
-
 def test_two_of_one_name_are_refused_in_one_line(settings: Settings, folder: Path, bundle_path: Path) -> None:
     another(bundle_path, folder / "b", "apple")
     with pytest.raises(BundleError) as caught:
@@ -53,13 +48,6 @@ def test_two_of_one_name_are_refused_in_one_line(settings: Settings, folder: Pat
     assert str(caught.value) == (
         f"{folder / 'b'}: its model is called 'apple', as is that of {folder / 'apple'}; change 'name' in a bundle.json"
     )
-
-
-def test_a_name_may_be_changed_by_hand(settings: Settings, folder: Path) -> None:
-    manifest = folder / "apple" / "bundle.json"
-    manifest.write_text(manifest.read_text().replace('"name": "apple"', '"name": "pear"', 1))
-    (bundle,) = read_bundles(settings.model_copy(update={"bundle": (folder / "apple",)}))
-    assert bundle.manifest.name == "pear"
 
 
 @pytest.mark.parametrize("wrong", ["missing", "empty", "garbage"])
@@ -72,13 +60,6 @@ def test_one_bad_bundle_among_good_ones_is_refused(settings: Settings, folder: P
     with pytest.raises(BundleError, match=str(folder / wrong)) as caught:
         read_bundles(settings.model_copy(update={"bundle": paths}))
     assert "\n" not in str(caught.value)
-
-
-def test_opened_graphs_are_those_of_the_choice(settings: Settings, bundle_path: Path) -> None:
-    (bundle,) = read_bundles(settings)
-    opened = open_bundle(bundle, settings)
-    assert (opened.choice.provider, opened.choice.precision) == (Provider.CPU, Precision.FP32)
-    assert (opened.graphs.selector, opened.graphs.combine) == (None, None)
 
 
 @pytest.mark.parametrize(

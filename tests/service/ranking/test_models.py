@@ -106,14 +106,6 @@ def test_an_unknown_model_name_is_an_error_in_a_strict_request(client: TestClien
     assert client.post("/rerank", json=request | {"model": "tiny"}).json()["model"] == "tiny"
 
 
-def test_teis_shape_may_choose_as_well(client: TestClient) -> None:
-    def scores(**fields: str) -> list[float]:
-        return [r["score"] for r in client.post("/rerank", json={"query": QUERY, "texts": TEXTS, **fields}).json()]
-
-    assert scores(model="tiny") != scores(model="maxp") != scores()
-    assert scores(model="BAAI/bge-reranker-base") == pytest.approx(scores(), abs=1e-6)
-
-
 def test_strict_models_holds_for_all_requests(settings: Settings, bundle_path: Path) -> None:
     with started(settings, bundle_path, strict_models=True) as client:
         wait_ready(client)
@@ -137,18 +129,6 @@ def test_info_lists_them_all(client: TestClient, paths: dict[str, Path]) -> None
     preparations = {model["model"]: model["preparation"] for model in about["models"]}
     assert preparations["tiny"] == preparations["parade by binb2"] == preparations["maxp"]
     assert len(set(preparations.values())) == 3
-
-
-def test_metrics_tell_them_apart(client: TestClient, paths: dict[str, Path]) -> None:
-    for name in paths:
-        ask(client, name)
-    ask(client, "no-such-name")
-    lines = client.get("/metrics").text.splitlines()
-    for name in paths:
-        for metric in ("documents_total", "tokens_total", "padding_tokens_total", "request_seconds_count"):
-            assert any(line.startswith(f"keyblock_{metric}{{") and f'model="{name}"' in line for line in lines), metric
-    assert len([line for line in lines if line.startswith("keyblock_build_info{")]) == len(paths)
-    assert not any("no-such-name" in line for line in lines)
 
 
 def test_models_that_prepare_differently_share_a_store_and_keep_apart_in_it(

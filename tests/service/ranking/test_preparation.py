@@ -16,8 +16,7 @@ from keyblock.ranking.flow import Choose, Pack, Read, choosing
 from keyblock.ranking.order import UNREAD, Candidate, candidate
 from service.call import Documents
 from service.lru import DocumentCache
-from service.ranking.preparation import BYTES, PIECE, WIDE, Preparer, Threads, cost, footprint, utf8_bytes
-from service.ranking.room import Room
+from service.ranking.preparation import PIECE, WIDE, Preparer, Threads, cost, utf8_bytes
 from service.telemetry.metrics import TABLE, Metrics
 from tests.service.faults import PATIENCE
 
@@ -123,28 +122,6 @@ def test_many_large_requests_keep_no_small_one_waiting(
     assert found.read
 
 
-def test_no_number_of_uploads_keeps_a_large_request_waiting(pipeline: Pipeline, threads: Threads) -> None:
-    """They fill the threads and the memory that they have, and wait for each other without end."""
-    preparer, go_on = Preparer(pipeline, DocumentCache(0), threads, Metrics()), threading.Event()
-    uploads = Threads(2, room=Room(1000, None, Metrics()))
-    text = "\u6cb3\u5ddd" * 10_000
-
-    async def work() -> list[Candidate]:
-        stored = [preparer.stored([text], [""], lambda *_: go_on.wait(PATIENCE), uploads) for _ in range(3)]
-        waiting = [asyncio.ensure_future(one) for one in stored]
-        try:
-            async with asyncio.timeout(PATIENCE):
-                return await chosen(preparer, pipeline, Documents(["river. " * 60_000], [""], [None]))
-        finally:
-            assert not any(one.done() for one in waiting)
-            go_on.set()
-            await asyncio.gather(*waiting)
-
-    (found,) = asyncio.run(work())
-    uploads.close()
-    assert found.read
-
-
 @pytest.mark.parametrize("text", ["", "a bridge", "na\xefve", "\u6771\u4eac", "\U0001f600\u200d" * PIECE, "\ud800 alone"])
 def test_bytes_are_those_of_utf8(text: str) -> None:
     assert utf8_bytes(text) == len(text.encode("utf-8", "surrogatepass"))
@@ -154,7 +131,6 @@ def test_texts_outside_ascii_cost_more() -> None:
     assert cost(1000, 1000) == 1000
     assert cost(1000, 3000) == 1000 + WIDE * 2000, "Chinese"
     assert cost(1000, 0) == 1000, "a stored document, whose bytes nobody counted"
-    assert footprint(3000) == 3000 * BYTES
 
 
 def test_a_cancelled_request_stops_at_the_next_slice(pipeline: Pipeline, threads: Threads) -> None:
@@ -229,36 +205,19 @@ def test_what_is_not_prepared_in_time_is_unread(pipeline: Pipeline, threads: Thr
     assert asyncio.run(work(now + 3600)) == [True] * 65
 
 
-def test_a_slice_that_takes_too_long_is_not_waited_for(
-    pipeline: Pipeline, threads: Threads, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    preparer = Preparer(pipeline, DocumentCache(0), threads, Metrics())
-    go_on = threading.Event()
-    monkeypatch.setattr(Pipeline, "prepare_documents", lambda *_: go_on.wait(PATIENCE))
-
-    async def work() -> list[Candidate]:
-        documents = Documents(["river"], [""], [None])
-        return await chosen(preparer, pipeline, documents, time.perf_counter() + 0.02)
-
-    try:
-        assert asyncio.run(work()) == [UNREAD]
-    finally:
-        go_on.set()
-
-
 def test_a_query_waits_for_no_slice(pipeline: Pipeline, threads: Threads) -> None:
     """Others' slices occupy all threads; a request in a hurry begins with its query."""
     preparer, go_on = Preparer(pipeline, DocumentCache(0), threads, Metrics()), threading.Event()
 
     async def work() -> int:
-        slices = [asyncio.create_task(threads.run(go_on.wait, PATIENCE)) for _ in range(2 * threads.number)]
+        slices = [threads._small.submit(go_on.wait, PATIENCE) for _ in range(2 * threads.number)]
         await asyncio.sleep(0)
         try:
             await preparer.query(partial(pipeline.prepare_query, "river bridge"))
             return sum(one.done() for one in slices)
         finally:
             go_on.set()
-            await asyncio.gather(*slices)
+            await asyncio.gather(*map(asyncio.wrap_future, slices))
 
     assert asyncio.run(work()) == 0
 
@@ -277,9 +236,3 @@ def test_a_pace_that_went_wrong_is_measured_again(pipeline: Pipeline, threads: T
     for _ in range(60):
         asyncio.run(work())
     assert asyncio.run(work()) == [True] * 64
-
-
-def test_small_slices_say_nothing_of_the_pace(pipeline: Pipeline, threads: Threads) -> None:
-    preparer = Preparer(pipeline, DocumentCache(0), threads, Metrics())
-    prepare(preparer, pipeline, ["", "a", "b"], ["", "", ""])
-    assert preparer.pace.seconds == 0

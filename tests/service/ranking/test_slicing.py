@@ -48,13 +48,6 @@ def test_work_that_nobody_waits_for_ends_at_its_next_pause(clock: Leaping, in_ti
     threads.close()
 
 
-def test_work_that_waited_for_a_thread_in_vain_does_not_begin() -> None:
-    abandoned = threading.Event()
-    abandoned.set()
-    with pytest.raises(AbandonedError):
-        Watch(1, Pace(), abandoned).begin()
-
-
 def test_the_pace_of_a_long_slice_is_known_before_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     pace, short, clock = Pace(), Pace(), count(step=0.05)
     monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
@@ -90,7 +83,7 @@ def test_work_in_steps_takes_turns_and_stops_when_nobody_waits_for_it() -> None:
         while not seen:
             await asyncio.sleep(0.001)
         async with asyncio.timeout(PATIENCE):
-            assert (await threads.in_turns(small())).result == "done"
+            assert (await threads.in_turns(small()))[0] == "done"
         assert not long.done()
         long.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -101,29 +94,6 @@ def test_work_in_steps_takes_turns_and_stops_when_nobody_waits_for_it() -> None:
     at_end = seen
     time.sleep(0.05)
     assert seen == at_end
-
-
-def test_an_error_of_a_step_is_that_of_the_request() -> None:
-    def failing() -> Steps[None]:
-        yield
-        raise KeyError("a step")
-
-    threads = Threads(1)
-    with pytest.raises(KeyError, match="a step"):
-        asyncio.run(threads.in_turns(failing()))
-    threads.close()
-
-
-def test_the_pace_of_a_slice_counts_its_cost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two pauses of half the characters each: each is half of a cost that is ten times as high."""
-    pace, clock = Pace(), count(step=0.5)
-    monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
-    watch = Watch(10 * LARGE_CHARS, pace, threading.Event(), chars=LARGE_CHARS)
-    watch.begin()
-    watch(LARGE_CHARS // 2)
-    assert pace.seconds == pytest.approx(0.5 / (5 * LARGE_CHARS))
-    watch(LARGE_CHARS // 2)
-    assert pace.seconds == pytest.approx(0.5 / (5 * LARGE_CHARS))
 
 
 def test_slices_without_memory_wait_for_others_and_are_refused_in_the_end() -> None:
@@ -186,24 +156,6 @@ def test_two_that_do_not_fit_together_come_one_after_the_other_and_a_small_one_p
     assert asyncio.run(ask()) == [1_000_000, 10, 60, 20]
 
 
-def test_a_small_one_that_did_not_fit_at_once_passes_as_soon_as_it_does() -> None:
-    async def ask() -> list[int]:
-        where, log, first, second, rest = room(), list[int](), asyncio.Event(), asyncio.Event(), asyncio.Event()
-        rest.set()
-        tasks = [asyncio.create_task(hold(where, 75, first, log)), asyncio.create_task(hold(where, 24, second, log))]
-        tasks += [asyncio.create_task(hold(where, needed, rest, log)) for needed in (70, 12)]
-        await asyncio.sleep(0.02)
-        assert log == [75, 24]
-        second.set()
-        await asyncio.sleep(0.02)
-        assert log == [75, 24, 12], "70 does not fit yet"
-        first.set()
-        await asyncio.gather(*tasks)
-        return log
-
-    assert asyncio.run(ask()) == [75, 24, 12, 70]
-
-
 def test_when_the_first_that_waits_gives_up_the_next_has_its_turn() -> None:
     async def ask() -> None:
         where, log, first = room(), list[int](), asyncio.Event()
@@ -218,21 +170,6 @@ def test_when_the_first_that_waits_gives_up_the_next_has_its_turn() -> None:
         assert log == [50, 50]
         first.set()
         await asyncio.gather(held, behind)
-
-    asyncio.run(ask())
-
-
-def test_who_waits_too_long_is_refused_and_takes_nothing() -> None:
-    async def ask() -> None:
-        where, log, first = room(), list[int](), asyncio.Event()
-        held = asyncio.create_task(hold(where, 70, first, log))
-        await asyncio.sleep(0)
-        with pytest.raises(RequestError) as raised:
-            await hold(where, 70, first, log, patient=False)
-        assert (raised.value.status, raised.value.retry_after) == (429, 1)
-        first.set()
-        await held
-        await asyncio.wait_for(hold(where, 75, first, log), 1)
 
     asyncio.run(ask())
 

@@ -4,17 +4,19 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from keyblock.pipeline import Pipeline
-from service.call import Documents
+from service.call import Call, Documents
 from service.errors import RequestError
 from service.lru import DocumentCache
 from service.pace import Pace
 from service.ranking.admission import Admission, Place
-from service.ranking.drive import look_up, renew
+from service.ranking.drive import Plan, look_up, renew
 from service.ranking.preparation import Preparer, Threads, Watch, sizes
 from service.settings import Limits
 from service.store.base import AWAY, Item
@@ -56,7 +58,9 @@ def documents_by_id(*ids: str) -> Documents:
 
 
 def entered(library: Library, documents: Documents, holder: Place, *, texts: bool = False) -> dict[str, StoredDocument]:
-    return asyncio.run(look_up(library, documents, NEW, holder, texts=texts, check=id, until=None))
+    parts = {"bundle": SimpleNamespace(pipeline=SimpleNamespace(check=id)), "scorer": SimpleNamespace(reads_texts=texts)}
+    model: Any = SimpleNamespace(fingerprint=NEW, **parts)
+    return asyncio.run(look_up(model, Call("q", documents), documents, library, holder, Plan(64)))
 
 
 def test_what_is_found_is_entered(library: Library, metrics: Metrics) -> None:

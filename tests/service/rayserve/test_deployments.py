@@ -74,8 +74,6 @@ def test_the_request_of_the_readme_is_answered_as_the_service_answers_it(http: h
     ("path", "body"),
     [
         ("/rerank", {"query": "q", "documents": [7]}),
-        ("/v2/rerank", {"documents": ["a"]}),
-        ("/rerank", {"texts": ["a"]}),
         ("/no", {}),
     ],
 )

@@ -60,25 +60,6 @@ def test_a_cancelled_client_counts_as_gone_and_is_sent_nothing_more() -> None:
     assert client.sent == [HEAD]
 
 
-def test_lifespan_calls_pass_through() -> None:
-    client, seen = Client(), []
-
-    async def app(_scope: Scope, receive: Receive, send: Send) -> None:
-        seen.append((receive, send))
-
-    asyncio.run(Leaving(app)({"type": "lifespan"}, client.receive, client.send))
-    assert seen == [(client.receive, client.send)]
-
-
-def test_an_error_of_the_application_is_its_own() -> None:
-    async def app(_scope: Scope, _receive: Receive, _send: Send) -> None:
-        raise ValueError("mine")
-
-    client = Client()
-    with pytest.raises(ValueError, match="mine"):
-        asyncio.run(Leaving(app)(SCOPE, client.receive, client.send))
-
-
 def test_a_second_cancellation_ends_what_does_not_listen() -> None:
     async def app(_scope: Scope, _receive: Receive, _send: Send) -> None:
         await asyncio.Event().wait()

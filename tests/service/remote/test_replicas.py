@@ -164,7 +164,7 @@ def test_silence_is_unready_and_then_dead(time: Time) -> None:
     assert (replicas.ready, replicas.alive) == (True, True)
 
 
-@pytest.fixture(params=["maxp", "binb", "cascade to max", "parade by binb2"])
+@pytest.fixture(params=["cascade to max", "parade by binb2"])
 def both(
     request: pytest.FixtureRequest, settings: Settings, bundle_of: Callable[[str], Path]
 ) -> Iterator[tuple[TestClient, TestClient]]:
@@ -180,7 +180,7 @@ def both(
     bundle = load_bundle(chosen.bundle[0])
     replicas = Replicas(ask, 60.0)
     described = asyncio.run(replicas.describe(named(bundle)))
-    opened = LoadedBundle(bundle, None, None, elsewhere=lambda _: RemoteScorer(replicas, bundle, described))
+    opened = LoadedBundle(bundle, elsewhere=RemoteScorer(replicas, bundle, described))
     with warm(chosen) as service, TestClient(create_app(chosen, Ranker(chosen, [opened]))) as remote:
         yield service, remote
     holder.close()

@@ -52,14 +52,6 @@ def test_what_is_put_is_found_until_it_is_deleted(store: DocumentStore, space: s
     assert store.get_many(space, []) == []
 
 
-def test_the_last_one_put_is_what_is_kept(store: DocumentStore, space: str) -> None:
-    first, second, third = (content(str(n)) for n in range(3))
-    store.put_many(space, [Item("a", first), Item("a", second)])
-    assert store.get_many(space, ["a"]) == [second]
-    store.put_many(space, [Item("a", third)])
-    assert store.get_many(space, ["a"]) == [third]
-
-
 @given(first=IDS, second=IDS)
 @hypothesis_settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_id_names_one_document(store: DocumentStore, first: str, second: str) -> None:

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from service.cli import BAD_START
-
 MOUNT = 'mount -t tmpfs -o size=256k tmpfs "$1" && shift && exec "$@"'
 START = """
 import sys, threading
@@ -90,12 +88,3 @@ def test_a_disk_that_gets_full_refuses_reads_on_and_is_started_from(tmp_path: Pa
     assert (done.returncode, done.stderr) == (0, "")
     full = f"StoreFullError {tmp_path}/disk/store: the disk is full, or fails; make room on it"
     assert done.stdout.splitlines() == [full, "[9000, None]", "True"]
-
-
-def test_the_service_does_not_start_on_a_full_disk(tmp_path: Path) -> None:
-    disk = tmp_path / "disk"
-    serve = 'dd if=/dev/zero of="$1/filled" bs=4096 2> /dev/null; exec "$2" -m service.cli --port 0 --store "$1/store"'
-    done = on_small_disk(disk, "sh", "-c", serve, "sh", str(disk), sys.executable)
-    assert done.returncode == BAD_START
-    assert done.stderr.splitlines()[-1] == f"keyblock-serve: {disk}/store: the disk is full, or fails; make room on it"
-    assert "Traceback" not in done.stderr

@@ -1,14 +1,11 @@
 """The embedded store: full, killed, read-only, out of disk."""
 
 import os
-import resource
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -18,7 +15,6 @@ from service.store.lmdb_store import LmdbStore
 from tests.service.faults import wait_for
 
 CAPACITY = 1 << 20
-NOBODY = 65534
 
 
 def items(first: int, n: int, size: int = 20_000) -> list[Item]:
@@ -49,29 +45,6 @@ def test_a_full_store_refuses_all_of_a_batch_and_keeps_what_it_has(store: LmdbSt
     assert present(store, 0, 80) == list(range(20, 40))
 
 
-def test_a_full_store_can_be_written_over_and_deleted_from_for_ever(store: LmdbStore) -> None:
-    with suppress(StoreFullError):
-        for number in range(1000):
-            store.put_many("", items(number, 1))
-    kept = present(store, 0, 1000)
-    assert 30 <= len(kept) <= 60
-    for turn in range(300):
-        number = kept[turn % len(kept)]
-        store.delete("", f"d{number}")
-        store.put_many("", items(number, 1))
-    assert present(store, 0, 1000) == kept
-
-
-def test_a_document_that_is_too_large_is_an_error(directory: Path) -> None:
-    for evict in (False, True):
-        store = LmdbStore(directory, CAPACITY, evict=evict)
-        store.put_many("", items(0, 5))
-        with pytest.raises(StoreFullError, match="keeps none over 262144"):
-            store.put_many("", items(5, 1, 300_000))
-        assert present(store, 0, 6) == list(range(5))
-        store.close()
-
-
 def test_the_least_recently_used_are_forgotten(directory: Path) -> None:
     store = LmdbStore(directory, CAPACITY, evict=True)
     store.put_many("", items(0, 40))
@@ -89,7 +62,7 @@ def test_the_least_recently_used_are_forgotten(directory: Path) -> None:
 def test_many_times_its_size_may_pass_through(directory: Path) -> None:
     """The file stays as large as the cap and the slack allow, whatever the sizes: free room in pieces is no end."""
     store = LmdbStore(directory, 4 * CAPACITY, evict=True)
-    for turn in range(150):
+    for turn in range(40):
         size = (1000, 4000, 60_000, 200_000)[turn % 4]
         store.put_many("", items(1000 * turn, 2_000_000 // size, size))
         assert present(store, 1000 * turn + 2_000_000 // size - 1, 1)
@@ -119,33 +92,6 @@ def test_a_second_process_is_refused_and_a_smaller_cap_is_kept_to(directory: Pat
     smaller.close()
 
 
-@contextmanager
-def nobody() -> Iterator[None]:
-    """Runs as a user that may write almost nowhere, if the tests run as root."""
-    root = os.geteuid() == 0
-    if root:
-        os.seteuid(NOBODY)
-    try:
-        yield
-    finally:
-        if root:
-            os.seteuid(0)
-
-
-def test_a_directory_that_cannot_be_written_is_one_line() -> None:
-    with tempfile.TemporaryDirectory() as place:
-        os.chmod(place, 0o555)
-        with (
-            nobody(),
-            pytest.raises(StoreUnavailableError, match=r"cannot be used as a store \(Permission denied\); give") as error,
-        ):
-            LmdbStore(Path(place), CAPACITY)
-        with nobody(), pytest.raises(StoreUnavailableError, match="Permission denied"):
-            LmdbStore(Path(place, "new"), CAPACITY)
-        os.chmod(place, 0o755)
-    assert "\n" not in str(error.value)
-
-
 def test_what_is_no_store_is_one_line(directory: Path) -> None:
     directory.mkdir()
     (directory / "data.mdb").write_bytes(b"no store" * 10_000)
@@ -173,7 +119,7 @@ except StoreError as error:
 """
 
 
-@pytest.mark.parametrize("kept", [0.1, 0.3, 0.5, 0.8, 0.99])
+@pytest.mark.parametrize("kept", [0.1, 0.5, 0.99])
 def test_a_file_that_was_cut_is_one_line_and_no_crash(directory: Path, kept: float) -> None:
     """LMDB maps the file: a page beyond its end would be a SIGBUS."""
     store = LmdbStore(directory, 16 << 20)
@@ -197,21 +143,6 @@ def test_another_format_is_an_error(directory: Path) -> None:
         LmdbStore(directory, CAPACITY)
 
 
-def test_a_full_disk_refuses_and_serves_on_when_there_is_room(store: LmdbStore) -> None:
-    """A limit on the size of files is met by LMDB where a full disk is."""
-    store.put_many("", items(0, 5))
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, before[1]))
-        with pytest.raises(StoreFullError, match="the disk is full, or fails; make room on it"):
-            store.put_many("", items(5, 20))
-        assert present(store, 0, 25) == list(range(5))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    store.put_many("", items(5, 20))
-    assert present(store, 0, 25) == list(range(25))
-
-
 WRITER = """
 import sys
 from pathlib import Path
@@ -228,7 +159,7 @@ for start in range(first, first + 100_000, 7):
 
 def test_nothing_acknowledged_is_lost_by_a_kill(directory: Path) -> None:
     acknowledged = 0
-    for turn in range(6):
+    for turn in range(3):
         command = [sys.executable, "-c", WRITER, str(directory), str(acknowledged)]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
             assert process.stdout is not None

@@ -8,7 +8,7 @@ import redis.exceptions as said
 
 from service.store import redis_client
 from service.store.base import StoreError, StoreFullError, StoreUnavailableError
-from service.store.redis_client import client_of, key_of, options_of, store_error
+from service.store.redis_client import client_of, options_of, store_error
 
 
 @pytest.mark.parametrize(
@@ -27,12 +27,6 @@ def test_an_error_is_one_line(error: Exception, kind: type[StoreError], line: st
     assert "\n" not in str(store_error(error))
 
 
-def test_no_two_documents_have_one_key() -> None:
-    names = [("a", "b:c"), ("a", "b"), ("ab", ""), ("a", "\ud800")]
-    assert len({key_of(b"p:", *one) for one in names}) == len(names)
-    assert key_of(b"p:", "a", "b:c") == b"p:a:b:c"
-
-
 def test_a_server_that_hangs_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redis_client, "ANSWER_SECONDS", 0.1)
     taken: list[socket.socket] = []
@@ -48,10 +42,3 @@ def test_a_server_that_hangs_is_waited_for_once(monkeypatch: pytest.MonkeyPatch)
         client.close()
     for one in taken:
         one.close()
-
-
-def test_what_a_url_says_of_time_goes_before_ours() -> None:
-    client = client_of(options_of("redis://127.0.0.1?socket_timeout=7"))
-    options = client.connection_pool.connection_kwargs
-    assert (options["socket_timeout"], options["socket_connect_timeout"]) == (7.0, redis_client.CONNECT_SECONDS)
-    client.close()

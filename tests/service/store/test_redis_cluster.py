@@ -10,8 +10,7 @@ from uuid import uuid4
 import pytest
 from redis.crc import key_slot
 
-from service.store import redis_client
-from service.store.base import AWAY, HEAD, Item, Renewal, StoreFullError, StoreUnavailableError
+from service.store.base import AWAY, HEAD, Item, Renewal, StoreUnavailableError
 from service.store.redis_client import key_of
 from service.store.redis_cluster import PREFIX, RedisClusterStore
 from tests.support.redis_cluster import RedisCluster, until
@@ -87,23 +86,6 @@ def test_an_outage_takes_its_documents_and_no_other(
     until(lambda: AWAY not in store.get_many(space, IDS))
     assert store.size().away == 0
     assert "answers again" in caplog.text
-
-
-@pytest.mark.usefixtures("replaced")
-def test_a_server_that_hangs_is_waited_for_once(redis_cluster: RedisCluster, space: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The store finds the server that takes its place by itself, without a request."""
-    monkeypatch.setattr(redis_client, "ANSWER_SECONDS", 2.0)
-    store = RedisClusterStore(redis_cluster.url)
-    master, _ = master_and_replica(redis_cluster)
-    lost = ids_on(redis_cluster, space, master)
-    redis_cluster.pause(master)
-    assert store.get_many(space, IDS) == [AWAY if one in lost else content(one) for one in IDS]
-    (away,) = store._cluster._away
-    assert away.endswith(f":{master}")
-    until(lambda: not store._cluster._away)
-    assert store.get_many(space, IDS) == [content(one) for one in IDS]
-    assert master not in {one.port for one in store._cluster.masters()}
-    store.close()
 
 
 class Load:
@@ -237,28 +219,3 @@ def test_what_replicas_have_not_is_not_acknowledged(store: RedisClusterStore, re
     trusting.put_many(space, [Item(one, content(one, 2))])
     assert trusting.get_many(space, [one]) == [content(one, 2)]
     trusting.close()
-
-
-def test_a_full_server_says_so_and_one_that_evicts_counts_it(store: RedisClusterStore, redis_cluster: RedisCluster) -> None:
-    def limit(size: int, policy: str) -> None:
-        for port in redis_cluster.ports:
-            redis_cluster.ask(port, "CONFIG SET", "maxmemory-policy", policy)
-            redis_cluster.ask(port, "CONFIG SET", "maxmemory", size)
-
-    def fill() -> None:
-        for first in range(0, 300, 5):
-            store.put_many(space, [Item(str(number), b"x" * 200_000) for number in range(first, first + 5)])
-
-    space, room = uuid4().hex, store.size().bytes + (8 << 20)  # for each server what all have together, and some
-    limit(room, "noeviction")
-    try:
-        with pytest.raises(StoreFullError, match="Redis has reached its maxmemory"):
-            fill()
-        assert (store.about()["capacity_bytes"], store.about()["evict"]) == (3 * room, "noeviction")
-        limit(room, "allkeys-lru")
-        fill()
-        assert store.size().evicted > 0
-    finally:
-        limit(0, "noeviction")
-        for port in redis_cluster.masters():
-            redis_cluster.ask(port, "FLUSHALL")

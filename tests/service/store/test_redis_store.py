@@ -115,7 +115,7 @@ def test_a_server_that_evicts_counts_it(server: RedisServer) -> None:
     store.close()
 
 
-@pytest.mark.parametrize("login", ["", ":wrong@", "nobody:wrong@"])
+@pytest.mark.parametrize("login", ["", "nobody:wrong@"])
 def test_a_wrong_password_is_one_line_without_it(server: RedisServer, login: str) -> None:
     server.start("--requirepass", "right")
     with pytest.raises(StoreUnavailableError, match="Redis refuses the store's user and password") as raised:

@@ -7,12 +7,10 @@ from uuid import uuid4
 import pytest
 
 from service.settings import Settings
-from service.store.base import AWAY, HEAD, DocumentStore, Item, StoreUnavailableError
+from service.store.base import HEAD, DocumentStore, Item, StoreUnavailableError
 from service.store.opening import open_store
-from service.store.redis_client import key_of
-from service.store.redis_cluster import PREFIX
 from tests.service.store.redis_server import RedisServer, need_tls
-from tests.support.redis_cluster import RedisCluster, until
+from tests.support.redis_cluster import RedisCluster
 from tests.support.redis_server import Certificates, certified
 
 ITEMS = [Item(f"d{number}", f"d{number}".encode().ljust(HEAD, b".")) for number in range(60)]
@@ -42,17 +40,18 @@ def cluster(tmp_path: Path, certificates: Certificates) -> Iterator[RedisCluster
         cluster.close()
 
 
+@pytest.mark.parametrize("kind", ["server", "cluster"])
+def test_documents_go_through_tls(kind: str, request: pytest.FixtureRequest) -> None:
+    store, space = opened(request.getfixturevalue(kind).url), uuid4().hex
+    store.put_many(space, ITEMS)
+    assert store.get_many(space, [*IDS, "unknown"]) == [*(item.content for item in ITEMS), None]
+    store.close()
+
+
 def opened(url: str) -> DocumentStore:
     store = open_store(Settings(store=url, store_replicas=0))
     assert store is not None
     return store
-
-
-def test_documents_go_through_tls(server: RedisServer) -> None:
-    store, space = opened(server.url), uuid4().hex
-    store.put_many(space, ITEMS)
-    assert store.get_many(space, [*IDS, "unknown"]) == [*(item.content for item in ITEMS), None]
-    store.close()
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"], ids=["by nobody it trusts", "of another name"])
@@ -63,25 +62,4 @@ def test_a_server_with_a_certificate_that_does_not_fit_is_sent_nothing(server: R
     store = opened(url)
     with pytest.raises(StoreUnavailableError, match=r"the store does not answer: .*(?i:certificate)"):
         store.put_many(uuid4().hex, ITEMS)
-    store.close()
-
-
-def test_without_tls_such_a_server_does_not_answer(server: RedisServer) -> None:
-    store = opened(f"redis://127.0.0.1:{server.port}")
-    with pytest.raises(StoreUnavailableError, match="the store does not answer: "):
-        store.get_many("s", IDS)
-    store.close()
-
-
-def test_a_cluster_through_tls_loses_only_what_a_dead_server_had(cluster: RedisCluster) -> None:
-    store, space = opened(cluster.url), uuid4().hex
-    store.put_many(space, ITEMS)
-    assert store.get_many(space, IDS) == [item.content for item in ITEMS]
-    port = next(iter(cluster.masters()))
-    lost = {one for one in IDS if cluster.owner(key_of(PREFIX, space, one)) == port}
-    assert 0 < len(lost) < len(IDS)
-    cluster.kill(port)
-    assert store.get_many(space, IDS) == [AWAY if item.id in lost else item.content for item in ITEMS]
-    cluster.mend()
-    until(lambda: AWAY not in store.get_many(space, IDS))
     store.close()

@@ -28,7 +28,7 @@ from service.upstream import client as asking
 from service.upstream.passages import passage_text
 from tests.service.clock import FAR, Leaping
 from tests.service.faults import PATIENCE
-from tests.service.upstream.servers import Behaviour, Server, dies, drips, floods, hangs, overlap, says, scores, tei
+from tests.service.upstream.servers import Behaviour, Server, dies, drips, floods, hangs, says, scores, tei
 from tests.support.serving import Service
 
 QUERY = "Which river flows through Vienna?"
@@ -43,7 +43,6 @@ DOCUMENTS = [
     {"text": ""},
 ]
 BUSY = says('{"message": "busy"}', 429, retry_after="0")
-TEN = [{"index": 0, "relevance_score": 0.5}] * 10  # results, as many as the documents have passages
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -98,7 +97,7 @@ def counted(client: TestClient, name: str, **labels: str) -> float:
     return sum(float(line.split()[-1]) for line in wanted)
 
 
-KINDS = [("auto", "/rerank"), ("jina", "/v1/rerank"), ("tei", "/rerank"), ("cohere", "/v2/rerank"), ("auto", "/v2/rerank")]
+KINDS = [("auto", "/rerank"), ("tei", "/rerank"), ("auto", "/v2/rerank")]
 
 
 @pytest.mark.parametrize(("kind", "path"), KINDS)
@@ -119,18 +118,6 @@ def test_the_ranking_is_that_of_the_passages_scored_directly(once: Service, kind
     assert answer["results"][-1] == {"index": 4, "relevance_score": -100.0, "blocks": [], "scored_by": "order"}
     assert (answer["meta"]["degraded"], answer["model"]) == (False, "upstream")
     assert {"prepare", "queue", "upstream"} <= answer["meta"]["timings_ms"].keys()
-
-
-def test_every_dialect_is_spoken_in_front() -> None:
-    texts = [FILLER * 40, FILLER * 40 + DANUBE + FILLER * 40]
-    with Server(scores) as server, serving(server.url) as client:
-        found = client.post("/rerank", json={"query": QUERY, "texts": texts}).json()
-        assert [one["index"] for one in found] == [1, 0]
-        cohere = client.post("/v2/rerank", json={"model": "m", "query": QUERY, "documents": texts, "top_n": 1}).json()
-    assert [one["index"] for one in cohere["results"]] == [1]
-    passages = server.asked[-1]["documents"]
-    assert cohere["results"][0]["relevance_score"] == pytest.approx(max(overlap(QUERY, text) for text in passages), abs=1e-6)
-    assert all(len(text) < 2000 for text in passages)
 
 
 def test_the_kind_of_the_upstream_is_detected_once() -> None:
@@ -182,15 +169,10 @@ def test_a_retry_after_beyond_the_deadline_is_not_waited_for() -> None:
     ("behaviour", "problem"),
     [
         (says("<html>not found</html>", 404), "answers 404: check the URL"),
-        (says("{}", 401), "answers 401: check upstream_key"),
-        (says('{"message": "no such model"}', 400), "answers 400"),
         (says("oh", 500), "answers 500: 'oh'"),
         (says("", 302, location="http://elsewhere/"), "answers 302: it has moved"),
         (says("[" * 300 + "]" * 300), "answers nonsense: no list of results: a list of too many levels"),
-        (says("<html>welcome</html>"), "answers nonsense: no JSON: '<html>welcome"),
         (says('{"results": [{"index": 0, "relevance_score": NaN}]}'), "answers nonsense: no JSON"),
-        (says('{"results": [{"index": 0, "relevance_score": 0.5}]}'), "answers nonsense: 1 results for 10 passages"),
-        (says(json.dumps({"results": TEN})), "answers nonsense: two results with index 0"),
         (says(b"\x1f\x8b\x08" + b"x" * 100, content_encoding="gzip"), "answers nonsense: no JSON"),
         (floods, "answers nonsense: more than"),
         (hangs, "has not answered in"),
@@ -261,16 +243,6 @@ def test_an_upstream_that_is_down_is_skipped_for_a_while_and_found_again(monkeyp
         assert [rerank(client)["meta"]["degraded"] for _ in range(2)] == [False, False]
 
 
-def test_a_killed_upstream_and_one_that_never_was() -> None:
-    with Server(scores) as server, serving(server.url, upstream_kind="jina", upstream_retries=0) as client:
-        assert not rerank(client)["meta"]["degraded"]
-        server.stop()
-        assert warned(rerank(client)).startswith("cannot be reached (")
-        assert client.get("/health/ready").status_code == 200
-    with serving("http://127.0.0.1:9/rerank", upstream_retries=0) as client:
-        assert warned(rerank(client)).startswith("cannot be reached (")
-
-
 def test_a_deadline_bounds_the_wait_for_the_upstream(monkeypatch: pytest.MonkeyPatch, clock: Leaping) -> None:
     """So short a time that it says nothing of the upstream, which is over once it is asked."""
     monkeypatch.setattr(asking, "SLOW_SECONDS", 2 * FAR)
@@ -287,15 +259,6 @@ def test_a_deadline_bounds_the_wait_for_the_upstream(monkeypatch: pytest.MonkeyP
     assert any(one.startswith("deadline_ms: 3 of 5 documents are ordered by their blocks alone") for one in warnings)
     assert not any(one.startswith("upstream") for one in warnings)
     assert order(answer)[:3] == [2, 3, 1]
-
-
-def test_batches_that_came_count_where_a_later_one_fails() -> None:
-    """A document whose passages are all scored is the model's; it stands before those that are not."""
-    options = {"upstream_batch": 1, "upstream_concurrency": 1, "upstream_retries": 0}
-    with Server(scores, says("", 500)) as server, serving(server.url, upstream_kind="jina", **options) as client:
-        answer = rerank(client, documents=["The river Wien.", "Which river flows through Vienna? The Danube."])
-    assert [(one["index"], one.get("scored_by", "model")) for one in answer["results"]] == [(0, "model"), (1, "selector")]
-    assert warned(answer).endswith("1 of 2 documents are ordered by their blocks alone")
 
 
 def test_a_refused_batch_costs_its_own_scores_alone() -> None:
@@ -341,15 +304,7 @@ def test_an_upstream_is_served_beside_bundles(settings: Settings) -> None:
 
 
 def test_what_cannot_be_an_upstream_is_refused_at_the_start() -> None:
-    wrong_ports = ("http://host:99999/rerank", "http://host:abc/rerank", "http://host:0/rerank")
-    for wrong in (
-        "localhost:8080/rerank",
-        "ftp://x/rerank",
-        "http:///rerank",
-        "http://host/re rank",
-        "http://host/\x00",
-        *wrong_ports,
-    ):
+    for wrong in ("localhost:8080/rerank", "http:///rerank", "http://host/re rank", "http://host:99999/rerank"):
         with pytest.raises(ValueError, match="must be a URL like http://HOST:PORT/rerank"):
             Settings(upstream=wrong)
     assert Settings(upstream=" http://host/rerank\n").upstream == "http://host/rerank"
@@ -401,7 +356,7 @@ def test_a_newcomer_for_whom_it_has_no_time_is_refused_before_work_is_done() -> 
         scorer = app.state.ranker.upstream.scorer
         assert scorer.pace.seconds > 0
         assert scorer.backlog()(1.0) == 0
-        asked, waiting = len(server.asked), scorer._asker.waiting
+        asked, waiting = len(server.asked), scorer.waiting
         waiting["another"] = int(1000 / scorer.pace.seconds)
         busy = client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS})
         assert (busy.status_code, int(busy.headers["retry-after"]) > 0, len(server.asked)) == (429, True, asked)
