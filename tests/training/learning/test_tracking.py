@@ -1,33 +1,23 @@
-"""The log and TensorBoard's event files, read back by TensorBoard itself."""
+"""The log, and rates and memory of a run."""
 
 import json
 import os
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from training.learn.tracking import Throughput, Tracker, TrackingError, duration, in_words, peak_mb, read_log, scalars
-
-
-def events(run: Path) -> EventAccumulator:
-    accumulator = EventAccumulator(str(run / "tensorboard"))
-    accumulator.Reload()
-    return accumulator
+from training.learn.tracking import Throughput, Tracker, in_words, peak_mb, read_log
 
 
 def test_a_record_is_a_line(tmp_path: Path) -> None:
     tracker = Tracker(tmp_path)
     tracker.record(1, loss=0.5, budget=96)
     tracker.record(1, dev={"toy": {"RR@10": 0.25}})
-    tracker.close()
     first, second = (json.loads(line) for line in (tmp_path / "log.jsonl").read_text(encoding="utf-8").splitlines())
     assert first == {"step": 1, "time": first["time"], "loss": 0.5, "budget": 96}
     assert second["dev"] == {"toy": {"RR@10": 0.25}}
-    assert not (tmp_path / "tensorboard").exists()
 
 
 def test_a_line_that_was_cut_short_spoils_no_other(tmp_path: Path) -> None:
@@ -36,27 +26,6 @@ def test_a_line_that_was_cut_short_spoils_no_other(tmp_path: Path) -> None:
         log.write('{"step": 2, "lo')
     Tracker(tmp_path).record(2, loss=0.25)
     assert [record["loss"] for record in read_log(tmp_path)] == [0.5, 0.25]
-
-
-def test_steps_that_a_resumed_run_repeats_count_once(tmp_path: Path) -> None:
-    for steps, start in (((1, 2, 3), 0), ((3, 4), 2)):
-        tracker = Tracker(tmp_path, start, tensorboard=True)
-        for step in steps:
-            tracker.record(step, loss=10 * start + step)
-        tracker.close()
-    assert [(event.step, event.value) for event in events(tmp_path).Scalars("loss")] == [(1, 1.0), (2, 2.0), (3, 23.0), (4, 24.0)]
-
-
-def test_scalars_of_nested_mappings() -> None:
-    assert dict(scalars({"a": 1, "b": {"c": {"d": 0.5}, "e": None}, "f": "text", "g": [1]})) == {"a": 1, "b/c/d": 0.5}
-
-
-def test_without_tensorboard_one_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith(("tensorboard", "torch.utils.tensorboard"))]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "tensorboard", None)  # as Python marks what cannot be imported
-    with pytest.raises(TrackingError, match="TensorBoard is not installed: pip install"):
-        Tracker(tmp_path, tensorboard=True)
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no /dev/full")
@@ -91,8 +60,3 @@ def test_the_peak_knows_memory_that_was_given_back() -> None:
     after = peak_mb(CPU)
     assert after is not None
     assert after > before + 60
-
-
-def test_durations_for_people() -> None:
-    said = [duration(seconds) for seconds in (8040, 3600, 125, 20, 90_000)]
-    assert said == ["2 h 14 min", "1 h 0 min", "2 min", "less than a minute", "25 h 0 min"]

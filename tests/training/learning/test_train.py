@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from transformers import BertConfig, BertModel
 
 from keyblock.pipeline import Pipeline
@@ -262,15 +261,6 @@ def test_a_model_of_another_tokenizer_is_refused(
     named: Any = {"teacher": str(run_copy), "among": "documents"} if key == "distillation" else str(run_copy)
     with pytest.raises(ValueError, match=rf"{key}(\.teacher)? .*: its tokenizer is not that of the backbone"):
         train(make_recipe(pipeline=pipeline, **SMALL, **{key: named}), [toy], tmp_path / "run")
-
-
-def test_tensorboard_is_written_when_requested(toy_path: Path, recipe_file: Path, tmp_path: Path) -> None:
-    command = f"{recipe_file} --collection {toy_path} --set steps=2 --set evaluate_every=1 --tensorboard --out {tmp_path}/run"
-    assert train_main(command.split()) == 0
-    events = EventAccumulator(str(tmp_path / "run" / "tensorboard"))
-    events.Reload()
-    assert [event.value for event in events.Scalars("loss")] == pytest.approx(losses(tmp_path / "run"))
-    assert [event.step for event in events.Scalars("dev/toy/RR@10")] == [1, 2]
 
 
 def test_prepared_documents_are_found_again(
