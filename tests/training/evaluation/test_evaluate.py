@@ -141,11 +141,6 @@ def test_baselines(toy: Collection) -> None:
     assert baselines(toy, ["sea?", *queries], toy.run("dev"), [P @ 1])["shuffled"]["P@1"]["sea?"] == 0.0
 
 
-def test_other_measures_may_be_requested(toy: Collection) -> None:
-    found = evaluate(Reversing(), toy, QUERIES[:1], toy.run("dev"), progress=False, measures=[P @ 1, RR @ 10])
-    assert found.values == {"P@1": {"teacher?": 1.0}, "RR@10": {"teacher?": 1.0}}
-
-
 def test_a_service_s_memory_is_not_ours_to_measure(toy: Collection) -> None:
     def answer(request: httpx.Request) -> httpx.Response:
         documents = json.loads(request.content)["documents"]
@@ -244,30 +239,10 @@ def make_run(path: Path) -> Path:
     return path
 
 
-def test_a_run_stands_for_itself(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run")
-    make_run(run / "inner")
-    assert seed_runs(run) == [run]
-
-
 def test_a_directory_of_runs_stands_for_these(tmp_path: Path) -> None:
     runs = [make_run(tmp_path / f"seed-{seed}") for seed in (2, 1)]
     (tmp_path / "notes").mkdir()
     assert seed_runs(tmp_path) == sorted(runs)
-
-
-def test_a_path_without_a_run_is_left_to_its_reader(tmp_path: Path) -> None:
-    assert seed_runs(tmp_path) == [tmp_path]
-    assert seed_runs(tmp_path / "nowhere") == [tmp_path / "nowhere"]
-
-
-def test_the_mean_per_query_by_hand() -> None:
-    seeds = [
-        {"RR@10": {"a": 1.0, "b": 0.0}, "P@1": {"a": 1.0, "b": 0.0}},
-        {"RR@10": {"b": 0.5, "a": 0.5}, "P@1": {"a": 0.0, "b": 0.0}},
-    ]
-    assert mean_over_seeds(seeds) == {"RR@10": {"a": 0.75, "b": 0.25}, "P@1": {"a": 0.5, "b": 0.0}}
-    assert mean_over_seeds(seeds[:1]) == seeds[0]
 
 
 @pytest.mark.parametrize("other", [{"RR@10": {"a": 1.0}}, {"RR@10": {"a": 1.0, "b": 0.0, "c": 0.0}}, {"P@1": {"a": 1.0, "b": 0.0}}])
@@ -297,15 +272,6 @@ def test_memory_given_back_inside_still_counts() -> None:
     assert now is not None
     assert memory.rss_mb is not None
     assert memory.rss_mb > now + TAKEN / 2
-
-
-@linux
-def test_memory_given_back_before_does_not_count() -> None:
-    take_and_give_back()
-    with peak_memory() as memory:
-        pass
-    assert memory.growth_mb is not None
-    assert memory.growth_mb < TAKEN / 2
 
 
 @linux

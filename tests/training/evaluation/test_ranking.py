@@ -137,19 +137,6 @@ def test_other_blocks_for_the_same_model(run_copy: Path, toy_bundle: Bundle, toy
     assert kept.fusion != Fusion()
 
 
-def test_learned_blocks_for_the_same_model(toy_run: Path, toy: Collection) -> None:
-    """A selector may be described: the model chooses among the blocks that BM25 keeps, best first."""
-    ranker = run_ranker(toy_run, toy, bf16=False, selector={"name": "learned", "keep": 2})
-    assert ranker.name == "toy-run fed learned 2 blocks"
-    logits, (selection,), _ = ranker.score("teacher?", ["teacher-3"])
-    asked = np.flatnonzero(selection.scores > -np.inf)
-    pipeline, document = ranker.preparation.pipeline, ranker.preparation.document("teacher-3")
-    alone = ranker.model.outputs(pipeline.block_sequences(ranker.preparation.query("teacher?"), document, asked))
-    np.testing.assert_allclose(selection.scores[asked], alone, rtol=1e-4, atol=1e-5)
-    assert selection.taken[0] == asked[np.argmax(alone)]
-    np.testing.assert_allclose(logits, ranker.model.outputs([selection.packed]), rtol=1e-4)
-
-
 def test_another_model_selects_where_the_run_keeps_one(run_copy: Path, tiny_backbone: Path, toy: Collection) -> None:
     """BinB2: its taste turned round, the chooser's worst blocks are taken first."""
     assert load_chooser(run_copy) is None
@@ -288,12 +275,3 @@ def test_a_change_of_a_pre_ranking_may_name_a_single_key(toy_bundle: Bundle) -> 
     assert changed(pipeline, {"pre_ranking": None}, toy_bundle.path).config.pre_ranking is None
     none = changed(toy_bundle.pipeline, {"pre_ranking": {"share": 0.5}}, toy_bundle.path).config.pre_ranking
     assert none == PreRanking(share=0.5)
-
-
-def test_the_fusion_by_hand(fused_run: LocalRanker) -> None:
-    preparation = fused_run.preparation
-    selection = preparation.pipeline.select(preparation.query("teacher?"), preparation.document("teacher-3"))
-    best, _, coverage, *_ = selection.evidence
-    logit = float(fused_run.model.outputs([selection.packed])[0])
-    score = fused_run.rerank("teacher?", ["teacher-3"]).scores["teacher-3"]
-    assert score == pytest.approx(-2 + 0.7 * logit + 0.2 * best + 0.5 * coverage, abs=1e-4)

@@ -19,7 +19,6 @@ from training.commands.train import main as train_main
 from training.data.collection import Collection
 from training.data.described import AlignedSpans
 from training.data.examples import Preparation, Prepared, Row, Selected, Waiting
-from training.data.files import write_json
 from training.data.types import Span
 from training.evaluate.ranking import load_run_pipeline, run_ranker
 from training.evaluate.scoring import TorchModel, score
@@ -127,15 +126,6 @@ def test_the_table_says_what_is_measured(best_run: Path, toy: Collection) -> Non
         found = {split: segment_precision(preparations["toy"], scorer, pairs) for split, pairs in judged["toy"].items()}
         assert row["P@1"] == {"toy": found} == precision(model, preparations, judged)
         assert set(row["dev"]["toy"]) == {"RR@10", "nDCG@10"}
-
-
-def test_the_sample_that_is_judged_is_fixed(toy: Collection, toy_pipeline: Pipeline) -> None:
-    preparations = {"toy": Preparation(toy, toy_pipeline)}
-    few, all_of_them = (judged_pairs(preparations, {"train": "train"}, n)["toy"]["train"] for n in (3, 100))
-    again = judged_pairs(preparations, {"train": "train"}, 3)["toy"]["train"]
-    assert [pair.query for pair in few] == [pair.query for pair in again]
-    assert len(few) == 3
-    assert len(all_of_them) == 8, "half of the queries have a gold passage"
 
 
 class Searched(AlignedSpans):
@@ -259,17 +249,6 @@ def test_a_stopped_run_goes_on_to_the_same_weights(
     assert table_of(run) == table_of(best_run)
 
 
-def test_measures_are_written_whole_or_not_at_all(small_disk: Callable[[int | None], None], tmp_path: Path) -> None:
-    """An iteration counts as finished once they are there."""
-    small_disk(10)
-    with pytest.raises(OSError, match="File too large"):
-        write_json(tmp_path / RESULT, {"P@1": 0.5})
-    assert not (tmp_path / RESULT).exists()
-    small_disk(None)
-    write_json(tmp_path / RESULT, {"P@1": 0.5})
-    assert json.loads((tmp_path / RESULT).read_text(encoding="utf-8")) == {"P@1": 0.5}
-
-
 def test_a_finished_run_is_left_as_it_is(best_run: Path, train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = Path(shutil.copytree(best_run, tmp_path / "best"))
     times = {path: path.stat().st_mtime_ns for path in run.glob("iteration-*/**/*") if path.is_file()}
@@ -280,12 +259,6 @@ def test_a_finished_run_is_left_as_it_is(best_run: Path, train: Train, tmp_path:
     rows = table_of(best_run)[1:]
     assert [line.partition(",")[0].split()[-1] for line in lines] == [str(row["iteration"]) for row in rows]
     assert all(f"RR@10 {of['RR@10']:.3f}" in line for line, row in zip(lines, rows, strict=True) for of in row["dev"].values())
-
-
-def test_another_recipe_is_refused(best_run: Path, train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = Path(shutil.copytree(best_run, tmp_path / "best"))
-    assert train(run, "best.iterations=2") == 2
-    assert "holds a run of another recipe" in capsys.readouterr().err
 
 
 def test_iterations_and_steps_stop_when_dev_does(train: Train, tmp_path: Path) -> None:
@@ -333,6 +306,6 @@ def test_damaged_measures_are_named(best_run: Path, train: Train, tmp_path: Path
 
 
 def test_other_recipes_have_no_iterations(make_recipe: Callable[..., Recipe], best_run: Path, toy: Collection) -> None:
-    iterations = Iterations(make_recipe(), load_data(best_run, toy), best_run, False, make_accelerator())
+    iterations = Iterations(make_recipe(), load_data(best_run, toy), best_run, make_accelerator())
     with pytest.raises(RecipeError, match="recipe 'toy' has no `best`: it is no recipe for BeST"):
         iterations.train()

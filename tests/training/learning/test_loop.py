@@ -25,7 +25,6 @@ from training.learn.tracking import read_log
 from training.learn.train import make_model
 from training.model.checkpoints import chosen, latest
 from training.model.cross_encoder import CrossEncoder
-from training.model.devices import in_words
 from training.recipe import Optimizer, Recipe
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -104,11 +103,6 @@ def test_the_last_log_line(trainer: Make, capsys: pytest.CaptureFixture[str]) ->
     assert " steps in " not in capsys.readouterr().err, "of a finished run there is nothing to say"
 
 
-def test_the_arithmetic_is_told(trainer: Make, capsys: pytest.CaptureFixture[str]) -> None:
-    trainer(steps=1).train()
-    assert f"toy: computes in {in_words('fp32', torch.device('cpu'))}\n" in capsys.readouterr().err
-
-
 def test_dev_is_measured_and_the_curves_are_drawn_at_the_end(trainer: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[int] = []
     for every, measured in ((100, [3]), (1, [1, 2, 3])):
@@ -181,16 +175,6 @@ def test_each_step_has_the_rate_of_the_schedule(
     trained.optimizer.register_step_pre_hook(lambda optimizer, *_: rates.append([of["lr"] for of in optimizer.param_groups]))
     trained.train()
     assert rates == [pytest.approx([2e-3 * factor, 2e-3 * factor, 2e-2 * factor]) for factor in factors]
-
-
-def test_bf16_computes_low_and_keeps_weights_high(trainer: Make) -> None:
-    low, high = trainer(precision="bf16"), trainer(precision="fp32")
-    low.train()
-    high.train()
-    assert {p.dtype for p in low.model.parameters()} == {torch.float32}
-    assert not torch.equal(weights(low), weights(high))
-    losses = [[r["loss"] for r in read_log(t.run) if "loss" in r] for t in (low, high)]
-    assert losses[0] == pytest.approx(losses[1], abs=0.05)
 
 
 @dataclass
@@ -378,17 +362,6 @@ def test_the_learning_rate_by_hand() -> None:
     factors = [learning_rate_factor(step, 10, 0.2) for step in range(11)]
     assert factors == pytest.approx([0.5, 1, 1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8, 0])
     assert [learning_rate_factor(step, 10, 0.2, "none") for step in range(11)] == [0.5, *[1.0] * 10]
-
-
-@pytest.mark.parametrize("steps", [1, 2, 7, 100])
-@pytest.mark.parametrize("warmup", [0.0, 0.1, 1.0])
-def test_the_learning_rate_rises_falls_and_is_never_zero_before_the_end(steps: int, warmup: float) -> None:
-    factors = [learning_rate_factor(step, steps, warmup) for step in range(steps)]
-    peak = factors.index(1.0)
-    assert all(0 < factor <= 1 for factor in factors)
-    assert factors[: peak + 1] == sorted(factors[: peak + 1])
-    assert factors[peak:] == sorted(factors[peak:], reverse=True)
-    assert learning_rate_factor(steps, steps, warmup) == 0
 
 
 def test_every_weight_is_in_one_group_and_norms_are_not_decayed(tiny_backbone: Path) -> None:

@@ -121,28 +121,6 @@ def test_killed_at_any_moment_again_and_again(toy_run: Path, killed: Path) -> No
     assert losses(run) == losses(toy_run)
 
 
-def test_a_full_disk_ends_in_one_line_and_with_room_it_goes_on(
-    toy_run: Path,
-    toy_path: Path,
-    recipe_file: Path,
-    tmp_path: Path,
-    small_disk: Callable[[int | None], None],
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """No file of a megabyte can be written: checkpoints are larger."""
-    arguments = [str(recipe_file), "--collection", str(toy_path), "--out", str(tmp_path / "run")]
-    small_disk(1_000_000)
-    assert train_main(arguments) == 2
-    small_disk(None)
-    said = capsys.readouterr().err
-    assert "Traceback" not in said
-    assert "checkpoint: could not be written, what was there stays; is the disk full?" in said.splitlines()[-1]
-    assert not [path for path in (tmp_path / "run").iterdir() if path.name.startswith("checkpoint")]
-    assert train_main(arguments) == 0
-    resumed, whole = weights(tmp_path / "run"), weights(toy_run)
-    assert [name for name in whole if not torch.equal(resumed[name], whole[name])] == []
-
-
 SMALL = {"steps": 2, "budgets": {80: 1.0}, "tokens_per_step": 640}
 
 
@@ -196,21 +174,6 @@ def test_another_model_selects(toy: Collection, toy_run: Path, run_copy: Path, t
     }
     train(make_recipe(pipeline=pipeline, **SMALL), [toy], tmp_path / "alone")
     assert losses(tmp_path / "alone") != losses(tmp_path / "run")
-
-
-def test_a_small_cross_encoder_learns_from_a_larger_one(
-    toy: Collection, run_copy: Path, tmp_path: Path, tiny_backbone: Path, make_recipe: Make
-) -> None:
-    """One layer from two, among a query's documents, with whole documents in one sequence; a resumed run no longer needs it."""
-    layer = BertConfig.from_pretrained(tiny_backbone, num_hidden_layers=1)
-    BertModel(layer).save_pretrained(tmp_path / "layer")
-    shutil.copy(tiny_backbone / "tokenizer.json", tmp_path / "layer")
-    how = {"teacher": str(run_copy), "loss": "margin", "among": "documents"}
-    recipe = make_recipe(backbone=str(tmp_path / "layer"), distillation=how, **SMALL | {"steps": 30})
-    train(recipe, [toy], tmp_path / "run")
-    found = losses(tmp_path / "run")
-    assert sum(found[-5:]) < 0.5 * sum(found[:5])
-    assert load_ranker(tmp_path / "run" / "checkpoint").transformer.config.num_hidden_layers == 1
 
 
 def test_a_student_keeps_named_layers_of_its_teacher_and_learns_its_states(

@@ -14,7 +14,6 @@ from training.data.examples import Preparation, Row, Segments, Selected, Waiting
 from training.data.sampling import Group
 from training.evaluate.scoring import score
 from training.learn.best import SELECTOR, TwinObjective, Twins
-from training.learn.loop import make_optimizer
 from training.learn.objectives import LOSSES
 from training.model.cross_encoder import CrossEncoder
 from training.model.ranker_module import pad
@@ -134,15 +133,6 @@ def test_both_are_saved_and_loaded(twins: Twins, tiny_backbone: Path, tmp_path: 
     torch.testing.assert_close(other.state_dict(), twins.state_dict())
     torch.testing.assert_close(CrossEncoder.load(tmp_path).state_dict(), twins.ranker.state_dict())
     torch.testing.assert_close(CrossEncoder.load(tmp_path / SELECTOR).state_dict(), twins.selector.state_dict())
-
-
-def test_every_weight_of_both_is_optimised_once(twins: Twins, make_recipe: Callable[..., Recipe]) -> None:
-    how = make_recipe().optimizer
-    optimized = make_optimizer(twins, how).param_groups
-    held = [id(weight) for of in optimized for weight in of["params"]]
-    assert sorted(held) == sorted(id(weight) for model in (twins.ranker, twins.selector) for weight in model.parameters())
-    heads = {id(weight) for model in (twins.ranker, twins.selector) for weight in model.head.parameters()}
-    assert {id(weight) for of in optimized if of["lr"] == how.head_lr for weight in of["params"]} == heads
 
 
 def test_only_twins_are_trained_so(

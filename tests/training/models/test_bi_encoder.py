@@ -152,13 +152,6 @@ def test_saved_read_back_and_started_from(model: BiEncoder, tiny_backbone: Path,
         larger.start_from(tmp_path / "saved")
 
 
-def test_what_it_is(model: BiEncoder) -> None:
-    assert (model.hidden_size, model.max_length, model.vocabulary_size) == (64, 128, 30522)
-    assert len(list(model.pretrained())) == len(list(model.parameters()))
-    states = model.states(*model.inputs([packed([1001], [1002, 1003])], 0))
-    torch.testing.assert_close(states.view(2, 32).norm(dim=1), torch.ones(2))
-
-
 def test_what_it_refuses(tiny_backbone: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="has no states for a learned aggregator"):
         new_ranker(FAMILY, str(tiny_backbone), aggregator={"name": "max"})

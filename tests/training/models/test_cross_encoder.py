@@ -12,11 +12,11 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModel
 
 from keyblock.packing import Packed
-from training.declarations import STATE_AGGREGATORS, CrossEncoderFamily
+from training.declarations import STATE_AGGREGATORS
 from training.model import devices as arithmetic
 from training.model.cross_encoder import AGGREGATOR_FILE, AGGREGATOR_WEIGHTS, POOLINGS, CrossEncoder, Marker
 from training.model.devices import in_bf16, in_words
-from training.model.ranker_module import Inputs, pad, padded
+from training.model.ranker_module import pad, padded
 from training.model.transformer_ranker import RELATIVE
 
 SIZES = {
@@ -227,13 +227,6 @@ def test_states_of_a_model_without_an_aggregator(backbones: dict[str, Path]) -> 
         passage_ranker(backbones, None).combine(torch.zeros(1, 2, 32), torch.ones(1, 2, dtype=torch.bool))
 
 
-@pytest.mark.parametrize("aggregator", [None, *LEARNED], ids=lambda of: of["name"] if of else "mean of scores")
-def test_gradients_reach_every_weight(backbones: dict[str, Path], aggregator: dict[str, Any] | None) -> None:
-    model = passage_ranker(backbones, aggregator).train()
-    documents(model, COUNTS, "mean").pow(2).sum().backward()
-    assert [name for name, weight in model.named_parameters() if weight.grad is None or not weight.grad.any()] == []
-
-
 @given(counts=st.lists(st.integers(1, 6), min_size=1, max_size=8))
 def test_values_are_dealt_out_to_their_documents(counts: list[int]) -> None:
     mask = torch.arange(max(counts)) < torch.tensor(counts)[:, None]
@@ -261,12 +254,6 @@ def test_a_tokenizer_without_segment_types() -> None:
     assert pad([LONG], pad_id=1, document_type=0).token_type_ids.tolist() == [[0] * 6]
 
 
-def test_to_a_device_keeps_names() -> None:
-    moved = pad([LONG], 0).to(torch.device("meta"))
-    assert isinstance(moved, Inputs)
-    assert moved.attention_mask.device.type == "meta"
-
-
 STATES = torch.tensor([[[1.0, 0.0], [2.0, 4.0], [6.0, 5.0]], [[3.0, 1.0], [5.0, 7.0], [9.0, 9.0]]])
 MASK = torch.tensor([[1, 1, 1], [1, 1, 0]])  # the second sequence has two tokens
 
@@ -281,22 +268,6 @@ MASK = torch.tensor([[1, 1, 1], [1, 1, 0]])  # the second sequence has two token
 )
 def test_by_hand(pooling: str, expected: list[list[float]]) -> None:
     torch.testing.assert_close(POOLINGS[pooling](STATES, MASK), torch.tensor(expected))
-
-
-@pytest.mark.parametrize("pooling", POOLINGS)
-def test_padding_is_never_read(pooling: str) -> None:
-    def wider(tensor: Tensor, value: float) -> Tensor:
-        return torch.cat([tensor, torch.full_like(tensor[:, :2], value)], dim=1)
-
-    longer = POOLINGS[pooling](wider(STATES, 99.0), wider(MASK, 0))
-    assert torch.equal(longer, POOLINGS[pooling](STATES, MASK))
-
-
-def test_the_names_are_those_that_recipes_know() -> None:
-    for name in POOLINGS:
-        assert CrossEncoderFamily(pooling=name).pooling == name
-    with pytest.raises(ValueError, match="'cls', 'mean' or 'last'"):
-        CrossEncoderFamily.read({"pooling": "max"})
 
 
 def test_a_token_is_marked_by_its_own_state() -> None:
@@ -339,10 +310,6 @@ def test_on_cpus(monkeypatch: pytest.MonkeyPatch, precision: str, feature: str |
     assert in_bf16(precision, CPU) is bf16
     assert in_words(precision, CPU) == words
     assert in_bf16(precision, GPU) is (precision != "fp32")
-
-
-def test_on_gpus_bf16_stays() -> None:
-    assert [in_words(precision, GPU) for precision in ("auto", "bf16", "fp32")] == ["bf16 on cuda", "bf16 on cuda", "fp32 on cuda"]
 
 
 def test_starting_from_another_run(backbones: dict[str, Path], tmp_path: Path) -> None:
