@@ -185,7 +185,10 @@ def run_ranker(
     model, chooser, device = load_ranker(chosen(run)), load_chooser(run), fastest_device()
     if budget and budget > model.max_length:
         raise ValueError(f"{run}: a budget of {budget} tokens exceeds the {model.max_length} that its model reads")
-    precision = run_precision(run) if bf16 is None else "bf16" if bf16 else "fp32"
+    if bf16 is None:  # a directory without a recipe, such as an iteration of BeST, has no precision of its own
+        precision = load_recipe(run / "recipe.yaml").precision if (run / "recipe.yaml").exists() else "auto"
+    else:
+        precision = "bf16" if bf16 else "fp32"
     in_bf16 = devices.in_bf16(precision, device)
     scorer = TorchModel(model.to(device), pipeline.tokenizer, in_bf16, None if chooser is None else chooser.to(device))
     name = f"{run.name} fed {_in_words(selector)} blocks" if selector else run.name
@@ -196,12 +199,6 @@ def run_ranker(
 
 def _in_words(selector: Mapping[str, Any] | str) -> str:
     return selector if isinstance(selector, str) else " ".join(map(str, selector.values()))
-
-
-def run_precision(run: Path) -> str:
-    """The precision that a run's recipe names; `auto` for a directory without a recipe, such as an iteration of BeST."""
-    path = run / "recipe.yaml"
-    return load_recipe(path).precision if path.exists() else "auto"
 
 
 def load_chooser(run: Path) -> RankerModule | None:

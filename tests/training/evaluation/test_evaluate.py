@@ -75,7 +75,7 @@ def test_a_query_without_candidates_scores_zero(toy: Collection, workers: int) -
 
 
 def test_figures_of_a_summary(evaluation: Evaluation, toy: Collection) -> None:
-    evaluation = replace(evaluation, seconds=[0.4, 0.1, 0.3], documents=[4, 2, 4], memory=Memory(900.0, 20.0, None))
+    evaluation = replace(evaluation, seconds=[0.4, 0.1, 0.3], documents=[4, 2, 4], memory=Memory(900.0, None))
     assert summary(evaluation, toy, "dev") == {
         "system": "reversing",
         "collection": "toy",
@@ -89,7 +89,6 @@ def test_figures_of_a_summary(evaluation: Evaluation, toy: Collection) -> None:
         "ms_per_document": pytest.approx(75),  # of 100, 50 and 75
         "mean_ms_per_document": pytest.approx(80),
         "peak_rss_mb": 900.0,
-        "rss_growth_mb": 20.0,
         "peak_cuda_mb": None,
     }
     nothing = evaluate(Reversing(), toy, QUERIES, {}, progress=False)
@@ -181,11 +180,11 @@ def test_what_was_ranked_before_is_measured(toy: Collection) -> None:
 
 def test_seeds_are_averaged_per_query() -> None:
     one = Evaluation("s1", {}, {"RR@10": {"a": 1.0, "b": 0.0}}, [0.2], [2], {"a": True}, Memory(700.0))
-    two = Evaluation("s2", {}, {"RR@10": {"a": 0.5, "b": 0.5}}, [0.4], [2], {"a": False}, Memory(800.0, 5.0))
+    two = Evaluation("s2", {}, {"RR@10": {"a": 0.5, "b": 0.5}}, [0.4], [2], {"a": False}, Memory(800.0))
     both = average_seeds("s", [one, two])
     assert both.values == {"RR@10": {"a": 0.75, "b": 0.25}}
     assert (both.seeds, both.gold_share, both.ms_per_document) == (2, 0.5, pytest.approx(150))
-    assert both.memory == Memory(800.0, 5.0)
+    assert both.memory == Memory(800.0)
 
 
 def test_another_system_from_its_directory(evaluation: Evaluation, toy: Collection, tmp_path: Path) -> None:
@@ -266,8 +265,6 @@ def take_and_give_back() -> None:
 def test_memory_given_back_inside_still_counts() -> None:
     with peak_memory() as memory:
         take_and_give_back()
-    assert memory.growth_mb is not None
-    assert TAKEN - 5 < memory.growth_mb < TAKEN + 40
     now = resident_mb("VmRSS")
     assert now is not None
     assert memory.rss_mb is not None
@@ -279,7 +276,7 @@ def test_memory_is_unknown_where_the_mark_cannot_be_reset(monkeypatch: pytest.Mo
     monkeypatch.setattr(resources, "CLEAR_REFS", tmp_path / "nowhere" / "clear_refs")
     with pytest.raises(KeyError), peak_memory() as memory:
         raise KeyError
-    assert (memory.rss_mb, memory.growth_mb) == (None, None)
+    assert memory.rss_mb is None
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

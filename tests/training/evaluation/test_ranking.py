@@ -1,9 +1,7 @@
 """Rankers: a run in PyTorch, its bundle in ONNX Runtime and the service over HTTP put the same documents in the same order."""
 
 import json
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -193,49 +191,21 @@ def test_a_damaged_run_is_one_clear_error(run_copy: Path, toy: Collection, victi
         run_ranker(run_copy, toy)
 
 
-@pytest.fixture
-def answering() -> Iterator[Callable[[int, str], httpx.Client]]:
-    """Starts a server that gives one answer to every POST, and a client of it."""
-    servers = []
-
-    def serve(status: int, body: str) -> httpx.Client:
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                self.rfile.read(int(self.headers["Content-Length"]))
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body.encode())
-
-            def log_message(self, format: str, *args: object) -> None:
-                """Keep quiet."""
-
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        client = httpx.Client(base_url=f"http://127.0.0.1:{server.server_port}")
-        servers.append((server, client))
-        return client
-
-    yield serve
-    for server, client in servers:
-        client.close()
-        server.shutdown()
-        server.server_close()
+def answering(status: int, body: str) -> httpx.Client:
+    """A client of a service that gives one answer to every request."""
+    return httpx.Client(transport=httpx.MockTransport(lambda _: httpx.Response(status, text=body)), base_url="http://service")
 
 
 @pytest.mark.parametrize("body", ["<html>", "[]", "{}", json.dumps({"results": [{"id": "river-0", "relevance_score": None}]})])
-def test_something_else_than_a_reranker_answers(answering: Callable[[int, str], httpx.Client], toy: Collection, body: str) -> None:
-    with pytest.raises(ValueError, match="/rerank does not answer as POST /rerank does"):
-        HttpRanker("x", toy, answering(200, body)).rerank("river?", ["river-0"])
+def test_something_else_than_a_reranker_answers(toy: Collection, body: str) -> None:
+    with answering(200, body) as client, pytest.raises(ValueError, match="/rerank does not answer as POST /rerank does"):
+        HttpRanker("x", toy, client).rerank("river?", ["river-0"])
 
 
-def test_a_service_that_fails_or_is_not_there(answering: Callable[[int, str], httpx.Client], toy: Collection) -> None:
-    with pytest.raises(ValueError, match="/rerank: answers 503 busy"):
-        HttpRanker("x", toy, answering(503, "busy")).rerank("river?", ["river-0"])
-    with (
-        httpx.Client(base_url="http://127.0.0.1:1") as nobody,
-        pytest.raises(ValueError, match="no answer from there"),
-    ):
+def test_a_service_that_fails_or_is_not_there(toy: Collection) -> None:
+    with answering(503, "busy") as client, pytest.raises(ValueError, match="/rerank: answers 503 busy"):
+        HttpRanker("x", toy, client).rerank("river?", ["river-0"])
+    with httpx.Client(base_url="http://127.0.0.1:1") as nobody, pytest.raises(ValueError, match="no answer from there"):
         HttpRanker("x", toy, nobody).rerank("river?", ["river-0"])
 
 

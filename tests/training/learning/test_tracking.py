@@ -1,14 +1,15 @@
-"""The log, and rates and memory of a run."""
+"""The log, rates and memory of a run, and its curves."""
 
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from training.learn.tracking import Throughput, Tracker, in_words, peak_mb, read_log
+from training.learn.tracking import Throughput, Tracker, dev_curves, draw_curves, in_words, peak_mb, read_log, smoothed_loss
 
 
 def test_a_record_is_a_line(tmp_path: Path) -> None:
@@ -60,3 +61,44 @@ def test_the_peak_knows_memory_that_was_given_back() -> None:
     after = peak_mb(CPU)
     assert after is not None
     assert after > before + 60
+
+
+def write(run: Path, records: list[dict[str, Any]], tail: str = "") -> None:
+    (run / "log.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records) + tail, encoding="utf-8")
+
+
+def test_a_resumed_run_counts_its_later_steps(tmp_path: Path) -> None:
+    first = [{"step": s, "loss": 1.0} for s in (1, 2, 3)] + [{"step": 2, "dev": {"a": {"RR@10": 0.1}}}]
+    again = [{"step": s, "loss": 2.0} for s in (2, 3, 4)] + [{"step": 2, "dev": {"a": {"RR@10": 0.2}}}]
+    write(tmp_path, first + again)
+    records = read_log(tmp_path)
+    assert [(r["step"], r["loss"]) for r in records if "loss" in r] == [(1, 1.0), (2, 2.0), (3, 2.0), (4, 2.0)]
+    assert [r["dev"] for r in records if "dev" in r] == [{"a": {"RR@10": 0.2}}]
+
+
+@pytest.mark.parametrize(("steps", "measured"), [(0, 2), (1, 0), (60, 2)])
+def test_curves_of_any_length(tmp_path: Path, steps: int, measured: int) -> None:
+    records: list[dict[str, Any]] = [{"step": s, "loss": 1 / s} for s in range(1, steps + 1)]
+    records += [{"step": s, "dev": {"a": {"RR@10": 0.5}, "b": {"RR@10": 0.6}}} for s in range(measured)]
+    write(tmp_path, records)
+    assert draw_curves(tmp_path).read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_smoothed_loss_by_hand() -> None:
+    """The mean of the 50 steps up to each; of all where there are fewer."""
+    records = [{"step": step, "loss": float(step)} for step in range(1, 53)] + [{"step": 52, "dev": {}}]
+    steps, values = smoothed_loss(records)
+    assert steps.tolist() == [50, 51, 52]
+    assert values == pytest.approx([25.5, 26.5, 27.5])
+    assert [array.tolist() for array in smoothed_loss(records[:3])] == [[3], pytest.approx([2.0])]
+    assert [array.tolist() for array in smoothed_loss([])] == [[], []]
+
+
+def test_dev_curves_by_hand() -> None:
+    records = [
+        {"step": 1, "loss": 0.5},
+        {"step": 1, "dev": {"a": {"RR@10": 0.1, "AP": 0.2}}},
+        {"step": 2, "dev": {"a": {"RR@10": 0.3}, "b": {"RR@10": 0.4}}},
+    ]
+    assert dev_curves(records) == {"a": [(1, 0.1), (2, 0.3)], "b": [(2, 0.4)]}
+    assert dev_curves(records, "AP") == {"a": [(1, 0.2)]}

@@ -3,7 +3,7 @@
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,9 @@ from keyblock.pipeline import Pipeline
 from keyblock.runtime.model import open_model
 from keyblock.scoring import Model
 from training.data.collection import Collection
-from training.data.examples import Preparation
 from training.data.files import write_json
 from training.data.prepared_cache import default_directory
-from training.evaluate.ranking import CHOOSER, LocalRanker, bundle_ranker, changed, load_run_pipeline, run_ranker
+from training.evaluate.ranking import CHOOSER, LocalRanker, bundle_ranker, load_run_pipeline, run_ranker
 from training.model.checkpoints import chosen
 from training.recipe import find_start, load_recipe
 
@@ -67,10 +66,7 @@ class Calibrated(ABC):
         """
         if passages is None:
             return own
-        prepared = own.preparation
-        pipeline = changed(self.pipeline, {"aggregator": with_passages(self.pipeline.config, passages)}, Path())
-        same = Preparation(prepared.collection, pipeline, lambda document: prepared.document(document.doc_id))
-        return replace(own, preparation=same)
+        return own.with_pipeline(aggregator=with_passages(self.pipeline.config, passages))
 
 
 @dataclass(frozen=True)
