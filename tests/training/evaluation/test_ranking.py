@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from starlette.testclient import TestClient
 
 from keyblock.bundle import Bundle, write_bundle
-from keyblock.fusion import Fusion
 from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
 from keyblock.pre_ranking import PreRanking, Prior
@@ -124,28 +123,19 @@ def test_ties_keep_the_order_given_and_empty_documents_come_last(fused_run: Loca
     assert reranked.blocks["void"] == []
 
 
-def test_other_blocks_for_the_same_model(run_copy: Path, toy_bundle: Bundle, toy: Collection) -> None:
-    """Fed their openings; weights learned on another selector's scores would mean nothing, so the logit stands alone."""
-    (run_copy / "pipeline.json").write_text(toy_bundle.manifest.pipeline.model_dump_json(), encoding="utf-8")
-    ranker = run_ranker(run_copy, toy, selector="first")
-    assert ranker.name == "toy-run fed first blocks"
-    assert ranker.rerank("teacher?", ["teacher-3"]).blocks["teacher-3"][0][0] == 0
-    kept, changed = load_run_pipeline(run_copy).config, ranker.preparation.pipeline.config
-    assert (changed.packing, changed.selector, changed.fusion) == (kept.packing, {"name": "first"}, Fusion())
-    assert kept.fusion != Fusion()
-
-
 def test_another_model_selects_where_the_run_keeps_one(run_copy: Path, tiny_backbone: Path, toy: Collection) -> None:
     """BinB2: its taste turned round, the chooser's worst blocks are taken first."""
     assert load_chooser(run_copy) is None
-    alone = run_ranker(run_copy, toy, bf16=False, selector="learned")
+    config = load_run_pipeline(run_copy).config.model_copy(update={"selector": {"name": "learned"}})
+    (run_copy / "pipeline.json").write_text(config.model_dump_json(), encoding="utf-8")
+    alone = run_ranker(run_copy, toy, bf16=False)
     chooser = CrossEncoder.load(latest(run_copy))
     with torch.no_grad():
         chooser.head.weight.neg_()
         chooser.head.bias.neg_()
     (run_copy / CHOOSER).mkdir()
     chooser.save(run_copy / CHOOSER)
-    other = run_ranker(run_copy, toy, bf16=False, selector="learned")
+    other = run_ranker(run_copy, toy, bf16=False)
     (own,), (turned,) = (ranker.score("teacher?", ["teacher-3"]).selections for ranker in (alone, other))
     np.testing.assert_allclose(turned.scores, -own.scores, rtol=1e-4, atol=1e-4)
     order = np.argsort(own.scores)
