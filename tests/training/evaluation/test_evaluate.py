@@ -238,10 +238,13 @@ def make_run(path: Path) -> Path:
     return path
 
 
-def test_a_directory_of_runs_stands_for_these(tmp_path: Path) -> None:
+def test_a_directory_of_runs_stands_for_these_and_a_run_for_itself(tmp_path: Path) -> None:
     runs = [make_run(tmp_path / f"seed-{seed}") for seed in (2, 1)]
+    make_run(runs[0] / "inner")
     (tmp_path / "notes").mkdir()
     assert seed_runs(tmp_path) == sorted(runs)
+    assert seed_runs(runs[0]) == [runs[0]]
+    assert seed_runs(tmp_path / "nowhere") == [tmp_path / "nowhere"], "its reader says what is wrong"
 
 
 @pytest.mark.parametrize("other", [{"RR@10": {"a": 1.0}}, {"RR@10": {"a": 1.0, "b": 0.0, "c": 0.0}}, {"P@1": {"a": 1.0, "b": 0.0}}])
