@@ -142,25 +142,6 @@ def test_another_model_selects_where_the_run_keeps_one(run_copy: Path, tiny_back
     assert turned.taken.tolist() == order[: len(turned.taken)].tolist()
 
 
-def test_documents_without_passages_come_last(toy_run: Path, toy_copy: Path) -> None:
-    """Read passage by passage, an empty document has none; the others keep their order."""
-    collection = Collection(toy_copy)
-    collection.documents["void"] = Document("void", "River", "")  # type: ignore[index]
-    ranker = run_ranker(toy_run, collection, bf16=False)
-    pipeline = ranker.preparation.pipeline
-    config = pipeline.config.model_copy(update={"aggregator": {"name": "max", "passages": 0}})
-    ranker.preparation = Preparation(collection, Pipeline(config, pipeline.tokenizer, pipeline.frequencies))
-    scores = ranker.rerank("river?", ["void", "river-0", "river-3"]).scores
-    assert list(scores) == ["river-3", "river-0", "void"]
-    assert scores["void"] == LOWEST
-    document = ranker.preparation.document("river-0")
-    sequences = ranker.preparation.pipeline.block_sequences(
-        ranker.preparation.query("river?"), document, np.arange(document.n_blocks)
-    )
-    assert scores["river-0"] == pytest.approx(float(ranker.model.outputs(sequences).max()), rel=1e-4)
-    assert ranker.rerank("river?", []) == ({}, {})
-
-
 @pytest.mark.parametrize(
     ("victim", "content", "said"),
     [

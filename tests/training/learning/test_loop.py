@@ -120,17 +120,6 @@ def test_nothing_goes_on_behind_a_finished_run(trainer: Make) -> None:
         done._draw_ahead(0)
 
 
-def test_another_seed_drops_out_others(trainer: Make) -> None:
-    """Of the same batch, by the same weights."""
-    losses = []
-    for seed in (1, 2):
-        run = trainer(steps=4, dropout=0.2, seed=seed)
-        run.draw = trainer(steps=4).draw
-        run.train()
-        losses.append(next(r["loss"] for r in read_log(run.run)))
-    assert losses[0] != losses[1]
-
-
 @pytest.mark.parametrize("micro_tokens", [64, 1600])  # one group of the six at once; five of them, then the last
 def test_accumulated_slices_update_like_one_batch(trainer: Make, micro_tokens: int) -> None:
     step = {"steps": 1, "budgets": {80: 1.0}, "tokens_per_step": 1920}

@@ -199,23 +199,6 @@ def test_the_model_selects_in_eval_mode(
     assert objective(model, groups).item() != losses[0], "dropout is on while it learns"
 
 
-@pytest.mark.parametrize("parts", [{}, CASCADE], ids=["joint", "cascade"])
-def test_groups_together_lose_as_they_do_alone(
-    tiny_backbone: Path,
-    make_recipe: Callable[..., Recipe],
-    make_groups: Callable[..., list[Group]],
-    change_pipeline: Callable[..., Pipeline],
-    parts: dict[str, Any],
-) -> None:
-    """So that micro batches accumulate to the step's gradient."""
-    pipeline, model = change_pipeline(**parts), make_model(tiny_backbone)
-    objective, groups = RankingObjective(make_recipe(), pipeline, Selected(pipeline)), make_groups(pipeline)
-    together = objective(model, groups)
-    alone = torch.stack([objective(model, [group]) for group in groups])
-    torch.testing.assert_close(together, alone.mean(), rtol=1e-4, atol=1e-5)
-    assert [objective.cost(group) for group in groups] == [4 * BUDGET] * 2
-
-
 @pytest.mark.parametrize("parts", [BINB, STATES], ids=["binb", "states"])
 def test_half_precision_stays_near_and_learns(
     tiny_backbone: Path,

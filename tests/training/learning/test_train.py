@@ -138,16 +138,11 @@ def test_a_run_that_starts_from_another(toy: Collection, toy_run: Path, tmp_path
     assert measured == {0: 1.0, 2: 1.0}, "what it begins from is measured, too"
 
 
-def test_it_starts_from_the_other_runs_best(toy: Collection, run_copy: Path, tmp_path: Path, make_recipe: Make) -> None:
-    shutil.copytree(run_copy / "checkpoint", run_copy / "best")
-    (run_copy / "checkpoint" / "model.safetensors").unlink()
-    train(make_recipe(init=str(run_copy), **SMALL), [toy], tmp_path / "run")
-    assert len(losses(tmp_path / "run")) == 2
-
-
-def test_a_resumed_run_no_longer_needs_what_it_started_from(
+def test_it_starts_from_the_other_runs_best_and_resumed_no_longer_needs_it(
     toy: Collection, run_copy: Path, tmp_path: Path, make_recipe: Make
 ) -> None:
+    shutil.copytree(run_copy / "checkpoint", run_copy / "best")
+    (run_copy / "checkpoint" / "model.safetensors").unlink()
     recipe = make_recipe(init=str(run_copy), **SMALL)
     train(recipe, [toy], tmp_path / "run")
     shutil.rmtree(run_copy)

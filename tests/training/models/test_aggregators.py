@@ -220,11 +220,6 @@ def test_an_encoder_that_does_not_fit(tmp_path: Path, family: str, changes: dict
         build_aggregation({"name": "transformer", "pretrained": path}, HIDDEN)
 
 
-def test_heads_that_do_not_divide_the_states() -> None:
-    with pytest.raises(ValueError, match="5 heads do not divide the encoder's hidden size of 12; set heads"):
-        build_aggregation({"name": "transformer", "heads": 5}, HIDDEN)
-
-
 def test_the_rankers_cls_is_of_its_size() -> None:
     with pytest.raises(ValueError, match="start cls is of the ranker's size, 12, and the layers' is 24; use start random"):
         build_aggregation({"name": "transformer", "heads": 2, "width": 24, "start": "cls"}, HIDDEN)

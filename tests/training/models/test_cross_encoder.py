@@ -187,39 +187,6 @@ def test_a_damaged_aggregator_is_one_clear_error(backbones: dict[str, Path], tmp
         CrossEncoder.load(tmp_path)
 
 
-def test_outputs_are_logits_or_logits_before_states(backbones: dict[str, Path]) -> None:
-    plain, states = passage_ranker(backbones, None).eval(), passage_ranker(backbones, {"name": "max"}).eval()
-    with torch.inference_mode():
-        torch.testing.assert_close(plain.outputs(*sequences()), plain(*sequences()))
-        outputs = states.outputs(*sequences())
-        assert outputs.shape == (DOCUMENTS, 1 + 32)
-        torch.testing.assert_close(outputs[:, 0], states(*sequences()))
-        torch.testing.assert_close(outputs[:, 1:], states.states(*sequences()))
-        torch.testing.assert_close(states.head(outputs[:, 1:]).squeeze(-1), outputs[:, 0])
-
-
-@pytest.mark.parametrize("reduction", ["joint", "max", "mean", "sum"])
-def test_documents_of_scores_equal_a_loop(backbones: dict[str, Path], reduction: str) -> None:
-    model = passage_ranker(backbones, None).eval()
-    of = {"joint": lambda scores: scores[0], "max": torch.max, "mean": torch.mean, "sum": torch.sum}[reduction]
-    counts = [1] * DOCUMENTS if reduction == "joint" else COUNTS
-    with torch.inference_mode():
-        together = documents(model, counts, reduction)
-        slow = [of(scores) for scores in model(*sequences()).split(counts)]
-    torch.testing.assert_close(together, torch.stack(slow))
-
-
-@pytest.mark.parametrize("aggregator", LEARNED[:2], ids=names)
-def test_documents_of_states_equal_a_loop(backbones: dict[str, Path], aggregator: dict[str, Any]) -> None:
-    """One document after the other, so that none is padded."""
-    model = passage_ranker(backbones, aggregator).eval()
-    with torch.inference_mode():
-        together = documents(model, COUNTS, "states")
-        states = model.states(*sequences()).split(COUNTS)
-        slow = [model.combine(of.unsqueeze(0), torch.ones(1, len(of), dtype=torch.bool)) for of in states]
-    torch.testing.assert_close(together, torch.cat(slow), rtol=1e-4, atol=1e-5)
-
-
 def test_states_of_a_model_without_an_aggregator(backbones: dict[str, Path]) -> None:
     with pytest.raises(ValueError, match="this model has no aggregator: it scores sequences, not their states"):
         passage_ranker(backbones, None).combine(torch.zeros(1, 2, 32), torch.ones(1, 2, dtype=torch.bool))
