@@ -19,7 +19,7 @@ VALUES = {"RR@10": {"a": 1.0, "b": 1 / 3}, "nDCG@10": {"a": 1.0, "b": 0.5}}
 def evaluation() -> Evaluation:
     """Queries of 4 and 2 documents in 0.4 and 0.1 seconds."""
     run = {"a": {"x": 1.0}, "b": {"x": 1.0}}
-    return Evaluation("keyb", run, VALUES, [0.4, 0.1], [4, 2], memory=Memory(rss_mb=900.0, growth_mb=20.0))
+    return Evaluation("keyb", run, VALUES, [0.4, 0.1], [4, 2], memory=Memory(rss_mb=900.0))
 
 
 def make(system: str = "keyb", collection: str = "toy", **changes: Any) -> Record:

@@ -57,12 +57,6 @@ def _add_system(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", help="what to call the system")
     parser.add_argument("--budget", type=count, help="tokens a document (--run and --bundle); the pipeline's own when left out")
     parser.add_argument(
-        "--selector",
-        type=as_yaml,
-        metavar="YAML",
-        help="feed a --run's model the blocks of this selector, unfused: first, last, '{name: learned, keep: 8}' ...",
-    )
-    parser.add_argument(
         "--pipeline",
         type=as_yaml,
         metavar="YAML",

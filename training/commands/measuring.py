@@ -110,7 +110,7 @@ def _evaluations(
 def _rankers(options: argparse.Namespace, collection: Collection) -> Iterator[Ranker]:
     if options.run:
         for run in (run for path in options.run for run in seed_runs(path)):
-            ranker = run_ranker(run, collection, options.budget, selector=options.selector)
+            ranker = run_ranker(run, collection, options.budget)
             yield ranker.unfused() if options.unfused else ranker
     elif options.bundle:
         for path in options.bundle:

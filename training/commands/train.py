@@ -22,7 +22,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a key of the recipe")
     parser.add_argument("--out", type=Path, required=True, help="the run directory")
-    parser.add_argument("--tensorboard", action="store_true", help="write RUN/tensorboard too")
     parser.add_argument(
         "--cache",
         type=Path,
@@ -44,7 +43,7 @@ def _train(options: argparse.Namespace) -> None:
     if not collections:
         raise RecipeError(f"{options.recipe[0]}: names no collections of its own; give --collection")
     procedure = train_best if recipe.best else train
-    procedure(fitted(recipe, collections), collections, options.out, options.tensorboard, options.cache or default_directory())
+    procedure(fitted(recipe, collections), collections, options.out, options.cache or default_directory())
 
 
 if __name__ == "__main__":

@@ -192,7 +192,6 @@ def summary(evaluation: Evaluation, collection: Collection, split: str) -> dict[
         "ms_per_document": evaluation.ms_per_document,
         "mean_ms_per_document": evaluation.mean_ms_per_document,
         "peak_rss_mb": evaluation.memory.rss_mb,
-        "rss_growth_mb": evaluation.memory.growth_mb,
         "peak_cuda_mb": evaluation.memory.cuda_mb,
     }
 

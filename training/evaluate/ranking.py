@@ -19,7 +19,6 @@ from keyblock.ranking.answer import Answered
 from keyblock.ranking.flow import ranking
 from keyblock.ranking.request import ORDER_ALONE, AnswerOptions, RankRequest, Texts
 from keyblock.scoring import Model, Scored, drive, score_selections, select_documents
-from keyblock.selectors import SELECTORS
 from keyblock.text.analyzer import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 from keyblock.vector_scores import VectorModel
@@ -151,57 +150,36 @@ class HttpRanker(Ranker):
             raise ValueError(f"{answer.url} does not answer as POST /rerank does ({details})") from None
 
 
-def load_run_pipeline(run: Path, selector: Mapping[str, Any] | str | None = None) -> Pipeline:
-    """The pipeline of a run directory. With another `selector`, the score is the model's logit alone.
-
-    The run's fusion would not fit: its weights were learned with logits of the blocks that the run's own selector chose.
-    Raises ValueError or OSError for a directory that holds no run, or a damaged one.
-    """
+def load_run_pipeline(run: Path) -> Pipeline:
+    """The pipeline of a run directory. Raises ValueError or OSError for a directory that holds no run, or a damaged one."""
     path = run / "pipeline.json"
     try:
         config = PipelineConfig.model_validate_json(path.read_text(encoding="utf-8"))
-        if selector:
-            other = {"selector": SELECTORS.create(selector).describe(), "fusion": Fusion()}
-            config = PipelineConfig.model_validate(config.model_dump() | other)
     except ValidationError as error:
         raise ValueError(f"{path}: {problems(error)}") from None
     tokenizer, frequencies = Tokenizer(run / "tokenizer.json"), DocumentFrequencies.read(run / "frequencies.tsv")
     return Pipeline(config, tokenizer, frequencies, open_encoder(config.encoder, run, tokenizer))
 
 
-def run_ranker(
-    run: Path,
-    collection: Collection,
-    budget: int | None = None,
-    bf16: bool | None = None,
-    selector: Mapping[str, Any] | str | None = None,
-) -> LocalRanker:
-    """A training run's model, on a GPU if there is one. With another `selector`, the same model reads other blocks.
+def run_ranker(run: Path, collection: Collection, budget: int | None = None, bf16: bool | None = None) -> LocalRanker:
+    """A training run's model, on a GPU if there is one.
 
     The precision is that of the run's recipe, unless `bf16` decides it; a line on stderr says which.
     Raises ValueError or OSError for a directory that holds no run or a damaged one, and for a budget above the model's positions.
     """
-    pipeline = load_run_pipeline(run, selector)
+    pipeline = load_run_pipeline(run)
     model, chooser, device = load_ranker(chosen(run)), load_chooser(run), fastest_device()
     if budget and budget > model.max_length:
         raise ValueError(f"{run}: a budget of {budget} tokens exceeds the {model.max_length} that its model reads")
-    precision = run_precision(run) if bf16 is None else "bf16" if bf16 else "fp32"
+    if bf16 is None:  # a directory without a recipe, such as an iteration of BeST, has no precision of its own
+        precision = load_recipe(run / "recipe.yaml").precision if (run / "recipe.yaml").exists() else "auto"
+    else:
+        precision = "bf16" if bf16 else "fp32"
     in_bf16 = devices.in_bf16(precision, device)
     scorer = TorchModel(model.to(device), pipeline.tokenizer, in_bf16, None if chooser is None else chooser.to(device))
-    name = f"{run.name} fed {_in_words(selector)} blocks" if selector else run.name
     slow = "; PyTorch takes several times as long as the bundle that keyblock-export makes of it" if device.type == "cpu" else ""
-    print(f"{name}: computes in {devices.in_words(precision, device)}{slow}", file=sys.stderr)
-    return LocalRanker(name, Preparation(collection, pipeline), scorer, budget)
-
-
-def _in_words(selector: Mapping[str, Any] | str) -> str:
-    return selector if isinstance(selector, str) else " ".join(map(str, selector.values()))
-
-
-def run_precision(run: Path) -> str:
-    """The precision that a run's recipe names; `auto` for a directory without a recipe, such as an iteration of BeST."""
-    path = run / "recipe.yaml"
-    return load_recipe(path).precision if path.exists() else "auto"
+    print(f"{run.name}: computes in {devices.in_words(precision, device)}{slow}", file=sys.stderr)
+    return LocalRanker(run.name, Preparation(collection, pipeline), scorer, budget)
 
 
 def load_chooser(run: Path) -> RankerModule | None:

@@ -18,12 +18,10 @@ class Memory:
 
     Attributes:
         rss_mb: the largest resident set of the whole process, with Python, libraries and collection.
-        growth_mb: its growth since the start; memory that Python had freed before and reuses does not count.
         cuda_mb: PyTorch's largest allocation on the current GPU, weights included.
     """
 
     rss_mb: float | None = None
-    growth_mb: float | None = None
     cuda_mb: float | None = None
 
     @property
@@ -39,16 +37,14 @@ def peak_memory() -> Iterator[Memory]:
     The kernel's own high-water mark is reset at the start; where that is not allowed, resident memory is not measured. Blocks
     cannot be nested: the inner one resets the outer one's mark.
     """
-    memory, before = Memory(), resident_mb("VmRSS")
+    memory = Memory()
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
-    measured = before is not None and _reset_kernel_peak()
+    measured = _reset_kernel_peak()
     try:
         yield memory
     finally:
         memory.rss_mb = resident_mb("VmHWM") if measured else None
-        if before is not None and memory.rss_mb is not None:
-            memory.growth_mb = max(0.0, memory.rss_mb - before)
         if torch.cuda.is_available():
             memory.cuda_mb = torch.cuda.max_memory_allocated() / MB
 

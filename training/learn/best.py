@@ -151,9 +151,7 @@ Judged = Mapping[str, Mapping[str, Sequence[Segmented]]]
 """The pairs whose segments are judged, by collection and split."""
 
 
-def train_best(
-    recipe: Recipe, collections: Sequence[Collection], run: Path, tensorboard: bool = False, cache: Path | None = None
-) -> None:
+def train_best(recipe: Recipe, collections: Sequence[Collection], run: Path, cache: Path | None = None) -> None:
     """Train all iterations, or continue a stopped run, within an iteration or between two.
 
     Raises RecipeError when `run` holds a run of another recipe, or the recipe does not fit collections or backbone;
@@ -167,7 +165,7 @@ def train_best(
             begin(recipe, collections, backbone, run)
         accelerator.wait_for_everyone()
         data = prepared_data(recipe, collections, run, accelerator, cache)
-        Iterations(recipe, data, run, tensorboard, accelerator).train()
+        Iterations(recipe, data, run, accelerator).train()
         data.close()
 
 
@@ -178,7 +176,6 @@ class Iterations:
     recipe: Recipe
     data: Data
     run: Path
-    tensorboard: bool
     accelerator: Accelerator
 
     def train(self) -> None:
@@ -229,7 +226,7 @@ class Iterations:
         torch.manual_seed(recipe.seed)
         data = replace(self.data, recipe=recipe)
         model, objective = self._model(number, recipe, data)
-        Trainer(recipe, model, objective, data.draw, data.dev, directory, self.tensorboard, self.accelerator).train()
+        Trainer(recipe, model, objective, data.draw, data.dev, directory, self.accelerator).train()
 
     def _model(self, number: int, recipe: Recipe, data: Data) -> tuple[RankerModule, Objective]:
         device = self.accelerator.device

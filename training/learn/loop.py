@@ -23,15 +23,13 @@ from tqdm import tqdm
 from training.data.sampling import Group, StepBatch
 from training.learn.dev import MEASURE, DevSet, EarlyStopping, dev_quality
 from training.learn.objectives import Objective
-from training.learn.tracking import Throughput, Tracker, draw_curves, duration, in_words, read_log
+from training.learn.tracking import Throughput, Tracker, draw_curves, in_words, read_log
 from training.model import devices
 from training.model.checkpoints import Stateful, load_state, save_best, save_state
 from training.model.devices import fastest_device
 from training.model.ranker_module import RankerModule
 from training.recipe import Optimizer, Recipe
 
-TIMED = (1, 10)  # steps of this process after which the time left is logged
-DRAW_SECONDS = 60  # least time between two drawings of the curves; the last drawing shows the whole run
 MEASURING = timedelta(hours=12)  # longest time of one measurement on dev
 
 
@@ -92,7 +90,6 @@ class Trainer:
         draw: draws the batch of a step, by its number from 0; the same batch in every process.
         dev: the dev sample that is measured during training.
         run: the run directory; only the main process writes into it.
-        tensorboard: whether RUN/tensorboard is written.
         accelerator: this process's accelerator.
         queries: the training queries of all collections; 0: unknown.
     """
@@ -103,7 +100,6 @@ class Trainer:
     draw: Callable[[int], StepBatch]
     dev: DevSet
     run: Path
-    tensorboard: bool = False
     accelerator: Accelerator = field(default_factory=make_accelerator)
     queries: int = 0
 
@@ -135,8 +131,7 @@ class Trainer:
         Raises TrainingError if loss or gradient is not finite, CheckpointError if a checkpoint cannot be written.
         """
         self.model.train()
-        self._drawn = time.perf_counter()
-        self.tracker = Tracker(self.run, self.step, self.tensorboard and self._main)
+        self.tracker = Tracker(self.run)
         steps, name = self.recipe.steps, self.recipe.name
         if self.queries:
             self._say(self._passes())
@@ -146,7 +141,6 @@ class Trainer:
             self._steps(bar)
         finally:  # close the bar before an error is printed, and stop the drawing thread
             bar.close()
-            self.tracker.close()
             self._drawer.shutdown(cancel_futures=True)
         if self._main and self.recipe.init and self.recipe.steps:
             self._say(self._compared())
@@ -216,10 +210,6 @@ class Trainer:
         self._log(loss=loss, budget=batch.budget, pairs=pairs, tokens=tokens, seconds=round(seconds, 4))
         bar.update()
         bar.set_postfix(loss=f"{loss:.3f}", budget=batch.budget, refresh=False)
-        if self.throughput.steps in TIMED and not self.finished:
-            each = self.throughput.seconds / self.throughput.steps
-            left = duration((self.recipe.steps - self.step) * each)
-            self._say(f"{left} left, at {each:.2f} s a step; measuring on dev comes on top")
 
     def _update(self, batch: StepBatch) -> float:
         """Take one optimizer step over the batch; returns its mean loss."""
@@ -281,9 +271,7 @@ class Trainer:
         each = f" ({', '.join(f'{name} {values[MEASURE]:.4f}' for name, values in dev.items())})" if len(dev) > 1 else ""
         self._say(f"step {self.step:,}: {MEASURE} {quality:.4f} on dev{each}")
         self._log(dev=dev, **self.throughput.figures(self.device))
-        if self.finished or time.perf_counter() - self._drawn > DRAW_SECONDS:
-            draw_curves(self.run)
-            self._drawn = time.perf_counter()
+        draw_curves(self.run)
         if better and self.recipe.patience is not None:
             save_best(self.run, self.model)
 

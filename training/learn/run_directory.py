@@ -4,7 +4,7 @@ RUN holds: recipe.yaml, pipeline.json, tokenizer.json, frequencies.tsv, provenan
 (config.json, model.safetensors, head.safetensors, tokenizer.json, optimizer state). Some recipes also need starts.json (the sha256
 of the weights of each run or bundle that the recipe names), best/ (the model that
 was best on dev), chooser/ (another model that selects blocks), teacher/ (the model whose scores are learned), token_vectors.npz (a
-pipeline encoder's file) and tensorboard/.
+pipeline encoder's file).
 """
 
 import os

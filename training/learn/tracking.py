@@ -1,9 +1,9 @@
-"""Reports a run while it trains: RUN/log.jsonl, TensorBoard's event files if wanted, speed, memory and learning curves."""
+"""Reports a run while it trains: RUN/log.jsonl, speed, memory and learning curves."""
 
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,68 +67,26 @@ def draw_curves(run: Path) -> Path:
     return path
 
 
-LOG_FILE, EVENTS = "log.jsonl", "tensorboard"
-
-
-class TrackingError(ValueError):
-    """A run cannot be tracked as wanted; the message is one line for the user."""
-
-
 class Tracker:
     """Writes a run's records.
 
     Args:
         run: the run directory.
-        step: how many steps were done before; TensorBoard's records of later steps are dropped.
-        tensorboard: whether RUN/tensorboard is written too.
-
-    Raises TrackingError if TensorBoard is wanted and not installed.
     """
 
-    def __init__(self, run: Path, step: int = 0, tensorboard: bool = False) -> None:
-        self.path = run / LOG_FILE
-        _end_line(self.path)
-        self._events = _event_writer(run / EVENTS, step) if tensorboard else None
+    def __init__(self, run: Path) -> None:
+        self.path = run / "log.jsonl"
+        if not (self.path.exists() and self.path.stat().st_size):
+            return
+        with self.path.open("rb+") as log:  # end a line that a kill or a full disk cut short
+            log.seek(-1, os.SEEK_END)
+            if log.read(1) != b"\n":
+                log.write(b"\n")
 
     def record(self, step: int, **values: Any) -> None:
-        """Write a line of the log; numbers, also in nested mappings, go to TensorBoard under their path (dev/toy/RR@10)."""
+        """Write a line of the log."""
         with self.path.open("a", encoding="utf-8") as log:
             log.write(json.dumps({"step": step, "time": round(time.time(), 1), **values}) + "\n")
-        if self._events:
-            for name, number in scalars(values):
-                self._events.add_scalar(name, number, step)
-
-    def close(self) -> None:
-        """Flush and close TensorBoard's writer."""
-        if self._events:
-            self._events.close()
-
-
-def _end_line(log: Path) -> None:
-    """End a line that a kill or a full disk cut short, so that the next record starts on a new line."""
-    if not (log.exists() and log.stat().st_size):
-        return
-    with log.open("rb+") as end:
-        end.seek(-1, os.SEEK_END)
-        if end.read(1) != b"\n":
-            end.write(b"\n")
-
-
-def scalars(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
-    """The numbers in nested mappings, named by their path."""
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from scalars(value, f"{prefix}{name}/")
-        elif isinstance(value, int | float):
-            yield f"{prefix}{name}", value
-
-
-def _event_writer(directory: Path, step: int) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise TrackingError("TensorBoard is not installed: pip install tensorboard, or train without --tensorboard") from None
-    return SummaryWriter(str(directory), purge_step=step + 1)
 
 
 @dataclass
@@ -166,18 +124,6 @@ class Throughput:
 def peak_mb(device: torch.device) -> float | None:
     """The peak memory so far in MB: PyTorch's on a GPU, else the process's resident set; None if the system does not report it."""
     return torch.cuda.max_memory_allocated(device) / MB if device.type == "cuda" else resident_mb("VmHWM")
-
-
-def duration(seconds: float) -> str:
-    """A duration in words.
-
-    >>> duration(8040), duration(125), duration(20)
-    ('2 h 14 min', '2 min', 'less than a minute')
-    """
-    hours, minutes = divmod(round(seconds / 60), 60)
-    if hours:
-        return f"{hours:,} h {minutes} min"
-    return f"{minutes} min" if seconds >= 60 else "less than a minute"
 
 
 def in_words(steps: int, seconds: float, figures: dict[str, Any]) -> str:

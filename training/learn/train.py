@@ -35,16 +35,13 @@ from training.recipe import Recipe, RecipeError, backbone_path, begun_from, find
 MEASURED = 8  # measurements on dev of a training whose steps follow from its passes
 
 
-def train(
-    recipe: Recipe, collections: Sequence[Collection], run: Path, tensorboard: bool = False, cache: Path | None = None
-) -> None:
+def train(recipe: Recipe, collections: Sequence[Collection], run: Path, cache: Path | None = None) -> None:
     """Train, or continue the run in `run`; several processes train together if they were started so.
 
     Args:
         recipe: what to train.
         collections: the collections to train on; their order decides what is drawn.
         run: the run directory.
-        tensorboard: whether RUN/tensorboard is written.
         cache: the directory that keeps prepared documents between runs; None: they are not kept.
 
     Raises RecipeError if `run` holds a run of another recipe, or the recipe does not fit the collections or the backbone;
@@ -69,7 +66,7 @@ def train(
         if not resumed:
             probe(model, objective, data.draw, recipe)  # the same in every process
         queries = sum(len(source.queries) for source in data.sources.values())
-        trainer = Trainer(recipe, model, objective, data.draw, data.dev, run, tensorboard, accelerator, queries)
+        trainer = Trainer(recipe, model, objective, data.draw, data.dev, run, accelerator, queries)
         trainer.train()
         data.close()
         if accelerator.is_main_process and recipe.init and recipe.steps and not trainer.kept_beginning:

@@ -1,23 +1,17 @@
-"""A sentence encoder: the teacher of the static token vectors."""
+"""A sentence encoder."""
 
-import hashlib
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
-import tokenizers
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from tqdm import tqdm
 
 from training.model.devices import fastest_device
 
 BATCH_TOKENS = 4096  # tokens of a batch, padding included
-SAVED_EVERY = 512  # texts: a kill loses no more
 POOLING = ("1_Pooling", "config.json")  # sentence-transformers' file that says how a sentence's vector is computed
 
 
@@ -51,13 +45,6 @@ class SentenceEncoder:
         """The token ids of each text, special tokens included."""
         return [encoding.ids for encoding in self.tokenizer.encode_batch(list(texts))]
 
-    def token_rows(self, tokenizer: tokenizers.Tokenizer) -> list[list[int]]:
-        """Token ids for each token of another vocabulary: the same token between special tokens, or the encoding of its text."""
-        first, *_, last = self.tokenizer.encode("a").ids
-        names = (tokenizer.id_to_token(i) for i in range(1 + max(tokenizer.get_vocab().values())))
-        own = [None if name is None else self.tokenizer.token_to_id(name) for name in names]
-        return [[first, i, last] if i is not None else self.tokenizer.encode(tokenizer.decode([t])).ids for t, i in enumerate(own)]
-
     def encode(self, rows: Sequence[Sequence[int]]) -> NDArray[np.float32]:
         """The vectors of rows of token ids, special tokens included, with at least one id each; shape (n_rows, width)."""
         vectors = np.zeros((len(rows), self.width), np.float32)
@@ -73,56 +60,6 @@ class SentenceEncoder:
         ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True).to(self.device)
         states = self.model(input_ids=ids, attention_mask=mask.long()).last_hidden_state
         return torch.nn.functional.normalize((states * mask[:, :, None]).sum(1), dim=1)
-
-    def encode_kept(self, rows: Sequence[Sequence[int]], directory: Path) -> NDArray[np.float32]:
-        """As `encode`, but each row's vector is kept in `directory`, under the model's digest, and read again.
-
-        Vectors encoded before an interruption are kept, too. Raises OSError when the disk is full.
-        """
-        folder = directory / self._digest()
-        folder.mkdir(parents=True, exist_ok=True)
-        digests = [_row_digest(row) for row in rows]
-        kept = _read_kept(folder)
-        missing = sorted({d: i for i, d in enumerate(digests) if d not in kept}.items(), key=lambda item: item[1])
-        with tqdm(total=len(missing), desc="teacher", unit="text", disable=not missing) as bar:
-            for first in range(0, len(missing), SAVED_EVERY):
-                part = missing[first : first + SAVED_EVERY]
-                vectors = self.encode([rows[i] for _, i in part]).astype(np.float16)
-                _keep(folder, [digest for digest, _ in part], vectors)
-                kept |= zip((digest for digest, _ in part), vectors, strict=True)
-                bar.update(len(part))
-        return np.stack([kept[digest] for digest in digests]).astype(np.float32) if rows else np.zeros((0, self.width), np.float32)
-
-    def _digest(self) -> str:
-        weights = hashlib.blake2b(digest_size=16)
-        for name, weight in sorted(self.model.state_dict().items()):
-            weights.update(name.encode() + weight.cpu().numpy().tobytes())
-        return weights.hexdigest()
-
-
-def _row_digest(row: Sequence[int]) -> bytes:
-    return hashlib.blake2b(np.asarray(row, np.int32).tobytes(), digest_size=16).digest()
-
-
-def _read_kept(folder: Path) -> dict[bytes, NDArray[np.float16]]:
-    """The vectors kept in a folder, by the digest of their row. A damaged file is removed, so that its rows are encoded again."""
-    kept: dict[bytes, NDArray[np.float16]] = {}
-    for file in sorted(folder.glob("*.npz")):
-        try:
-            with file.open("rb") as stream, np.load(stream) as shard:
-                kept |= zip(map(bytes, shard["digests"]), shard["vectors"], strict=True)
-        except (ValueError, KeyError, EOFError, OSError, BadZipFile):
-            file.unlink(missing_ok=True)
-    return kept
-
-
-def _keep(folder: Path, digests: Sequence[bytes], vectors: NDArray[np.float16]) -> None:
-    """Write vectors, shape (n, width), to a new file, completely or not at all."""
-    name = hashlib.blake2b(b"".join(digests), digest_size=16).hexdigest()
-    partial = folder / f"{name}.{os.getpid()}.partial"
-    with partial.open("wb") as stream:
-        np.savez(stream, digests=np.frombuffer(b"".join(digests), np.uint8).reshape(-1, 16), vectors=vectors)
-    partial.replace(folder / f"{name}.npz")
 
 
 def _batches(lengths: Sequence[int]) -> list[NDArray[np.intp]]:

@@ -32,20 +32,14 @@ Weight = Callable[[str], Tensor]
 """Gives an initializer by its name, in fp32; for one stored in fp16, by the name of the output of its cast."""
 
 TOKENIZER_FILE = "tokenizer.json"
-ID_PARTS = (
-    "normalizer",
-    "pre_tokenizer",
-    "model",
-    "post_processor",
-)  # parts of a tokenizer that decide ids; truncation and padding do not
+ID_PARTS = ("normalizer", "pre_tokenizer", "model", "post_processor")
+"""Parts of a tokenizer that decide ids; truncation and padding do not."""
 BUNDLED = {"name": "cross_encoder"}  # the family of a bundle's graph
 PARAMETERS = "keyblock.parameters"  # key in a graph's metadata: the place of each weight of a checkpoint (export.classifier)
 POOLING = "keyblock.pooling"  # key in a graph's metadata: how the graph pools states; without it [CLS]
 NORM = ("LayerNorm.weight", "LayerNorm.bias")
-CLS_ATTENTION, CLS_HEADS = (
-    "cls_attention",
-    "heads",
-)  # names in a graph whose last attention computes [CLS] alone: export.last_attention
+CLS_ATTENTION, CLS_HEADS = "cls_attention", "heads"
+"""Names in a graph whose last attention computes [CLS] alone: export.last_attention."""
 
 
 def start_from(model: RankerModule, path: Path) -> None:
@@ -188,21 +182,13 @@ def check_tokenizer(key: str, path: Path, backbone: str) -> None:
 
 
 def _difference(ours: tokenizers.Tokenizer, theirs: tokenizers.Tokenizer) -> str | None:
-    """How two tokenizers differ in the ids that they give, in words; None if they do not."""
-    own, other = ours.get_vocab(), theirs.get_vocab()
-    if own != other:
-        token = min((token for token, _ in own.items() ^ other.items()), key=lambda token: (own.get(token, len(own)), token))
-        ids = [f"{vocabulary.get(token, 'none')}" for vocabulary in (own, other)]
-        return f"{len(other):,} tokens beside {len(own):,}; token {token!r} has id {ids[1]}, in the backbone {ids[0]}"
+    """The parts in which two tokenizers differ, in words; None if they give the same ids."""
     parts = [json.loads(tokenizer.to_str()) for tokenizer in (ours, theirs)]
-    differing = [part for part in ID_PARTS if _without_vocabulary(parts[0], part) != _without_vocabulary(parts[1], part)]
-    return f"the same vocabulary, another {' and '.join(differing)}" if differing else None
-
-
-def _without_vocabulary(parts: dict[str, Any], part: str) -> Any:
-    """A part of a tokenizer without the vocabulary, which is compared separately."""
-    value = parts.get(part)
-    return {key: v for key, v in value.items() if key != "vocab"} if part == "model" and value else value
+    for of_one in parts:  # the vocabulary is compared with its added tokens
+        of_one["model"].pop("vocab", None)
+    differing = ["vocabulary"] if ours.get_vocab() != theirs.get_vocab() else []
+    differing += [part for part in ID_PARTS if parts[0].get(part) != parts[1].get(part)]
+    return f"another {' and '.join(differing)}" if differing else None
 
 
 def _another_architecture(path: Path, reason: str) -> ValueError:

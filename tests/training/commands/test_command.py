@@ -17,7 +17,6 @@ from tests.training.commands.running import strings
 from training.commands.candidates import main as candidates_main
 from training.commands.evaluate import main as evaluate_main
 from training.commands.prior import main as prior_main
-from training.commands.vectors import main as vectors_main
 from training.data.collection import Collection
 from training.data.files import read_run
 from training.evaluate.measures import MEASURE_SETS
@@ -31,7 +30,7 @@ def test_invalid_numbers(toy_run: Path, toy_path: Path, capsys: pytest.CaptureFi
     assert f"--depth: '{number}' is not a whole number from 1" in capsys.readouterr().err
 
 
-COMMANDS = ["train", "calibrate", "collect", "evaluate", "candidates", "derive", "prior", "vectors"]
+COMMANDS = ["train", "calibrate", "collect", "evaluate", "candidates", "derive", "prior"]
 SLOW = {"torch", "transformers", "ir_measures", "scipy", "bm25s", "matplotlib"}  # to import
 
 
@@ -116,26 +115,3 @@ def test_what_cannot_be_learned(refused: Callable[..., str], toy_bundle: Bundle,
     options = ("--bundle", toy_bundle.path, "--out", tmp_path / "out", "--collection", collection(tmp_path / "a"))
     assert "--share must be above 0 and at most 1, not 2" in refused(prior_main, *options, "--share", 2)
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("dimension=8", "dimension: Extra inputs are not permitted (8); there are seed, dimensions,"),
-        ("dimensions=2", "dimensions: Input should be greater than or equal to 8 (2)"),
-        ("dimensions", "--set dimensions: write key=value"),
-    ],
-)
-def test_numbers_that_cannot_be(
-    override: str, message: str, refused: Callable[..., str], toy_path: Path, toy_bundle: Bundle, tmp_path: Path
-) -> None:
-    options = ["--collection", toy_path, "--bundle", toy_bundle.path, "--out", tmp_path / "run", "--set", override]
-    assert message in refused(vectors_main, *options)
-
-
-def test_a_collection_without_gold_passages(
-    refused: Callable[..., str], toy_copy: Path, toy_bundle: Bundle, tiny_backbone: Path, tmp_path: Path
-) -> None:
-    (toy_copy / "spans.jsonl.gz").unlink()
-    options = ["--collection", toy_copy, "--bundle", toy_bundle.path, "--teacher", tiny_backbone, "--out", tmp_path / "run"]
-    assert "no query of split train has a gold passage" in refused(vectors_main, *options)

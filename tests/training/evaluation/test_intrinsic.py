@@ -112,9 +112,3 @@ def test_passages_that_no_block_holds_are_not_judged(preparation: Preparation) -
     one, other = segmented(preparation, ["town?"])
     assert (one.document, one.right.tolist()) == ("four", [True, False, True, False])
     assert (other.document, bool(other.right[0])) == ("river-3", True)
-
-
-def test_without_pairs_there_is_no_precision(preparation: Preparation) -> None:
-    for measure in (random_precision, lambda pairs: segment_precision(preparation, Counts(preparation.pipeline, "old"), pairs)):
-        with pytest.raises(ValueError, match="no query has a gold passage"):
-            measure([])

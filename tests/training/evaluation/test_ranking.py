@@ -1,9 +1,7 @@
 """Rankers: a run in PyTorch, its bundle in ONNX Runtime and the service over HTTP put the same documents in the same order."""
 
 import json
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,6 @@ from numpy.typing import NDArray
 from starlette.testclient import TestClient
 
 from keyblock.bundle import Bundle, write_bundle
-from keyblock.fusion import Fusion
 from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
 from keyblock.pre_ranking import PreRanking, Prior
@@ -126,64 +123,23 @@ def test_ties_keep_the_order_given_and_empty_documents_come_last(fused_run: Loca
     assert reranked.blocks["void"] == []
 
 
-def test_other_blocks_for_the_same_model(run_copy: Path, toy_bundle: Bundle, toy: Collection) -> None:
-    """Fed their openings; weights learned on another selector's scores would mean nothing, so the logit stands alone."""
-    (run_copy / "pipeline.json").write_text(toy_bundle.manifest.pipeline.model_dump_json(), encoding="utf-8")
-    ranker = run_ranker(run_copy, toy, selector="first")
-    assert ranker.name == "toy-run fed first blocks"
-    assert ranker.rerank("teacher?", ["teacher-3"]).blocks["teacher-3"][0][0] == 0
-    kept, changed = load_run_pipeline(run_copy).config, ranker.preparation.pipeline.config
-    assert (changed.packing, changed.selector, changed.fusion) == (kept.packing, {"name": "first"}, Fusion())
-    assert kept.fusion != Fusion()
-
-
-def test_learned_blocks_for_the_same_model(toy_run: Path, toy: Collection) -> None:
-    """A selector may be described: the model chooses among the blocks that BM25 keeps, best first."""
-    ranker = run_ranker(toy_run, toy, bf16=False, selector={"name": "learned", "keep": 2})
-    assert ranker.name == "toy-run fed learned 2 blocks"
-    logits, (selection,), _ = ranker.score("teacher?", ["teacher-3"])
-    asked = np.flatnonzero(selection.scores > -np.inf)
-    pipeline, document = ranker.preparation.pipeline, ranker.preparation.document("teacher-3")
-    alone = ranker.model.outputs(pipeline.block_sequences(ranker.preparation.query("teacher?"), document, asked))
-    np.testing.assert_allclose(selection.scores[asked], alone, rtol=1e-4, atol=1e-5)
-    assert selection.taken[0] == asked[np.argmax(alone)]
-    np.testing.assert_allclose(logits, ranker.model.outputs([selection.packed]), rtol=1e-4)
-
-
 def test_another_model_selects_where_the_run_keeps_one(run_copy: Path, tiny_backbone: Path, toy: Collection) -> None:
     """BinB2: its taste turned round, the chooser's worst blocks are taken first."""
     assert load_chooser(run_copy) is None
-    alone = run_ranker(run_copy, toy, bf16=False, selector="learned")
+    config = load_run_pipeline(run_copy).config.model_copy(update={"selector": {"name": "learned"}})
+    (run_copy / "pipeline.json").write_text(config.model_dump_json(), encoding="utf-8")
+    alone = run_ranker(run_copy, toy, bf16=False)
     chooser = CrossEncoder.load(latest(run_copy))
     with torch.no_grad():
         chooser.head.weight.neg_()
         chooser.head.bias.neg_()
     (run_copy / CHOOSER).mkdir()
     chooser.save(run_copy / CHOOSER)
-    other = run_ranker(run_copy, toy, bf16=False, selector="learned")
+    other = run_ranker(run_copy, toy, bf16=False)
     (own,), (turned,) = (ranker.score("teacher?", ["teacher-3"]).selections for ranker in (alone, other))
     np.testing.assert_allclose(turned.scores, -own.scores, rtol=1e-4, atol=1e-4)
     order = np.argsort(own.scores)
     assert turned.taken.tolist() == order[: len(turned.taken)].tolist()
-
-
-def test_documents_without_passages_come_last(toy_run: Path, toy_copy: Path) -> None:
-    """Read passage by passage, an empty document has none; the others keep their order."""
-    collection = Collection(toy_copy)
-    collection.documents["void"] = Document("void", "River", "")  # type: ignore[index]
-    ranker = run_ranker(toy_run, collection, bf16=False)
-    pipeline = ranker.preparation.pipeline
-    config = pipeline.config.model_copy(update={"aggregator": {"name": "max", "passages": 0}})
-    ranker.preparation = Preparation(collection, Pipeline(config, pipeline.tokenizer, pipeline.frequencies))
-    scores = ranker.rerank("river?", ["void", "river-0", "river-3"]).scores
-    assert list(scores) == ["river-3", "river-0", "void"]
-    assert scores["void"] == LOWEST
-    document = ranker.preparation.document("river-0")
-    sequences = ranker.preparation.pipeline.block_sequences(
-        ranker.preparation.query("river?"), document, np.arange(document.n_blocks)
-    )
-    assert scores["river-0"] == pytest.approx(float(ranker.model.outputs(sequences).max()), rel=1e-4)
-    assert ranker.rerank("river?", []) == ({}, {})
 
 
 @pytest.mark.parametrize(
@@ -206,49 +162,21 @@ def test_a_damaged_run_is_one_clear_error(run_copy: Path, toy: Collection, victi
         run_ranker(run_copy, toy)
 
 
-@pytest.fixture
-def answering() -> Iterator[Callable[[int, str], httpx.Client]]:
-    """Starts a server that gives one answer to every POST, and a client of it."""
-    servers = []
-
-    def serve(status: int, body: str) -> httpx.Client:
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                self.rfile.read(int(self.headers["Content-Length"]))
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body.encode())
-
-            def log_message(self, format: str, *args: object) -> None:
-                """Keep quiet."""
-
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        client = httpx.Client(base_url=f"http://127.0.0.1:{server.server_port}")
-        servers.append((server, client))
-        return client
-
-    yield serve
-    for server, client in servers:
-        client.close()
-        server.shutdown()
-        server.server_close()
+def answering(status: int, body: str) -> httpx.Client:
+    """A client of a service that gives one answer to every request."""
+    return httpx.Client(transport=httpx.MockTransport(lambda _: httpx.Response(status, text=body)), base_url="http://service")
 
 
 @pytest.mark.parametrize("body", ["<html>", "[]", "{}", json.dumps({"results": [{"id": "river-0", "relevance_score": None}]})])
-def test_something_else_than_a_reranker_answers(answering: Callable[[int, str], httpx.Client], toy: Collection, body: str) -> None:
-    with pytest.raises(ValueError, match="/rerank does not answer as POST /rerank does"):
-        HttpRanker("x", toy, answering(200, body)).rerank("river?", ["river-0"])
+def test_something_else_than_a_reranker_answers(toy: Collection, body: str) -> None:
+    with answering(200, body) as client, pytest.raises(ValueError, match="/rerank does not answer as POST /rerank does"):
+        HttpRanker("x", toy, client).rerank("river?", ["river-0"])
 
 
-def test_a_service_that_fails_or_is_not_there(answering: Callable[[int, str], httpx.Client], toy: Collection) -> None:
-    with pytest.raises(ValueError, match="/rerank: answers 503 busy"):
-        HttpRanker("x", toy, answering(503, "busy")).rerank("river?", ["river-0"])
-    with (
-        httpx.Client(base_url="http://127.0.0.1:1") as nobody,
-        pytest.raises(ValueError, match="no answer from there"),
-    ):
+def test_a_service_that_fails_or_is_not_there(toy: Collection) -> None:
+    with answering(503, "busy") as client, pytest.raises(ValueError, match="/rerank: answers 503 busy"):
+        HttpRanker("x", toy, client).rerank("river?", ["river-0"])
+    with httpx.Client(base_url="http://127.0.0.1:1") as nobody, pytest.raises(ValueError, match="no answer from there"):
         HttpRanker("x", toy, nobody).rerank("river?", ["river-0"])
 
 
@@ -288,12 +216,3 @@ def test_a_change_of_a_pre_ranking_may_name_a_single_key(toy_bundle: Bundle) -> 
     assert changed(pipeline, {"pre_ranking": None}, toy_bundle.path).config.pre_ranking is None
     none = changed(toy_bundle.pipeline, {"pre_ranking": {"share": 0.5}}, toy_bundle.path).config.pre_ranking
     assert none == PreRanking(share=0.5)
-
-
-def test_the_fusion_by_hand(fused_run: LocalRanker) -> None:
-    preparation = fused_run.preparation
-    selection = preparation.pipeline.select(preparation.query("teacher?"), preparation.document("teacher-3"))
-    best, _, coverage, *_ = selection.evidence
-    logit = float(fused_run.model.outputs([selection.packed])[0])
-    score = fused_run.rerank("teacher?", ["teacher-3"]).scores["teacher-3"]
-    assert score == pytest.approx(-2 + 0.7 * logit + 0.2 * best + 0.5 * coverage, abs=1e-4)

@@ -9,7 +9,6 @@ import pytest
 from keyblock.pipeline import Pipeline
 from training.data.collection import Collection
 from training.data.prepared_cache import PreparedCache
-from training.data.sampling import Draws
 from training.data.types import Document
 from training.evaluate.ranking import load_run_pipeline
 from training.learn.data import Data
@@ -35,14 +34,6 @@ def filled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     monkeypatch.setattr(PreparedCache, "fill", lambda _, documents: names.extend(d.doc_id for d in documents))
     return names
-
-
-def test_steps_are_drawn_from_the_training_queries(build: Build) -> None:
-    data = build()
-    for step in (0, 7):
-        batch, expected = data.draw(step), Draws(data.sources, data.recipe, data.examples).step(step)
-        assert [(g.query, g.documents) for g in batch.groups] == [(g.query, g.documents) for g in expected.groups]
-        assert all(group.query in data.sources["toy"].queries for group in batch.groups)
 
 
 def test_trained_on_one_pipeline_and_measured_on_another(build: Build, tmp_path: Path) -> None:

@@ -56,13 +56,11 @@ def test_measures_by_hand(preparations: dict[str, Preparation], make_recipe: Cal
 @pytest.mark.parametrize(
     ("aggregator", "selector"),
     [
-        ("joint", {"name": "bm25"}),
         ("joint", {"name": "learned", "keep": 2}),
-        ("joint", {"name": "learned"}),
         ("max", {"name": "bm25"}),
         ("sum", {"name": "learned"}),
     ],
-    ids=["bm25", "cascade", "binb", "max", "sum of binb"],
+    ids=["cascade", "max", "sum of binb"],
 )
 def test_every_kind_of_pipeline_is_measured(
     toy: Collection,
@@ -106,16 +104,6 @@ def test_documents_without_a_block_come_last(
         assert DevSet.build(preparations, make_recipe()).measure(Counts(answer, -1.0))["toy"]["RR@10"] == 1.0
 
 
-def test_the_models_mode_is_given_back(
-    preparations: dict[str, Preparation], make_recipe: Callable[..., Recipe], answer: int
-) -> None:
-    dev = DevSet.build(preparations, make_recipe())
-    for training in (True, False):
-        model = Counts(answer, 1.0).train(training)
-        dev.measure(model)
-        assert model.training is training
-
-
 def test_the_sample_is_fixed(preparations: dict[str, Preparation], make_recipe: Callable[..., Recipe]) -> None:
     def pairs(**changes: object) -> list[tuple[str, str]]:
         candidates = DevSet.build(preparations, make_recipe(**changes)).candidates["toy"]
@@ -124,27 +112,6 @@ def test_the_sample_is_fixed(preparations: dict[str, Preparation], make_recipe: 
     assert pairs(seed=1) == pairs(seed=2)
     assert len(pairs(dev_queries=3)) == 3 * 4
     assert len(pairs(dev_queries=100, dev_depth=2)) == 8 * 2
-
-
-def test_sequences_keep_the_pipelines_budget(preparations: dict[str, Preparation], make_recipe: Callable[..., Recipe]) -> None:
-    class Longest(Counts):
-        """Keeps the longest sequence it was fed."""
-
-        length = 0
-
-        def outputs(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor) -> Tensor:
-            self.length = max(self.length, input_ids.shape[1])
-            return super().outputs(input_ids, token_type_ids, attention_mask)
-
-    model = Longest(0, 1.0)
-    DevSet.build(preparations, make_recipe()).measure(model)
-    assert model.length == preparations["toy"].pipeline.config.packing.budget
-
-
-def test_a_collection_without_a_dev_run(toy_copy: Path, toy_pipeline: Pipeline, make_recipe: Callable[..., Recipe]) -> None:
-    (toy_copy / "run.dev.bm25.trec.gz").unlink()
-    dev = DevSet.build({"toy": Preparation(Collection(toy_copy), toy_pipeline)}, make_recipe())
-    assert set(dev.candidates["toy"]["teacher?"][:3]) == {"teacher-0", "teacher-1", "teacher-2"}  # from all documents
 
 
 @pytest.mark.parametrize(
@@ -180,12 +147,6 @@ def test_the_iterations_of_best_reach_the_papers_third() -> None:
     assert seen == [True, False, True, False]
 
 
-def test_what_training_began_from_counts_only_where_it_is_better() -> None:
-    stopping = EarlyStopping(patience=2)
-    stopping.begin(0.5)
-    assert [stopping.improves(quality) for quality in (0.4, 0.5, 0.5, 0.6)] == [False, True, False, True]
-
-
 @given(st.lists(st.floats(0, 1)), st.integers(1, 5), st.data())
 def test_saved_and_loaded_it_goes_on(values: list[float], patience: int, data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(values)))
@@ -195,11 +156,3 @@ def test_saved_and_loaded_it_goes_on(values: list[float], patience: int, data: s
     second.load_state_dict(first.state_dict())
     assert got + [(second.improves(value), second.exhausted) for value in values[cut:]] == expected
     assert second.best == max(values, default=-math.inf)
-
-
-@given(st.lists(st.floats(0, 1), min_size=1))
-def test_without_patience_it_never_stops(values: list[float]) -> None:
-    stopping = EarlyStopping()
-    for value in values:
-        stopping.improves(value)
-    assert not stopping.exhausted

@@ -15,9 +15,9 @@ from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
 from tests.training.models.families import Bag, bag
 from training.data.collection import Collection
-from training.data.examples import Preparation, Row, Segments, Selected
+from training.data.examples import Preparation, Row, Selected
 from training.data.sampling import Group
-from training.declarations import DISTILLED, EncoderShape
+from training.declarations import EncoderShape
 from training.evaluate.scoring import score
 from training.learn.distillation import (
     DISTANCES,
@@ -110,21 +110,6 @@ def test_a_list_of_one_teaches_nothing(name: str) -> None:
     loss = DISTANCES[name](student, torch.tensor([5.0]))
     loss.backward()
     assert (loss.item(), student.grad.item()) == (0, 0)
-
-
-@pytest.mark.parametrize("name", DISTANCES)
-def test_each_loss_leads_to_the_teachers_order(name: str) -> None:
-    teacher, student = torch.tensor([0.3, -1.0, 2.0, 1.1]), torch.zeros(4, requires_grad=True)
-    optimizer = torch.optim.Adam([student], lr=0.05)
-    for _ in range(100):
-        optimizer.zero_grad()
-        DISTANCES[name](student, teacher).backward()
-        optimizer.step()
-    assert student.argsort().tolist() == teacher.argsort().tolist()
-
-
-def test_every_declared_loss_is_there() -> None:
-    assert sorted(DISTANCES) == sorted(DISTILLED)
 
 
 @pytest.fixture(scope="module")
@@ -231,28 +216,3 @@ def test_states_are_learned_beside_scores_and_padding_changes_nothing(
         objective(student, groups).backward()
         optimizer.step()
     assert objective(student, groups).item() < 0.7 * loss.item()
-
-
-def test_segments_are_compared_row_by_row(
-    toy: Collection, change_pipeline: Callable[..., Pipeline], tiny_backbone: Path, make_recipe: Callable[..., Recipe]
-) -> None:
-    """Examples `segments` give as many lists of documents as the longest has segments."""
-    learned = change_pipeline(
-        segmenter={"name": "sentences", "block_tokens": 20}, selector={"name": "learned", "keep": 4, "by": {"name": "first"}}
-    )
-    preparation = Preparation(toy, learned)
-    pairs = [preparation.pair("river?", name) for name in ("river-3", "river-0")]
-    examples = Segments(learned)
-    prepared = examples.prepare(preparation.query("river?"), pairs, BUDGET, np.random.default_rng(0))
-    group, teacher = Group("river?", ("river-3", "river-0"), prepared, 2 * BUDGET), make_teacher(tiny_backbone, learned)
-    how = Distillation(teacher="runs/teacher", loss="margin", among="documents")
-    student = CrossEncoder.from_backbone(str(tiny_backbone))
-    torch.nn.init.normal_(student.head.weight)
-    found = DistillationObjective(make_recipe(), how, learned, examples, teacher)(student, [group])
-    rows = examples.rows(prepared, lambda sequences: np.zeros(len(sequences), np.float32))
-    assert len(rows) == 4
-    own, theirs = (
-        [[float(score(model, document, 0, bf16=False)[0]) for document in row] for row in rows] for model in (student, teacher)
-    )
-    expected = [(a[0] - a[1] - b[0] + b[1]) ** 2 for a, b in zip(own, theirs, strict=True)]
-    assert found.item() == pytest.approx(np.mean(expected), rel=1e-3)

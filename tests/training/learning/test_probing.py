@@ -63,9 +63,3 @@ def test_the_draws_are_not_those_of_the_run(build: Callable[..., Built]) -> None
     drawn: list[int] = []
     probe(make_model(recipe, torch.device("cpu"))[0], objective, lambda step: (drawn.append(step), data.draw(step))[1], recipe)
     assert drawn == [7, 8]
-
-
-def test_without_a_probe_nothing_is_drawn(build: Callable[..., Built]) -> None:
-    recipe, objective, _ = build()
-    model, _ = make_model(recipe, torch.device("cpu"))
-    assert probe(model, objective, lambda step: pytest.fail(f"step {step} was drawn"), recipe) == []

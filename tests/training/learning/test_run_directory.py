@@ -19,7 +19,7 @@ from training.commands.train import main as train_main
 from training.data.collection import Collection
 from training.data.files import open_text
 from training.data.first_stage import candidate_pool
-from training.data.types import CollectionError, FileError
+from training.data.types import CollectionError
 from training.evaluate.ranking import CHOOSER, TEACHER, load_chooser, load_run_pipeline
 from training.learn.run_directory import begin, locked, make_pipeline
 from training.learn.tracking import read_log
@@ -160,13 +160,6 @@ def test_other_collections_on_the_same_run_are_refused(toy: Collection, toy_copy
     other = Collection(toy_copy.rename(toy_copy.with_name("other")))
     with pytest.raises(RecipeError, match="began on the collections toy, in that order, not on other, toy"):
         train(make_recipe(), [other, toy], run_copy)
-
-
-def test_a_run_whose_provenance_is_damaged(toy: Collection, run_copy: Path, make_recipe: Make) -> None:
-    for damage in ('{"coll', "[]"):
-        (run_copy / "provenance.json").write_text(damage, encoding="utf-8")
-        with pytest.raises(FileError, match=r"provenance\.json: damaged, no JSON"):
-            train(make_recipe(), [toy], run_copy)
 
 
 def test_two_trainings_in_one_directory(

@@ -1,33 +1,24 @@
-"""The log and TensorBoard's event files, read back by TensorBoard itself."""
+"""The log, rates and memory of a run, and its curves."""
 
 import json
 import os
-import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from training.learn.tracking import Throughput, Tracker, TrackingError, duration, in_words, peak_mb, read_log, scalars
-
-
-def events(run: Path) -> EventAccumulator:
-    accumulator = EventAccumulator(str(run / "tensorboard"))
-    accumulator.Reload()
-    return accumulator
+from training.learn.tracking import Throughput, Tracker, dev_curves, draw_curves, in_words, peak_mb, read_log, smoothed_loss
 
 
 def test_a_record_is_a_line(tmp_path: Path) -> None:
     tracker = Tracker(tmp_path)
     tracker.record(1, loss=0.5, budget=96)
     tracker.record(1, dev={"toy": {"RR@10": 0.25}})
-    tracker.close()
     first, second = (json.loads(line) for line in (tmp_path / "log.jsonl").read_text(encoding="utf-8").splitlines())
     assert first == {"step": 1, "time": first["time"], "loss": 0.5, "budget": 96}
     assert second["dev"] == {"toy": {"RR@10": 0.25}}
-    assert not (tmp_path / "tensorboard").exists()
 
 
 def test_a_line_that_was_cut_short_spoils_no_other(tmp_path: Path) -> None:
@@ -36,27 +27,6 @@ def test_a_line_that_was_cut_short_spoils_no_other(tmp_path: Path) -> None:
         log.write('{"step": 2, "lo')
     Tracker(tmp_path).record(2, loss=0.25)
     assert [record["loss"] for record in read_log(tmp_path)] == [0.5, 0.25]
-
-
-def test_steps_that_a_resumed_run_repeats_count_once(tmp_path: Path) -> None:
-    for steps, start in (((1, 2, 3), 0), ((3, 4), 2)):
-        tracker = Tracker(tmp_path, start, tensorboard=True)
-        for step in steps:
-            tracker.record(step, loss=10 * start + step)
-        tracker.close()
-    assert [(event.step, event.value) for event in events(tmp_path).Scalars("loss")] == [(1, 1.0), (2, 2.0), (3, 23.0), (4, 24.0)]
-
-
-def test_scalars_of_nested_mappings() -> None:
-    assert dict(scalars({"a": 1, "b": {"c": {"d": 0.5}, "e": None}, "f": "text", "g": [1]})) == {"a": 1, "b/c/d": 0.5}
-
-
-def test_without_tensorboard_one_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith(("tensorboard", "torch.utils.tensorboard"))]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "tensorboard", None)  # as Python marks what cannot be imported
-    with pytest.raises(TrackingError, match="TensorBoard is not installed: pip install"):
-        Tracker(tmp_path, tensorboard=True)
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no /dev/full")
@@ -93,6 +63,42 @@ def test_the_peak_knows_memory_that_was_given_back() -> None:
     assert after > before + 60
 
 
-def test_durations_for_people() -> None:
-    said = [duration(seconds) for seconds in (8040, 3600, 125, 20, 90_000)]
-    assert said == ["2 h 14 min", "1 h 0 min", "2 min", "less than a minute", "25 h 0 min"]
+def write(run: Path, records: list[dict[str, Any]], tail: str = "") -> None:
+    (run / "log.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records) + tail, encoding="utf-8")
+
+
+def test_a_resumed_run_counts_its_later_steps(tmp_path: Path) -> None:
+    first = [{"step": s, "loss": 1.0} for s in (1, 2, 3)] + [{"step": 2, "dev": {"a": {"RR@10": 0.1}}}]
+    again = [{"step": s, "loss": 2.0} for s in (2, 3, 4)] + [{"step": 2, "dev": {"a": {"RR@10": 0.2}}}]
+    write(tmp_path, first + again)
+    records = read_log(tmp_path)
+    assert [(r["step"], r["loss"]) for r in records if "loss" in r] == [(1, 1.0), (2, 2.0), (3, 2.0), (4, 2.0)]
+    assert [r["dev"] for r in records if "dev" in r] == [{"a": {"RR@10": 0.2}}]
+
+
+@pytest.mark.parametrize(("steps", "measured"), [(0, 2), (1, 0), (60, 2)])
+def test_curves_of_any_length(tmp_path: Path, steps: int, measured: int) -> None:
+    records: list[dict[str, Any]] = [{"step": s, "loss": 1 / s} for s in range(1, steps + 1)]
+    records += [{"step": s, "dev": {"a": {"RR@10": 0.5}, "b": {"RR@10": 0.6}}} for s in range(measured)]
+    write(tmp_path, records)
+    assert draw_curves(tmp_path).read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_smoothed_loss_by_hand() -> None:
+    """The mean of the 50 steps up to each; of all where there are fewer."""
+    records = [{"step": step, "loss": float(step)} for step in range(1, 53)] + [{"step": 52, "dev": {}}]
+    steps, values = smoothed_loss(records)
+    assert steps.tolist() == [50, 51, 52]
+    assert values == pytest.approx([25.5, 26.5, 27.5])
+    assert [array.tolist() for array in smoothed_loss(records[:3])] == [[3], pytest.approx([2.0])]
+    assert [array.tolist() for array in smoothed_loss([])] == [[], []]
+
+
+def test_dev_curves_by_hand() -> None:
+    records = [
+        {"step": 1, "loss": 0.5},
+        {"step": 1, "dev": {"a": {"RR@10": 0.1, "AP": 0.2}}},
+        {"step": 2, "dev": {"a": {"RR@10": 0.3}, "b": {"RR@10": 0.4}}},
+    ]
+    assert dev_curves(records) == {"a": [(1, 0.1), (2, 0.3)], "b": [(2, 0.4)]}
+    assert dev_curves(records, "AP") == {"a": [(1, 0.2)]}

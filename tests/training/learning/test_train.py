@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from transformers import BertConfig, BertModel
 
 from keyblock.pipeline import Pipeline
@@ -122,28 +121,6 @@ def test_killed_at_any_moment_again_and_again(toy_run: Path, killed: Path) -> No
     assert losses(run) == losses(toy_run)
 
 
-def test_a_full_disk_ends_in_one_line_and_with_room_it_goes_on(
-    toy_run: Path,
-    toy_path: Path,
-    recipe_file: Path,
-    tmp_path: Path,
-    small_disk: Callable[[int | None], None],
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """No file of a megabyte can be written: checkpoints are larger."""
-    arguments = [str(recipe_file), "--collection", str(toy_path), "--out", str(tmp_path / "run")]
-    small_disk(1_000_000)
-    assert train_main(arguments) == 2
-    small_disk(None)
-    said = capsys.readouterr().err
-    assert "Traceback" not in said
-    assert "checkpoint: could not be written, what was there stays; is the disk full?" in said.splitlines()[-1]
-    assert not [path for path in (tmp_path / "run").iterdir() if path.name.startswith("checkpoint")]
-    assert train_main(arguments) == 0
-    resumed, whole = weights(tmp_path / "run"), weights(toy_run)
-    assert [name for name in whole if not torch.equal(resumed[name], whole[name])] == []
-
-
 SMALL = {"steps": 2, "budgets": {80: 1.0}, "tokens_per_step": 640}
 
 
@@ -161,16 +138,11 @@ def test_a_run_that_starts_from_another(toy: Collection, toy_run: Path, tmp_path
     assert measured == {0: 1.0, 2: 1.0}, "what it begins from is measured, too"
 
 
-def test_it_starts_from_the_other_runs_best(toy: Collection, run_copy: Path, tmp_path: Path, make_recipe: Make) -> None:
-    shutil.copytree(run_copy / "checkpoint", run_copy / "best")
-    (run_copy / "checkpoint" / "model.safetensors").unlink()
-    train(make_recipe(init=str(run_copy), **SMALL), [toy], tmp_path / "run")
-    assert len(losses(tmp_path / "run")) == 2
-
-
-def test_a_resumed_run_no_longer_needs_what_it_started_from(
+def test_it_starts_from_the_other_runs_best_and_resumed_no_longer_needs_it(
     toy: Collection, run_copy: Path, tmp_path: Path, make_recipe: Make
 ) -> None:
+    shutil.copytree(run_copy / "checkpoint", run_copy / "best")
+    (run_copy / "checkpoint" / "model.safetensors").unlink()
     recipe = make_recipe(init=str(run_copy), **SMALL)
     train(recipe, [toy], tmp_path / "run")
     shutil.rmtree(run_copy)
@@ -197,21 +169,6 @@ def test_another_model_selects(toy: Collection, toy_run: Path, run_copy: Path, t
     }
     train(make_recipe(pipeline=pipeline, **SMALL), [toy], tmp_path / "alone")
     assert losses(tmp_path / "alone") != losses(tmp_path / "run")
-
-
-def test_a_small_cross_encoder_learns_from_a_larger_one(
-    toy: Collection, run_copy: Path, tmp_path: Path, tiny_backbone: Path, make_recipe: Make
-) -> None:
-    """One layer from two, among a query's documents, with whole documents in one sequence; a resumed run no longer needs it."""
-    layer = BertConfig.from_pretrained(tiny_backbone, num_hidden_layers=1)
-    BertModel(layer).save_pretrained(tmp_path / "layer")
-    shutil.copy(tiny_backbone / "tokenizer.json", tmp_path / "layer")
-    how = {"teacher": str(run_copy), "loss": "margin", "among": "documents"}
-    recipe = make_recipe(backbone=str(tmp_path / "layer"), distillation=how, **SMALL | {"steps": 30})
-    train(recipe, [toy], tmp_path / "run")
-    found = losses(tmp_path / "run")
-    assert sum(found[-5:]) < 0.5 * sum(found[:5])
-    assert load_ranker(tmp_path / "run" / "checkpoint").transformer.config.num_hidden_layers == 1
 
 
 def test_a_student_keeps_named_layers_of_its_teacher_and_learns_its_states(
@@ -264,15 +221,6 @@ def test_a_model_of_another_tokenizer_is_refused(
         train(make_recipe(pipeline=pipeline, **SMALL, **{key: named}), [toy], tmp_path / "run")
 
 
-def test_tensorboard_is_written_when_requested(toy_path: Path, recipe_file: Path, tmp_path: Path) -> None:
-    command = f"{recipe_file} --collection {toy_path} --set steps=2 --set evaluate_every=1 --tensorboard --out {tmp_path}/run"
-    assert train_main(command.split()) == 0
-    events = EventAccumulator(str(tmp_path / "run" / "tensorboard"))
-    events.Reload()
-    assert [event.value for event in events.Scalars("loss")] == pytest.approx(losses(tmp_path / "run"))
-    assert [event.step for event in events.Scalars("dev/toy/RR@10")] == [1, 2]
-
-
 def test_prepared_documents_are_found_again(
     toy: Collection, tmp_path: Path, make_recipe: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -301,21 +249,15 @@ def test_several_collections_and_their_shares(toy: Collection, toy_copy: Path, t
     ]
 
 
-@pytest.mark.parametrize("mixture", [{"toy": 1, "sea": 1}, {"sea": 1}])
-def test_a_mixture_must_name_the_collections_given(
-    toy: Collection, tmp_path: Path, make_recipe: Make, mixture: dict[str, float]
-) -> None:
-    with pytest.raises(RecipeError, match=r"mixture names sea.*, but the collections are toy; .* --set mixture=\{\}"):
-        train(make_recipe(mixture=mixture), [toy], tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_collection_left_out_of_the_mixture(toy: Collection, toy_copy: Path, tmp_path: Path, make_recipe: Make) -> None:
+def test_a_mixture_must_name_the_collections_given(toy: Collection, toy_copy: Path, tmp_path: Path, make_recipe: Make) -> None:
     other = Collection(toy_copy.rename(toy_copy.with_name("other")))
+    with pytest.raises(RecipeError, match=r"mixture names sea, toy, but the collections are toy; .* --set mixture=\{\}"):
+        train(make_recipe(mixture={"toy": 1, "sea": 1}), [toy], tmp_path / "run")
     with pytest.raises(RecipeError, match="mixture names toy, but the collections are other, toy"):
-        train(make_recipe(mixture={"toy": 1}), [toy, other], tmp_path)
+        train(make_recipe(mixture={"toy": 1}), [toy, other], tmp_path / "run")
     with pytest.raises(CollectionError, match="one name"):
-        train(make_recipe(), [toy, toy], tmp_path)
+        train(make_recipe(), [toy, toy], tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("key", ["budgets", "budget_range"])

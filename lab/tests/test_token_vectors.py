@@ -6,9 +6,22 @@ import numpy as np
 import pytest
 import torch
 
-from training.evaluate.selection import Passages, Question
-from training.learn.vectors import Draws, Teacher, Training, VectorsRecipe, learning_rate, negatives, thinned
-from training.model.static_vectors import Bags, Projection, StaticVectors
+from lab.token_vectors import (
+    Bags,
+    Draws,
+    Passages,
+    Projection,
+    Question,
+    StaticVectors,
+    Teacher,
+    Training,
+    VectorsRecipe,
+    learning_rate,
+    negatives,
+    quantised,
+    rarity,
+    thinned,
+)
 
 WORDS = 20  # of queries; word i of a query and word WORDS + i of a block mean the same
 FILLERS = np.arange(2 * WORDS, 2 * WORDS + 10)
@@ -30,7 +43,7 @@ RECIPE = VectorsRecipe(
 @pytest.fixture(scope="module")
 def passages() -> Passages:
     """Documents of five blocks, each with a word of its own among fillers; a query asks for one of them by the other word."""
-    rng, found = np.random.default_rng(1), Passages()
+    rng, found, questions = np.random.default_rng(1), Passages(), list[Question]()
     for _ in range(120):
         first, meant = len(found.texts), rng.choice(WORDS, 5, replace=False)
         for word in meant:
@@ -38,8 +51,8 @@ def passages() -> Passages:
         asked = int(rng.integers(5))
         found.tokens.append(np.asarray([meant[asked], FILLERS[0], FILLERS[1]], np.int32))
         found.texts += [""] * 6
-        found.questions.append(Question(first + 5, first, np.arange(5) == asked, rng.random(5), 0.0))
-    found.shares["toy"] = 120
+        questions.append(Question(first + 5, first, np.arange(5) == asked, rng.random(5)))
+    found.questions["toy"] = questions
     return found
 
 
@@ -62,8 +75,8 @@ def training(passages: Passages, teacher: Teacher, directory: Path, recipe: Vect
 def found_first(model: StaticVectors, passages: Passages) -> float:
     with torch.inference_mode():
         vectors = model(Bags.of(passages.tokens)).numpy()
-    best = [int(np.argmax(vectors[q.blocks] @ vectors[q.query])) for q in passages.questions]
-    return float(np.mean([q.right[block] for q, block in zip(passages.questions, best, strict=True)]))
+    best = [int(np.argmax(vectors[q.blocks] @ vectors[q.query])) for q in passages.questions["toy"]]
+    return float(np.mean([q.right[block] for q, block in zip(passages.questions["toy"], best, strict=True)]))
 
 
 def test_synonyms_are_learned(passages: Passages, teacher: Teacher, tmp_path: Path) -> None:
@@ -73,12 +86,6 @@ def test_synonyms_are_learned(passages: Passages, teacher: Teacher, tmp_path: Pa
     started.run(lambda step, _: stopped_at.append(step))
     assert found_first(started.model, passages) > 0.95
     assert stopped_at == [140]
-
-
-def test_a_teacher_alone_teaches_synonyms_too(passages: Passages, teacher: Teacher, tmp_path: Path) -> None:
-    alone = training(passages, teacher, tmp_path, RECIPE.model_copy(update={"gold": 0.0, "distil_steps": 0}))
-    alone.run()
-    assert found_first(alone.model, passages) > 0.9
 
 
 def test_distillation_comes_near_the_teacher(passages: Passages, teacher: Teacher, tmp_path: Path) -> None:
@@ -93,7 +100,7 @@ def test_distillation_comes_near_the_teacher(passages: Passages, teacher: Teache
 def test_an_interrupted_run_ends_as_another(
     passages: Passages, teacher: Teacher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("training.learn.vectors.CHECKPOINT_EVERY", 10)
+    monkeypatch.setattr("lab.token_vectors.CHECKPOINT_EVERY", 10)
     whole = training(passages, teacher, tmp_path / "whole")
     whole.run()
 
@@ -110,7 +117,7 @@ def test_an_interrupted_run_ends_as_another(
 
 def test_a_batch_is_what_it_says(passages: Passages, teacher: Teacher) -> None:
     batch = Draws(passages, teacher, RECIPE).questions(4)
-    by_query = {q.query: q for q in passages.questions}
+    by_query = {q.query: q for q in passages.questions["toy"]}
     for row, (number, gold) in enumerate(zip(batch.questions, batch.gold, strict=True)):
         question = by_query[int(number)]
         assert question.right[batch.blocks[gold] - question.first]
@@ -146,12 +153,12 @@ def test_thinned_texts_keep_their_order_and_two_tokens() -> None:
 
 def test_negatives_hold_no_passage_and_the_hardest_are_among_them() -> None:
     right = np.asarray([False, True, False, True, False, False, False])
-    question = Question(10, 3, right, np.asarray([1, 9, 8, 7, 5, 2, 0.0]), 0.0)
+    question = Question(10, 3, right, np.asarray([1, 9, 8, 7, 5, 2, 0.0]))
     recipe = VectorsRecipe(hard=2, hardest=2, random=1)
     drawn = [negatives(question, recipe, np.random.default_rng(seed)) for seed in range(30)]
     assert all({2, 4} <= set(blocks) and not right[blocks].any() for blocks in drawn)
     assert set().union(*drawn) == {0, 2, 4, 5, 6}
-    all_right = Question(10, 3, np.ones(2, np.bool_), np.zeros(2), 0.0)
+    all_right = Question(10, 3, np.ones(2, np.bool_), np.zeros(2))
     assert negatives(all_right, recipe, np.random.default_rng(0)) == []
 
 
@@ -165,3 +172,49 @@ def test_the_rate_rises_and_falls() -> None:
     assert rates[0] == 0.02
     assert max(rates) == rates[49] == pytest.approx(0.951)
     assert rates[-1] == 0.05
+
+
+RNG = np.random.default_rng(3)
+
+
+def test_a_text_is_the_weighted_sum_of_its_tokens() -> None:
+    table, weights = RNG.normal(size=(6, 4)).astype(np.float32), np.asarray([1, 2, 0.5, 1, 3, 1], np.float32)
+    texts = [np.asarray(ids, np.int32) for ids in ([1, 4, 4], [], [0], [5, 2])]
+    model = StaticVectors(table, weights)
+    with torch.inference_mode():
+        vectors = model(Bags.of(texts)).numpy()
+    for ids, vector in zip(texts, vectors, strict=True):
+        total = sum((weights[i] * table[i] for i in ids), start=np.zeros(4))
+        np.testing.assert_allclose(vector, total / (np.linalg.norm(total) or 1), atol=1e-5)
+    np.testing.assert_allclose(model.folded(), table * weights[:, None], rtol=1e-5)
+
+
+def test_a_projection_keeps_the_directions_that_differ() -> None:
+    """Points in a plane of five dimensions keep their distances in two."""
+    plane = np.linalg.qr(RNG.normal(size=(5, 2)))[0].T
+    points = (RNG.normal(size=(40, 2)) @ plane + 7).astype(np.float32)
+    flat = Projection.of(points, 2)(points)
+    assert flat.shape == (40, 2)
+    distances = [np.linalg.norm(x[:, None] - x[None], axis=2) for x in (points, flat)]
+    np.testing.assert_allclose(*distances, atol=1e-4)
+
+
+def test_too_few_vectors_for_a_projection() -> None:
+    with pytest.raises(ValueError, match="3 vectors of 5 dimensions cannot be cut to 4"):
+        Projection.of(np.zeros((3, 5), np.float32), 4)
+
+
+def test_common_tokens_weigh_little() -> None:
+    texts = [np.asarray([0] * 900 + [1] * 99, np.int32), np.asarray([2], np.int32)]
+    weights = rarity(texts, 4)
+    np.testing.assert_allclose(weights, 1e-3 / (1e-3 + np.asarray([0.9, 0.099, 0.001, 0])), rtol=1e-5)
+
+
+def test_bytes_are_near_the_table() -> None:
+    table = RNG.normal(size=(50, 16)).astype(np.float32) * RNG.uniform(0.01, 30, size=(50, 1)).astype(np.float32)
+    table[7] = 0
+    rounded, scales = quantised(table)
+    assert rounded.dtype == np.int8
+    assert (np.abs(rounded[np.arange(50) != 7]).max(1) == 127).all()
+    assert (np.abs(rounded * scales[:, None] - table) <= scales[:, None] / 2 + 1e-6).all()
+    assert not rounded[7].any()

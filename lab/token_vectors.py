@@ -1,7 +1,11 @@
-"""Trains static token vectors, to approximate the teacher's sentence vectors and to find gold passages.
+"""Static token vectors: the vector of a text is the weighted sum of its tokens' vectors, scaled to length 1.
 
-The first stage is distillation on batches of texts. Their vectors learn the direction of the teacher's vectors, cut to as many
-dimensions, and the similarities between the teacher's vectors.
+The initial table is that of model2vec (Minish, 2024): a sentence encoder, the teacher, encodes each token of the vocabulary, a
+principal component analysis reduces the dimensions, and rarer tokens get a higher weight, a / (a + p), where p is the token's share
+of all tokens (Arora, Liang and Ma, "A Simple but Tough-to-Beat Baseline for Sentence Embeddings", 2017).
+
+Then the table is trained. The first stage is distillation on batches of texts. Their vectors learn the direction of the teacher's
+vectors, cut to as many dimensions, and the similarities between the teacher's vectors.
 
 The second stage uses questions, each with its gold block and other blocks of the same document, among them the hardest for BM25.
 The gold block must score highest, also among the blocks of other questions (InfoNCE; van den Oord et al. 2018). For texts that the
@@ -9,26 +13,169 @@ teacher has read, its scores are soft labels and its vectors stay a target, so t
 lose words that occur in the gold block, so that the remaining words must find it.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from tqdm import tqdm
 
-from training.evaluate.selection import Passages, Question
-from training.model.static_vectors import Bags, Projection, StaticVectors
+from keyblock.selectors import SELECTORS
+from training.data.examples import Preparation
+from training.evaluate.selection import segmented
 
 Record = Callable[[int, float], object]
 
 CHECKPOINT_EVERY = 500  # steps
 FEWEST_LEFT = 2  # tokens that must remain when some of a query or text are left out
+
+
+COMMON = 1e-3  # a: a token with this share of all tokens has the weight 1/2
+LARGEST = 127  # largest value of a signed byte
+
+
+class Bags(NamedTuple):
+    """Texts as bags of tokens.
+
+    Attributes:
+        ids: shape (n_tokens,), token ids, text by text.
+        firsts: shape (n_texts,), the index of each text's first token in `ids`.
+    """
+
+    ids: Tensor
+    firsts: Tensor
+
+    @classmethod
+    def of(cls, texts: Sequence[NDArray[np.int32]]) -> "Bags":
+        """Build from texts of token ids, shape (n_tokens,) each; an empty text has the vector 0."""
+        firsts = np.cumsum([0, *map(len, texts[:-1])]) if texts else np.zeros(0, np.int64)
+        ids = np.concatenate(texts) if texts else np.zeros(0, np.int32)
+        return cls(torch.from_numpy(ids.astype(np.int64)), torch.from_numpy(firsts))
+
+
+class StaticVectors(nn.Module):
+    """A vector and a weight for each token; both are trained.
+
+    Args:
+        table: shape (vocabulary, dimensions).
+        weights: shape (vocabulary,), above 0.
+    """
+
+    def __init__(self, table: NDArray[np.float32], weights: NDArray[np.float32]) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.from_numpy(table.copy()))
+        self.log_weights = nn.Parameter(torch.from_numpy(np.log(weights)))
+
+    def forward(self, bags: Bags) -> Tensor:
+        """The texts' vectors, shape (n_texts, dimensions); length 1, or 0 for a text without a token."""
+        weights = self.log_weights[bags.ids].exp()
+        return F.normalize(F.embedding_bag(bags.ids, self.table, bags.firsts, mode="sum", per_sample_weights=weights), dim=1)
+
+    def folded(self) -> NDArray[np.float32]:
+        """The table with its weights folded in, shape (vocabulary, dimensions)."""
+        return (self.table * self.log_weights.exp()[:, None]).detach().cpu().numpy()
+
+
+class Projection(NamedTuple):
+    """A principal component analysis.
+
+    Attributes:
+        mean: shape (width,).
+        axes: shape (width, dimensions).
+    """
+
+    mean: NDArray[np.float32]
+    axes: NDArray[np.float32]
+
+    @classmethod
+    def of(cls, vectors: NDArray[np.float32], dimensions: int) -> "Projection":
+        """The principal components of vectors, shape (n, width). Raises ValueError for fewer vectors or a smaller width."""
+        if dimensions > min(vectors.shape):
+            raise ValueError(f"{len(vectors)} vectors of {vectors.shape[1]} dimensions cannot be cut to {dimensions}")
+        mean = vectors.mean(0)
+        _, axes = np.linalg.eigh(np.cov(vectors - mean, rowvar=False))
+        return cls(mean, axes[:, ::-1][:, :dimensions].astype(np.float32))
+
+    def __call__(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Project vectors, shape (n, width), to shape (n, dimensions)."""
+        return np.asarray((vectors - self.mean) @ self.axes, dtype=np.float32)
+
+
+def rarity(texts: Sequence[NDArray[np.int32]], vocabulary: int) -> NDArray[np.float32]:
+    """The weight a / (a + p) of each token, shape (vocabulary,), from texts of token ids."""
+    counts = np.bincount(np.concatenate(texts), minlength=vocabulary).astype(np.float64)
+    return (COMMON / (COMMON + counts / counts.sum())).astype(np.float32)
+
+
+def quantised(table: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    """The table as signed bytes, and each row's scale: row t is about ``scales[t] * bytes[t]``."""
+    scales = np.abs(table).max(1) / LARGEST
+    rounded = np.rint(table / np.where(scales > 0, scales, 1)[:, None])
+    return rounded.astype(np.int8), scales.astype(np.float32)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Question:
+    """A query and the blocks of a document that holds its gold passage.
+
+    Attributes:
+        query: number of the query's text.
+        first: number of the text of block 0; the other blocks follow.
+        right: shape (n_blocks,), which blocks hold the passage; at least one does.
+        lexical: shape (n_blocks,), the blocks' BM25 scores.
+    """
+
+    query: int
+    first: int
+    right: NDArray[np.bool_]
+    lexical: NDArray[np.float64]
+
+    @property
+    def blocks(self) -> NDArray[np.intp]:
+        """Numbers of the blocks' texts, shape (n_blocks,)."""
+        return self.first + np.arange(len(self.right))
+
+
+@dataclass
+class Passages:
+    """Numbered texts of queries and blocks, and the questions that refer to them.
+
+    Attributes:
+        texts: the texts of queries and blocks.
+        tokens: token ids of each text, shape (n_tokens,).
+        questions: the questions with a block that holds the passage, by collection.
+    """
+
+    texts: list[str] = field(default_factory=list)
+    tokens: list[NDArray[np.int32]] = field(default_factory=list)
+    questions: dict[str, list[Question]] = field(default_factory=dict)
+
+    def add(self, name: str, preparation: Preparation, queries: Sequence[str]) -> None:
+        """Add a collection's queries and the documents that hold their gold passages; queries without one are left out."""
+        found, documents = list[Question](), dict[str, int]()
+        for query_id, doc_id, right in segmented(preparation, queries):
+            document, query = preparation.document(doc_id), preparation.query(query_id)
+            if doc_id not in documents:
+                documents[doc_id] = len(self.texts)
+                text = preparation.collection.document(doc_id).text
+                for (first, last), start, end in zip(document.bounds, document.starts, document.ends, strict=True):
+                    self._text(text[start:end], document.token_ids[first:last])
+            lexical = SELECTORS.create({"name": "bm25"}).scores(query, document, preparation.pipeline.frequencies)
+            number = self._text(preparation.collection.query(query_id), query.token_ids)
+            found.append(Question(number, documents[doc_id], right, lexical))
+        self.questions[name] = found
+
+    def _text(self, text: str, tokens: NDArray[np.int32]) -> int:
+        self.texts.append(text)
+        self.tokens.append(tokens)
+        return len(self.texts) - 1
 
 
 class VectorsRecipe(BaseModel):
@@ -116,7 +263,7 @@ class Draws:
     def __init__(self, passages: Passages, teacher: Teacher, recipe: VectorsRecipe) -> None:
         self.passages, self.teacher, self.recipe = passages, teacher, recipe
         self.read = np.flatnonzero(teacher.rows >= 0)
-        self.groups = {name: questions for name, questions in passages.named().items() if questions}
+        self.groups = {name: questions for name, questions in passages.questions.items() if questions}
         self.taught = {name: [q for q in group if self._taught(q)] for name, group in self.groups.items()}
         mixture = recipe.mixture or dict.fromkeys(self.groups, 1.0)
         shares = np.asarray([mixture.get(name, 0.0) for name in self.groups])
