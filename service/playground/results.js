@@ -19,7 +19,7 @@ function placedOf(request, answer) {
   });
 }
 
-const STAGES = ["parse", "prepare", "select", "queue", "model", "upstream", "aggregate", "respond"];
+const STAGES = ["parse", "prepare", "select", "queue", "model", "second_look", "upstream", "aggregate", "respond"];
 
 function timingsOf({ timings_ms: { total, ...timings } }, elapsed) {
   const stages = Object.entries(timings).sort(([a], [b]) => STAGES.indexOf(a) - STAGES.indexOf(b));
