@@ -112,11 +112,16 @@ def _take_in(options: Options, layout: Layout) -> Intake:
 
 
 def _remaining(stage: type[Stage], job: Job) -> list[int]:
-    return [shard for shard in range(len(stage.sizes(job))) if not stage.whole(job, shard)]
+    return [shard for shard in range(len(_sizes(stage, job))) if not stage.whole(job, shard)]
+
+
+def _sizes(stage: type[Stage], job: Job) -> list[int]:
+    """The size of each shard."""
+    return list(getattr(job.intake, stage.unit))
 
 
 def _run(engine: Engine, stage: type[Stage], job: Job, shards: list[int]) -> None:
-    sizes = stage.sizes(job)
+    sizes = _sizes(stage, job)
     progress = Progress(stage.name, stage.unit, sum(sizes), sum(sizes) - sum(sizes[shard] for shard in shards))
     for shard in engine.run(stage, job, shards, progress.note) if shards else ():
         progress.add(sizes[shard])

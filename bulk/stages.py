@@ -48,7 +48,7 @@ class Stage(ABC):
 
     Attributes:
         name: for the progress.
-        unit: the unit of the sizes.
+        unit: what its shards are counted in, a field of `Intake`.
         runs_model: whether a worker can use a GPU.
     """
 
@@ -63,11 +63,6 @@ class Stage(ABC):
     @abstractmethod
     def __call__(self, shard: int) -> None:
         """Write a shard, whole or not at all."""
-
-    @staticmethod
-    @abstractmethod
-    def sizes(job: Job) -> list[int]:
-        """The size of each shard, in units."""
 
     @staticmethod
     @abstractmethod
@@ -89,11 +84,6 @@ class Prepare(Stage):
         texts, titles = batch.column("text").to_pylist(), batch.column("title").to_pylist()
         made = prepared(self._pipeline, texts, titles, understand=self._understand)
         write_table(self._layout.prepared(shard), columns_of(made), PREPARED)
-
-    @staticmethod
-    def sizes(job: Job) -> list[int]:
-        """See Stage."""
-        return job.intake.documents
 
     @staticmethod
     def whole(job: Job, shard: int) -> bool:
@@ -119,11 +109,6 @@ class Score(Stage):
         schema = ranked.schema.with_metadata({FINGERPRINT: self._job.fingerprint})
         with whole_file(self._job.layout.rankings(shard)) as partial:
             pq.write_table(pa.Table.from_batches([ranked.cast(schema)]), partial, compression="zstd")
-
-    @staticmethod
-    def sizes(job: Job) -> list[int]:
-        """See Stage."""
-        return job.intake.pairs
 
     @staticmethod
     def whole(job: Job, shard: int) -> bool:

@@ -40,13 +40,6 @@ class RayEngine:
         self._workers, self._attempts, self._address, self._threads, self._gpus = workers, attempts, address, threads, gpus
 
     def __enter__(self) -> Self:
-        self._connect()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        ray.shutdown()
-
-    def _connect(self) -> None:
         """Connect to the cluster, or start one. Raises BulkError.
 
         A failed start is tried again: on a busy machine the 30 s that Ray allows may be too short.
@@ -61,11 +54,15 @@ class RayEngine:
                     logging_level=logging.ERROR,
                     **({} if self._address else local_options),
                 )
-                return
+                break
             except Exception as error:  # Ray also raises bare exceptions
                 ray.shutdown()
                 if not attempts_left:
                     raise BulkError(f"Ray: {one_line(error)}") from None
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        ray.shutdown()
 
     def run(self, stage: type[Stage], job: Job, shards: Sequence[int], note: Callable[[str], object]) -> Iterator[int]:
         """See `bulk.job.Engine`."""

@@ -23,7 +23,7 @@ def job(tmp_path: Path, bundle_path: Path) -> Job:
 
 
 def test_prepare_then_score(job: Job) -> None:
-    assert (Prepare.sizes(job), Score.sizes(job)) == ([4], [4, 4, 4])
+    assert (job.intake.documents, job.intake.pairs) == ([4], [4, 4, 4])
     assert not Prepare.whole(job, 0)
     Prepare(job)(0)
     assert Prepare.whole(job, 0)

@@ -131,7 +131,7 @@ class Reference:
         return sum(len(packed.ids) for packed in sequences) + self.further_tokens
 
 
-@pytest.mark.parametrize("budget", [None, 64, 200])
+@pytest.mark.parametrize("budget", [None, 64])
 def test_the_answer_is_that_of_the_plain_composition(served: tuple[TestClient, Ranker], budget: int | None) -> None:
     client, ranker = served
     reference = Reference(ranker.models.default.bundle.path, DOCUMENTS, budget)
@@ -170,23 +170,6 @@ def test_the_same_again_is_answered_without_the_model(served: tuple[TestClient, 
     assert said() == first
 
 
-def test_passages_come_with_what_the_model_says_of_each(served: tuple[TestClient, Ranker]) -> None:
-    """Against the graph, fed one block at a time, whichever the selector had in front."""
-    client, ranker = served
-    bundle = ranker.models.default.bundle
-    request = {"query": QUERY, "documents": DOCUMENTS[:6], "return_blocks": True}
-    results = client.post("/rerank", json=request).json()["results"]
-    if bundle.pipeline.aggregator.joint or bundle.pipeline.aggregator.learned:
-        return
-    model, query = GraphModel.open(bundle, Provider.CPU, 1), bundle.pipeline.prepare_query(QUERY)
-    for result in results:
-        prepared = bundle.pipeline.prepare_document(**DOCUMENTS[result["index"]])
-        places = list(zip(prepared.starts.tolist(), prepared.ends.tolist(), strict=True))
-        numbers = np.asarray([places.index((block["start"], block["end"])) for block in result["blocks"]], dtype=np.intp)
-        alone = model.outputs(bundle.pipeline.block_sequences(query, prepared, numbers)) if len(numbers) else []
-        assert [block["score"] for block in result["blocks"]] == pytest.approx(list(alone), abs=CLOSE)
-
-
 def test_concurrent_requests_of_all_sizes_get_what_each_would_get_alone(served: tuple[TestClient, Ranker]) -> None:
     client, _ = served
     requests: list[dict[str, Any]] = [
@@ -197,7 +180,7 @@ def test_concurrent_requests_of_all_sizes_get_what_each_would_get_alone(served: 
             "raw_scores": True,
             "return_blocks": n % 2 == 0,
         }
-        for n in range(12)
+        for n in range(6)
     ]
 
     def scores(request: dict[str, Any]) -> dict[int, float]:
@@ -212,14 +195,12 @@ def test_concurrent_requests_of_all_sizes_get_what_each_would_get_alone(served: 
 
 def test_info_tells_selector_aggregator_and_graphs(served: tuple[TestClient, Ranker]) -> None:
     client, ranker = served
-    about = client.get("/info").json()
-    parts = KINDS[ranker.models.default.bundle.manifest.name]
-    assert about["selector"]["name"] == parts.get("selector", {"name": "bm25"})["name"]
-    assert about["aggregator"]["name"] == parts.get("aggregator", {"name": "joint"})["name"]
-    aggregated = about["aggregator"]["name"] == "states"
-    chooser = ranker.models.default.bundle.manifest.name in CHOOSERS
-    assert set(about["graphs"]) == {"ranker"} | ({"aggregator"} if aggregated else set()) | ({"selector"} if chooser else set())
-    assert str(ranker.models.default.bundle.path) not in client.get("/info").text
+    about, kind = client.get("/info").json(), ranker.models.default.bundle.manifest.name
+    assert about["selector"]["name"] == KINDS[kind].get("selector", {"name": "bm25"})["name"]
+    assert about["aggregator"]["name"] == KINDS[kind].get("aggregator", {"name": "joint"})["name"]
+    graphs = {"ranker"} | ({"aggregator"} if about["aggregator"]["name"] == "states" else set())
+    assert set(about["graphs"]) == graphs | ({"selector"} if kind in CHOOSERS else set())
+    assert str(ranker.models.default.bundle.path) not in str(about)
 
 
 class Parts:
@@ -349,13 +330,7 @@ def test_a_client_that_goes_between_the_rounds_costs_no_more(
 
 
 @pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"top_n": 3, "raw_scores": True, "max_tokens_per_doc": 64},
-        {"instruction": "Find a bridge."},
-    ],
-    ids=["usual", "options", "told"],
+    "options", [{}, {"top_n": 3, "raw_scores": True, "max_tokens_per_doc": 64, "instruction": "Find a bridge."}]
 )
 def test_a_ranker_in_the_process_ranks_as_the_service(
     served: tuple[TestClient, Ranker], in_process: InProcess, options: dict[str, Any]

@@ -288,30 +288,6 @@ def test_logits_are_held_to_the_threshold_as_probabilities(page: Page) -> None:
     assert page.module("threshold", "m.verdictOf(a[0], a[1], 'one')", placed, info)["reached"] == [True, False, False]
 
 
-COLOURS = """const style = getComputedStyle(document.querySelector(arguments[0]), arguments[1]);
-    return [style.color, style.backgroundColor].map((colour) => colour.match(/[\\d.]+/g).slice(0, 3).map(Number))"""
-
-
-def luminance(colour: list[float]) -> float:
-    """As WCAG 2 has it, of red, green and blue from 0 to 255."""
-    parts = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (value / 255 for value in colour)]
-    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
-
-
-def test_spans_can_be_read_in_light_and_dark(page: Page) -> None:
-    page.ask(QUERY, DOCUMENTS)
-    unfold(page)
-    try:
-        for scheme in ("light", "dark"):
-            preferred = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-            page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", preferred)
-            for part in (None, "::before"):
-                low, high = sorted(luminance(colour) for colour in page.run(COLOURS, "mark.answer", part))
-                assert (high + 0.05) / (low + 0.05) >= 4.5, (scheme, part)
-    finally:
-        page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
-
-
 TITLES = "return [...document.querySelectorAll('#documents .title')].map((input) => input.value)"
 TYPED = "return [...document.querySelectorAll('#documents .text')].map((area) => area.value)"
 
@@ -492,19 +468,15 @@ def test_the_page_says_what_a_deadline_cost(page: Page) -> None:
 
 
 def test_options_are_sent(page: Page) -> None:
-    for name, value in {"max_tokens_per_doc": "9999", "top_n": "2", "model": UNDECLARED}.items():
-        page.fill(f"#{name}", value)
+    options: dict[str, Any] = {"max_tokens_per_doc": 9999, "top_n": 2, "model": UNDECLARED}
+    for name, value in options.items():
+        page.fill(f"#{name}", str(value))
     page.ask("river bridge", ODD)
     answer = page.answer()
     assert len(answer["results"]) == len(page.all(".card")) == 2
-    assert page.texts(".notice.warn li") == answer["meta"]["warnings"]
-    assert answer["meta"]["warnings"]
+    assert page.texts(".notice.warn li") == answer["meta"]["warnings"] != []
     (sent,) = (json.loads(request["postData"]) for request in page.fetched() if request["url"].endswith("/rerank"))
-    assert {name: sent[name] for name in ("max_tokens_per_doc", "top_n", "model")} == {
-        "max_tokens_per_doc": 9999,
-        "top_n": 2,
-        "model": UNDECLARED,
-    }
+    assert options.items() <= sent.items()
 
 
 def test_documents_come_from_files(page: Page, tmp_path: Path) -> None:

@@ -79,10 +79,6 @@ class Deadly(Stage):
         (self._folder / str(shard)).touch()
 
     @staticmethod
-    def sizes(job: Job) -> list[int]:  # noqa: ARG004  # as every stage
-        return [1, 1, 1]
-
-    @staticmethod
     def whole(job: Job, shard: int) -> bool:
         return (job.bundle / str(shard)).exists()
 

@@ -204,7 +204,7 @@ def test_settings_of_the_environment(fork: Run, folder: Path) -> None:
 
 def test_a_reader_that_has_had_enough(folder: Path) -> None:
     """The answer is larger than what a pipe holds."""
-    (folder / "many.jsonl").write_text("\n".join(json.dumps({"text": f"{n} lease"}) for n in range(1000)))
+    (folder / "many.jsonl").write_text("\n".join(json.dumps({"text": f"{n} lease. " * 60}) for n in range(200)))
     process = subprocess.Popen(
         [*COMMAND, "rerank", QUERY, "many.jsonl", "-n", "0", "--json"],
         cwd=folder, env=environment(PYTHONPATH=os.getcwd()), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
