@@ -136,23 +136,22 @@ def test_the_answer_is_that_of_the_plain_composition(served: tuple[TestClient, R
     client, ranker = served
     reference = Reference(ranker.models.default.bundle.path, DOCUMENTS, budget)
     request = {"query": QUERY, "documents": DOCUMENTS, "max_tokens_per_doc": budget, "return_blocks": True, "raw_scores": True}
-    for _ in range(2):  # the second time from the cache
-        answer = client.post("/rerank", json=request).json()
-        results = {result["index"]: result for result in answer["results"]}
-        scored = list(results)[: len(reference.some)]
-        assert sorted(scored) == reference.some
-        assert (np.diff(reference.fused[scored]) < CLOSE).all()  # best first, but for what rounding may swap
-        assert list(results)[len(reference.some) :] == [n for n in range(len(DOCUMENTS)) if n not in reference.some]
-        assert answer["usage"]["total_tokens"] == answer["meta"]["tokens"]["input_tokens"] == reference.n_tokens
-        for number, result in results.items():
-            assert ("scored_by" in result) == (number not in reference.some)
-            assert [(block["start"], block["end"]) for block in result["blocks"]] == reference.blocks(number)
-        for number in reference.some:
-            assert results[number]["relevance_score"] == pytest.approx(reference.fused[number], abs=CLOSE)
-            blocks = [block["score"] for block in results[number]["blocks"]]
-            assert blocks == pytest.approx(np.maximum(reference.block_scores(number), LOWEST), abs=CLOSE)
-            own = len(blocks) - len(reference.further.get(number, ()))
-            assert blocks == [*sorted(blocks[:own], reverse=True), *sorted(blocks[own:], reverse=True)]
+    answer = client.post("/rerank", json=request).json()
+    results = {result["index"]: result for result in answer["results"]}
+    scored = list(results)[: len(reference.some)]
+    assert sorted(scored) == reference.some
+    assert (np.diff(reference.fused[scored]) < CLOSE).all()  # best first, but for what rounding may swap
+    assert list(results)[len(reference.some) :] == [n for n in range(len(DOCUMENTS)) if n not in reference.some]
+    assert answer["usage"]["total_tokens"] == answer["meta"]["tokens"]["input_tokens"] == reference.n_tokens
+    for number, result in results.items():
+        assert ("scored_by" in result) == (number not in reference.some)
+        assert [(block["start"], block["end"]) for block in result["blocks"]] == reference.blocks(number)
+    for number in reference.some:
+        assert results[number]["relevance_score"] == pytest.approx(reference.fused[number], abs=CLOSE)
+        blocks = [block["score"] for block in results[number]["blocks"]]
+        assert blocks == pytest.approx(np.maximum(reference.block_scores(number), LOWEST), abs=CLOSE)
+        own = len(blocks) - len(reference.further.get(number, ()))
+        assert blocks == [*sorted(blocks[:own], reverse=True), *sorted(blocks[own:], reverse=True)]
 
 
 def test_the_same_again_is_answered_without_the_model(served: tuple[TestClient, Ranker]) -> None:
