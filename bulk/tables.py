@@ -91,7 +91,7 @@ class PreparedTable:
 
     def __getitem__(self, number: int) -> PreparedDocument:
         row = {name: self._batch.column(name)[number] for name in PREPARED.names}
-        dimensions = row.pop("dimensions").as_py()
-        arrays = {name: None if value.values is None else value.values.to_numpy() for name, value in row.items()}
-        vectors = None if dimensions < 0 else arrays["vectors"].reshape(-1, dimensions)
-        return PreparedDocument(**arrays | {"bounds": arrays["bounds"].reshape(-1, 2), "vectors": vectors})
+        dimensions, vectors = row.pop("dimensions").as_py(), row.pop("vectors").values
+        arrays = {name: value.values.to_numpy() for name, value in row.items()}
+        arrays["bounds"] = arrays["bounds"].reshape(-1, 2)
+        return PreparedDocument(**arrays, vectors=None if vectors is None else vectors.to_numpy().reshape(-1, dimensions))

@@ -61,18 +61,19 @@ class LocalEngine:
         return rounds(partial(self._round, stage, job), shards, self._attempts, note)
 
     def _round(self, stage: type[Stage], job: Job, shards: list[int]) -> Iterator[int]:
-        about = stage, job, self._attempts
-        with ProcessPoolExecutor(min(self._workers, len(shards)), SPAWN, _begin, about) as pool:
+        pool = ProcessPoolExecutor(min(self._workers, len(shards)), SPAWN, _begin, (stage, job, self._attempts))
+        try:
             running = {pool.submit(_do, shard): shard for shard in shards}
-            try:
-                for done in as_completed(running):
-                    if problem := done.result():
-                        raise BulkError(problem)
-                    yield running[done]
-            except BrokenProcessPool:
-                return
-            finally:
-                pool.shutdown(wait=False, cancel_futures=True)
+            for done in as_completed(running):
+                if problem := done.result():
+                    raise BulkError(problem)
+                yield running[done]
+        except BrokenProcessPool:
+            return
+        finally:
+            for process in multiprocessing.active_children():  # they are idle, or do what nobody wants any more
+                process.kill()
+            pool.shutdown(cancel_futures=True)
 
 
 def _begin(stage: type[Stage], job: Job, attempts: int) -> None:

@@ -1,7 +1,9 @@
 """Processes of this machine, and what a worker says; that one is killed in the middle of a job is in tests/bulk/test_kills.py."""
 
+import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -71,6 +73,21 @@ def test_rounds_go_on_while_any_shard_is_done() -> None:
     assert found == [0, 2, 3]
     assert asked == [[0, 1, 2, 3], [1, 3], [1, 3], [1], [1]]
     assert notes == [f"workers died; shards that are tried again: {number}" for number in (2, 2, 1, 1)]
+
+
+class Failing(Mortal):
+    """Fails at shard 0, and waits for ever at the others."""
+
+    def __call__(self, shard: int) -> None:
+        if shard == 0:
+            raise OSError(28, "No space left on device")
+        threading.Event().wait()
+
+
+def test_a_problem_ends_the_job_at_once_whatever_else_is_in_hand() -> None:
+    with pytest.raises(BulkError, match="shard 0 failed 2 times"):
+        list(LocalEngine(2, attempts=2).run(Failing, "none", range(9), print))  # type: ignore[arg-type]
+    assert multiprocessing.active_children() == []
 
 
 def test_nothing_to_do_starts_nothing() -> None:
