@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 from bulk.candidates import Given, GivenList, read_lists, read_run
-from bulk.collection import read_documents, read_queries
 from bulk.errors import BulkError
 from bulk.options import Options
+from bulk.rows import read_documents, read_queries
 from bulk.tables import DOCUMENTS, STORED_LISTS, write_table
 from bulk.work import Intake, Layout
 from keyblock.prepared import content_digest

@@ -1,6 +1,8 @@
 """Runs a job: checks the manifest, takes in the input, runs the stages on an engine, and marks the output as complete."""
 
 import shutil
+import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple, Protocol
@@ -10,13 +12,14 @@ from bulk.errors import BulkError
 from bulk.intake import take_in
 from bulk.manifest import agree, complete, describe, fingerprint
 from bulk.options import Options
-from bulk.progress import Bar
-from bulk.sources import understanding_of
+from bulk.scorer import understanding_of
 from bulk.stages import Job, Prepare, Score, Stage
 from bulk.work import Intake, Layout, sweep
 from keyblock.bundle import load_bundle
 from keyblock.lock import locked
 from keyblock.runtime.cpus import default_threads
+
+SECONDS = 60  # at most, from one line of progress to the next
 
 
 class Engine(Protocol):
@@ -42,6 +45,39 @@ class Summary(NamedTuple):
     documents: int
     shards: int
     new: int
+
+
+class Progress:
+    """The progress of a stage on stderr: a line for each tenth of the work, and for each minute.
+
+    Args:
+        name: the stage's name.
+        unit: the counted unit.
+        total: units of the stage; 0 if the number is not known.
+        done: units that earlier processes did.
+    """
+
+    def __init__(self, name: str, unit: str, total: int = 0, done: int = 0) -> None:
+        self._name, self._unit, self._total, self._done, self._new = name, unit, total, done, 0
+        self._began = self._said = time.perf_counter()
+
+    def add(self, count: int) -> None:
+        """Count finished units."""
+        tenths = self._tenths()
+        self._done, self._new = self._done + count, self._new + count
+        now = time.perf_counter()
+        if self._tenths() > tenths or now - self._said >= SECONDS:
+            self._said, rate = now, self._new / max(now - self._began, 1e-9)
+            of = f" of {self._total:,}" if self._total else ""
+            left = f", {(self._total - self._done) / rate:,.0f} s left" if self._total else ""
+            self.note(f"{self._name}: {self._done:,}{of} {self._unit}, {rate:,.1f}/s{left}")
+
+    def note(self, message: str) -> None:
+        """Print a line."""
+        print(message, file=sys.stderr, flush=True)
+
+    def _tenths(self) -> int:
+        return 10 * self._done // self._total if self._total else 0
 
 
 def rank_all(options: Options) -> Summary:
@@ -72,20 +108,23 @@ def rank_all(options: Options) -> Summary:
 
 
 def _take_in(options: Options, layout: Layout) -> Intake:
-    with Bar("take in", "pairs", None) as bar:
-        return take_in(options, layout, bar.add)
+    return take_in(options, layout, Progress("take in", "pairs").add)
 
 
 def _remaining(stage: type[Stage], job: Job) -> list[int]:
-    return [shard for shard in range(len(stage.sizes(job))) if not stage.whole(job, shard)]
+    return [shard for shard in range(len(_sizes(stage, job))) if not stage.whole(job, shard)]
+
+
+def _sizes(stage: type[Stage], job: Job) -> list[int]:
+    """The size of each shard."""
+    return list(getattr(job.intake, stage.unit))
 
 
 def _run(engine: Engine, stage: type[Stage], job: Job, shards: list[int]) -> None:
-    sizes = stage.sizes(job)
-    done = sum(sizes) - sum(sizes[shard] for shard in shards)
-    with Bar(stage.name, stage.unit, sum(sizes), done) as bar:
-        for shard in engine.run(stage, job, shards, bar.note) if shards else ():
-            bar.add(sizes[shard])
+    sizes = _sizes(stage, job)
+    progress = Progress(stage.name, stage.unit, sum(sizes), sum(sizes) - sum(sizes[shard] for shard in shards))
+    for shard in engine.run(stage, job, shards, progress.note) if shards else ():
+        progress.add(sizes[shard])
 
 
 def _engine(options: Options) -> AbstractContextManager[Engine]:

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bulk.collection import find, look_for
 from bulk.errors import BulkError
 from bulk.options import Options
+from bulk.rows import find, look_for
 from bulk.work import write_whole
 from keyblock import __version__
 from keyblock.bundle import Bundle, digest_of

@@ -1,9 +1,9 @@
-"""Reads rows of JSON lines and Parquet files. Each row has its place, so that an error can name it."""
+"""Reads rows of JSON lines and Parquet files, and with them a collection in the layout of training. A row knows its place."""
 
 import gzip
 import json
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bulk.errors import BulkError, one_line
+from keyblock.text.tokenizer import without_surrogates
 
+KINDS = (".jsonl.gz", ".jsonl", ".parquet")  # of a collection's files
 ROWS_AT_ONCE = 256  # read from a Parquet file: a row may hold a hundred long documents
 
 
@@ -66,3 +68,44 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
         raise BulkError(f"{path}: cannot be read as Parquet ({one_line(error)}); copy it again") from None
     except OSError as error:
         raise BulkError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+class Document(NamedTuple):
+    """A document of a collection."""
+
+    docid: str
+    title: str
+    text: str
+
+
+def read_documents(collection: Path, wanted: Collection[str]) -> Iterator[Document]:
+    """The wanted documents of a collection's corpus, in its order. Raises BulkError."""
+    for row in read_rows(find(collection, "corpus")):
+        if (docid := _field(row, "_id")) in wanted:
+            title = row.fields.get("title")
+            yield Document(docid, without_surrogates(title) if isinstance(title, str) else "", _field(row, "text"))
+
+
+def read_queries(collection: Path) -> dict[str, str]:
+    """The text of each of a collection's queries, by name. Raises BulkError."""
+    return {_field(row, "_id"): _field(row, "text") for row in read_rows(find(collection, "queries"))}
+
+
+def find(collection: Path, name: str) -> Path:
+    """The collection's file of that name, in any of `KINDS`. Raises BulkError if there is none."""
+    if (path := look_for(collection, name)) is None:
+        names = ", ".join(f"{name}{kind}" for kind in KINDS)
+        raise BulkError(f"{collection}: has none of {names}; name the collection's directory")
+    return path
+
+
+def look_for(collection: Path, name: str) -> Path | None:
+    """The collection's file of that name, or None."""
+    return next((path for kind in KINDS if (path := collection / f"{name}{kind}").is_file()), None)
+
+
+def _field(row: Row, name: str) -> str:
+    value = row.fields.get(name)
+    if not isinstance(value, str):
+        raise BulkError(f"{row.place}: has no {name!r} that is a text")
+    return without_surrogates(value)

@@ -1,22 +1,37 @@
-"""The scorer that every engine calls: it turns candidate lists into rankings, both as Arrow record batches."""
+"""The scorer that every engine calls: it turns candidate lists into rankings, both as Arrow record batches.
 
-from collections.abc import Iterator, Sequence
+Its documents were prepared in an earlier stage and are found by number, or are prepared from the texts in a list.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from itertools import accumulate
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from bulk.errors import BulkError
 from bulk.options import Asking
-from bulk.sources import Source, text_source
-from bulk.tables import rankings_schema
+from bulk.tables import PreparedTable, map_table, rankings_schema
+from bulk.work import Layout
 from keyblock.bundle import Bundle
 from keyblock.fusion import FirstStage
+from keyblock.meaning import Understanding
+from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument
 from keyblock.ranking.answer import Answered
 from keyblock.ranking.flow import ranking
 from keyblock.ranking.request import AnswerOptions, RankRequest, Texts
 from keyblock.scoring import Model, drive_all
 
+OPEN_SHARDS = 256  # mapped at once: each is an open file
+
 T = TypeVar("T")
+Documents = tuple[Sequence[PreparedDocument], Sequence[str]]
+"""The documents of a record batch of lists, list after list: prepared, and their texts ("" for each if nobody wants them)."""
+Source = Callable[[pa.StructArray, bool], Documents]
+"""Provides the documents of a column, which holds their texts or their numbers, and their texts where that is said."""
 
 
 class BundleScorer:
@@ -90,3 +105,46 @@ def _split_by_list(values: Sequence[T], lists: pa.ListArray) -> Iterator[Sequenc
     end = 0
     for count in lists.value_lengths().to_pylist():
         yield values[end : (end := end + count)]
+
+
+def understanding_of(pipeline: Pipeline) -> Understanding:
+    """What understands documents. Raises BulkError if the bundle has no sentence encoder for it."""
+    if pipeline.understanding is None:
+        raise BulkError("--understand needs a bundle with a sentence encoder for stored documents: see keyblock-encoder --meaning")
+    return pipeline.understanding
+
+
+def prepared(pipeline: Pipeline, texts: Sequence[str], titles: Sequence[str], *, understand: bool) -> list[PreparedDocument]:
+    """The documents, understood if that is asked. Raises BulkError as `understanding_of`."""
+    made = pipeline.prepare_documents(texts, titles)
+    return [understanding_of(pipeline).read(one) for one in made] if understand else made
+
+
+def text_source(pipeline: Pipeline, *, understand: bool = False) -> Source:
+    """Prepares documents of `bulk.tables.TEXT_DOCUMENT`; each distinct document of a record batch once."""
+
+    def read(column: pa.StructArray, texts: bool) -> Documents:
+        document_texts = [text or "" for text in column.field("text").to_pylist()]
+        keys = list(zip(document_texts, (title or "" for title in column.field("title").to_pylist()), strict=True))
+        distinct = list(dict.fromkeys(keys))
+        made = prepared(pipeline, [text for text, _ in distinct], [title for _, title in distinct], understand=understand)
+        known = dict(zip(distinct, made, strict=True))
+        return [known[key] for key in keys], document_texts if texts else [""] * len(keys)
+
+    return read
+
+
+def stored_source(layout: Layout, counts: Sequence[int]) -> Source:
+    """Maps documents of `bulk.tables.STORED_DOCUMENT` that the job's stage `Prepare` wrote, so many in each shard."""
+    ends = list(accumulate(counts))
+    starts = [0, *ends]
+    tables = lru_cache(OPEN_SHARDS)(lambda shard: PreparedTable(map_table(layout.prepared(shard))))
+    texts_of = lru_cache(OPEN_SHARDS)(lambda shard: map_table(layout.documents(shard)).column("text"))
+
+    def read(column: pa.StructArray, texts: bool) -> Documents:
+        numbers = column.field("number").to_pylist()
+        places = [(shard, number - starts[shard]) for number in numbers for shard in (bisect_right(ends, number),)]
+        found = [tables(shard)[row] for shard, row in places]
+        return found, [texts_of(shard)[row].as_py() for shard, row in places] if texts else [""] * len(places)
+
+    return read

@@ -24,7 +24,7 @@ _PLACES = "array<struct<start: int, end: int, score: double>>"
 
 
 def rank(lists: "DataFrame", bundle: str, **asking: Any) -> "DataFrame":
-    """Rank each list. The rankings have a row for each document, best first, with the columns of `bulk.schemas.rankings_schema`.
+    """Rank each list. The rankings have a row for each document, best first, with the columns of `bulk.tables.rankings_schema`.
 
     Args:
         lists: columns qid, query and documents. A document is a struct of docid, title, text and score (first-stage, or null).

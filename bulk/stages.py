@@ -1,8 +1,4 @@
-"""The two stages of a job: preparation, then scoring. Any engine can run their shards.
-
-A worker creates a stage object once, and the object keeps what it loaded. A call with a shard's number writes that shard, whole or
-not at all.
-"""
+"""The two stages of a job, preparation, then scoring, and the worker that does their shards for any engine."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -12,10 +8,9 @@ from typing import ClassVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bulk.errors import BulkError
+from bulk.errors import BulkError, one_line
 from bulk.options import Asking
-from bulk.scorer import BundleScorer
-from bulk.sources import prepared, stored_source
+from bulk.scorer import BundleScorer, prepared, stored_source
 from bulk.tables import PREPARED, columns_of, map_table, write_table
 from bulk.work import Intake, Layout, whole_file, write_once
 from keyblock.bundle import load_bundle
@@ -49,11 +44,11 @@ class Job:
 
 
 class Stage(ABC):
-    """A kind of work on shards.
+    """A kind of work on shards. A worker makes it once for a job, and it keeps what it loaded.
 
     Attributes:
-        name: for the progress bar.
-        unit: the unit of the sizes.
+        name: for the progress.
+        unit: what its shards are counted in, a field of `Intake`.
         runs_model: whether a worker can use a GPU.
     """
 
@@ -67,12 +62,7 @@ class Stage(ABC):
 
     @abstractmethod
     def __call__(self, shard: int) -> None:
-        """Write a shard."""
-
-    @staticmethod
-    @abstractmethod
-    def sizes(job: Job) -> list[int]:
-        """The size of each shard, in units."""
+        """Write a shard, whole or not at all."""
 
     @staticmethod
     @abstractmethod
@@ -94,11 +84,6 @@ class Prepare(Stage):
         texts, titles = batch.column("text").to_pylist(), batch.column("title").to_pylist()
         made = prepared(self._pipeline, texts, titles, understand=self._understand)
         write_table(self._layout.prepared(shard), columns_of(made), PREPARED)
-
-    @staticmethod
-    def sizes(job: Job) -> list[int]:
-        """See Stage."""
-        return job.intake.documents
 
     @staticmethod
     def whole(job: Job, shard: int) -> bool:
@@ -126,11 +111,6 @@ class Score(Stage):
             pq.write_table(pa.Table.from_batches([ranked.cast(schema)]), partial, compression="zstd")
 
     @staticmethod
-    def sizes(job: Job) -> list[int]:
-        """See Stage."""
-        return job.intake.pairs
-
-    @staticmethod
     def whole(job: Job, shard: int) -> bool:
         """See Stage. Raises BulkError if another job wrote the file, or it is damaged."""
         path = job.layout.rankings(shard)
@@ -152,3 +132,37 @@ def _agree(path: Path, model: Model) -> None:
     if (first := write_once(path, own)) != own:
         problem = f"this worker's model runs on {own}, and that of another on {first}"
         raise BulkError(f"{problem}: name --provider and --precision that all machines have, with another --out")
+
+
+class Worker:
+    """Does shards. It raises no errors: an engine would show the traceback, or retry for ever.
+
+    Args:
+        stage: the kind of work.
+        job: the job that the shards belong to.
+        attempts: times that a shard is tried.
+    """
+
+    def __init__(self, stage: type[Stage], job: Job, attempts: int) -> None:
+        self._job, self._attempts = job, attempts
+        self._stage: Stage | None = None
+        self._problem = ""
+        try:
+            self._stage = stage(job)
+        except Exception as error:
+            self._problem = one_line(error)
+
+    def do(self, shard: int) -> str:
+        """Do a shard. Returns "" if it is done, else the problem of the last attempt."""
+        if self._stage is None:
+            return self._problem
+        problem = ""
+        for _ in range(self._attempts):
+            try:
+                if not self._stage.whole(self._job, shard):  # an earlier worker may have written it and died before its answer
+                    self._stage(shard)
+            except Exception as error:
+                problem = f"shard {shard} failed {self._attempts} times: {one_line(error)}"
+            else:
+                return ""
+        return problem

@@ -2,11 +2,9 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from bulk.work import whole_file
 from keyblock.prepared import PreparedDocument
@@ -82,29 +80,18 @@ def columns_of(documents: Sequence[PreparedDocument]) -> dict[str, list[Any]]:
     return columns
 
 
-class _Lists(NamedTuple):
-    """A column of lists: `values[offsets[i]:offsets[i + 1]]` is row i."""
-
-    values: NDArray[Any]
-    offsets: NDArray[np.int32]
-
-    def row(self, number: int) -> NDArray[Any]:
-        return self.values[self.offsets[number] : self.offsets[number + 1]]
-
-
 class PreparedTable:
-    """The documents of a record batch of `PREPARED`."""
+    """The documents of a record batch of `PREPARED`; their arrays are the batch's pages."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
-        self._dimensions = batch.column("dimensions").to_numpy()
-        columns = {name: batch.column(name) for name in (*_FLAT, "bounds", "vectors")}
-        self._lists = {name: _Lists(column.values.to_numpy(), column.offsets.to_numpy()) for name, column in columns.items()}
+        self._batch = batch
 
     def __len__(self) -> int:
-        return len(self._dimensions)
+        return int(self._batch.num_rows)
 
     def __getitem__(self, number: int) -> PreparedDocument:
-        row = {name: lists.row(number) for name, lists in self._lists.items()}
-        vectors, dimensions = row.pop("vectors"), int(self._dimensions[number])
-        block_vectors = None if dimensions < 0 else vectors.reshape(-1, dimensions)
-        return PreparedDocument(**row | {"bounds": row["bounds"].reshape(-1, 2)}, vectors=block_vectors)
+        row = {name: self._batch.column(name)[number] for name in PREPARED.names}
+        dimensions, vectors = row.pop("dimensions").as_py(), row.pop("vectors").values
+        arrays = {name: value.values.to_numpy() for name, value in row.items()}
+        arrays["bounds"] = arrays["bounds"].reshape(-1, 2)
+        return PreparedDocument(**arrays, vectors=None if vectors is None else vectors.to_numpy().reshape(-1, dimensions))

@@ -1,14 +1,14 @@
 """Runs shards with Ray: each is a task, and a process of Ray's loads a stage once.
 
 Files go through the shared directory, not through Ray. So Ray's object store holds only numbers, whatever the job's size, and a
-shard has the same bytes as with any other engine. Shards whose process or node dies are tried again in another pass.
+shard has the same bytes as with any other engine. Shards whose process or node dies are tried again, as with any engine.
 """
 
 import logging
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -18,9 +18,9 @@ os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # errors of its C++ par
 import ray
 from ray.exceptions import LocalRayletDiedError, NodeDiedError, OutOfMemoryError, RayError, WorkerCrashedError
 
-from bulk.engines.worker import Worker
+from bulk.engines.local import rounds
 from bulk.errors import BulkError, one_line
-from bulk.stages import Job, Stage
+from bulk.stages import Job, Stage, Worker
 
 OBJECT_STORE = 100 << 20  # bytes, in a cluster that this engine starts
 
@@ -40,13 +40,6 @@ class RayEngine:
         self._workers, self._attempts, self._address, self._threads, self._gpus = workers, attempts, address, threads, gpus
 
     def __enter__(self) -> Self:
-        self._connect()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        ray.shutdown()
-
-    def _connect(self) -> None:
         """Connect to the cluster, or start one. Raises BulkError.
 
         A failed start is tried again: on a busy machine the 30 s that Ray allows may be too short.
@@ -61,30 +54,21 @@ class RayEngine:
                     logging_level=logging.ERROR,
                     **({} if self._address else local_options),
                 )
-                return
+                break
             except Exception as error:  # Ray also raises bare exceptions
                 ray.shutdown()
                 if not attempts_left:
                     raise BulkError(f"Ray: {one_line(error)}") from None
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        ray.shutdown()
 
     def run(self, stage: type[Stage], job: Job, shards: Sequence[int], note: Callable[[str], object]) -> Iterator[int]:
-        """See `bulk.job.Engine`. The shards of a dead worker or node are tried again when the other shards are done."""
-        missing, barren = dict.fromkeys(shards), 0
-        while missing:
-            before = len(missing)
-            for shard in self._pass(stage, job, list(missing)):
-                del missing[shard]
-                yield shard
-            barren = barren + 1 if len(missing) == before else 0
-            if barren == self._attempts:
-                raise BulkError(
-                    f"shard {next(iter(missing))} was tried {barren} times, and its worker on Ray died each time: is memory short?"
-                )
-            if missing:
-                note(f"workers on Ray died; shards that are tried again: {len(missing)}")
+        """See `bulk.job.Engine`."""
+        return rounds(partial(self._round, stage, job), shards, self._attempts, note)
 
-    def _pass(self, stage: type[Stage], job: Job, shards: Sequence[int]) -> Iterator[int]:
-        """Try every shard once; yields the shards that are done."""
+    def _round(self, stage: type[Stage], job: Job, shards: list[int]) -> Iterator[int]:
         workers = self._workers or _cpus() // self._threads or 1
         gpus = self._gpus if stage.runs_model else 0
         task = ray.remote(num_cpus=self._threads, num_gpus=gpus, max_retries=0, max_calls=0)(_do)

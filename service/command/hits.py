@@ -7,7 +7,7 @@ from keyblock.ranking.order import ScoredBy
 from service.command.inputs import Input
 from service.command.rankers import Found, Ranker
 from service.command.text import Highlighter, Span
-from service.files.extracted import PAGE_BREAK
+from service.files.kinds import PAGE_BREAK
 
 
 class Passage(NamedTuple):

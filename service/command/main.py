@@ -9,9 +9,12 @@ from pydantic import ValidationError
 
 from keyblock import __version__
 from keyblock.client import KeyBlockError
-from service.command import extract, rerank
+from service.command import rerank
+from service.command.inputs import open_binary
 from service.command.rankers import CommandError
 from service.command.report import Report
+from service.files.bounded import BoundedReader
+from service.files.kinds import NotTextError
 
 PROGRAM = "keyblock"
 FAILED = 1
@@ -26,8 +29,29 @@ def parser() -> argparse.ArgumentParser:
     about = "rank files for a query, and show the passages that decided it"
     rerank.add_arguments(commands.add_parser("rerank", help=about, description=f"{about.capitalize()}."))
     about = "print the text of files as rerank reads it"
-    extract.add_arguments(commands.add_parser("text", help=about, description=f"{about.capitalize()}."))
+    text = commands.add_parser("text", help=about, description=f"{about.capitalize()}.")
+    text.add_argument("files", metavar="FILE", nargs="+", help="a text, a PDF, EPUB, DOCX or HTML file, or - for stdin")
+    text.set_defaults(run=print_texts)
     return root
+
+
+def print_texts(options: argparse.Namespace, report: Report) -> int:
+    """Print texts: offsets and lines of passages refer to what is printed. Returns the exit code."""
+    with BoundedReader() as reader:
+        for name in options.files:
+            try:
+                with open_binary(name) as file:
+                    found = reader.read(file.read(), name)
+            except NotTextError as error:
+                report.fail(f"{name}: {error}")
+                continue
+            except OSError as error:
+                report.fail(f"{name}: {error.strerror or error}")
+                continue
+            if found.problem:
+                report.note(f"{name}: {found.problem}")
+            sys.stdout.buffer.write(found.text.encode("utf-8", "surrogatepass"))
+    return int(report.failed)
 
 
 def read_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:

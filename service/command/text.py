@@ -2,18 +2,13 @@
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import NamedTuple
 
 from keyblock.text.alphabets import script_of
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig
 from keyblock.text.scripts import UNSPACED, spaced_letters
 
 Span = tuple[int, int]
-_JOINED = frozenset("\u200d\u0e33\u0eb3") | {
-    chr(code) for code in range(0x1160, 0x1200)
-}  # the joiner, am of Thai and Lao, Hangul's parts
 _BLANK = re.compile(r"\s+")
 _UNKNOWN = "\ufffd"
 _SAFE: dict[int, str] = (
@@ -23,13 +18,6 @@ _SAFE: dict[int, str] = (
     | dict.fromkeys((*range(0x80, 0x85), *range(0x86, 0xA0)), _UNKNOWN)
     | dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A)), _UNKNOWN)  # they change the direction of the text after them
 )
-
-
-class Piece(NamedTuple):
-    """A part of a passage: words of the query, or the text between them."""
-
-    text: str
-    found: bool
 
 
 class Highlighter:
@@ -49,15 +37,12 @@ class Highlighter:
         self._universal_keys = frozenset(self._universal.keys(query))
 
     def spans(self, text: str) -> list[Span]:
-        """The places of the words, as offsets in code points, ascending and disjoint; each holds whole visible characters."""
+        """The places of the words, as offsets in code points, ascending and disjoint; each ends behind its last mark."""
         found: list[Span] = []
         for match in _words().finditer(text):
             for start, end in self._pairs(match) if match[1] else self._word(match):
-                span = whole_characters(text, start, end)
-                last = found[-1][1] if found else -1
-                if span[0] < last or (match[1] and span[0] == last):  # a joiner makes one character of letters of two words
-                    span = found.pop()[0], max(last, span[1])
-                found.append(span)
+                first = found.pop()[0] if found and start <= found[-1][1] else start  # pairs overlap
+                found.append((first, _behind_marks(text, end)))
         return found
 
     def _word(self, match: re.Match[str]) -> list[Span]:
@@ -84,35 +69,11 @@ def _words() -> re.Pattern[str]:
     return re.compile(rf"([{UNSPACED}]+)|[{spaced_letters()}]+")
 
 
-def whole_characters(text: str, start: int, end: int) -> Span:
-    """The span, extended to whole characters as readers see them: with their marks, and with joined characters."""
-    while start and _continues(text, start):
-        start -= 1
-    while end < len(text) and _continues(text, end):
+def _behind_marks(text: str, end: int) -> int:
+    """The end of the character that ends here, with its accents and vowel signs."""
+    while end < len(text) and unicodedata.category(text[end])[0] == "M":
         end += 1
-    return start, end
-
-
-def _continues(text: str, at: int) -> bool:
-    """Whether the code point belongs to the character before it."""
-    character = text[at]
-    return character in _JOINED or unicodedata.category(character)[0] == "M" or text[at - 1] == "\u200d"
-
-
-def pieces(text: str, spans: Sequence[Span]) -> Iterator[Piece]:
-    """The text from its beginning to its end, cut at the spans; nothing is lost.
-
-    >>> [piece.text for piece in pieces("a river here", [(2, 7)])]
-    ['a ', 'river', ' here']
-    """
-    place = 0
-    for start, end in spans:
-        if place < start:
-            yield Piece(text[place:start], False)
-        yield Piece(text[start:end], True)
-        place = end
-    if place < len(text):
-        yield Piece(text[place:], False)
+    return end
 
 
 def visible(text: str) -> str:
@@ -123,8 +84,3 @@ def visible(text: str) -> str:
 def in_a_line(text: str) -> str:
     """The text for one line: visible, with single blanks."""
     return _BLANK.sub(" ", visible(text))
-
-
-def right_to_left(text: str) -> bool:
-    """Whether a part of the text is written from right to left, as Arabic and Hebrew are."""
-    return any(unicodedata.bidirectional(character) in ("R", "AL") for character in text)

@@ -12,8 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self, cast
 
-from service.files.extracted import Extracted
-from service.files.kinds import NotTextError, kind_of
+from service.files.kinds import Extracted, NotTextError, kind_of
 
 COMMAND = (sys.executable, "-P", "-m", "service.files")  # -P: no module of the directory in which the command runs
 MEMORY = 512 * 2**20  # bytes

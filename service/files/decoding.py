@@ -9,12 +9,13 @@ from charset_normalizer import from_bytes
 from service.files.kinds import HEAD, NotTextError, refusal
 
 MARKS = (  # in this order, since UTF-32's little-endian mark begins with UTF-16's
-    (codecs.BOM_UTF8, "utf-8-sig", "UTF-8"),
-    (codecs.BOM_UTF32_LE, "utf-32", "UTF-32"),
-    (codecs.BOM_UTF32_BE, "utf-32", "UTF-32"),
-    (codecs.BOM_UTF16_LE, "utf-16", "UTF-16"),
-    (codecs.BOM_UTF16_BE, "utf-16", "UTF-16"),
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
 )
+NO_MARK = b"", "utf-8"
 WESTERN, CENTRAL = "cp1252", "cp1250"
 GUESSES = [WESTERN, CENTRAL, "cp1251", "koi8_r", "cp1253", "cp1254", "cp1255", "cp932", "euc_jp", "cp949", "gb18030", "big5"]
 COHERENCE_MARGIN = 0.05  # a smaller difference of coherence means nothing
@@ -38,37 +39,40 @@ class Decoded(NamedTuple):
 
 def decode(content: bytes) -> Decoded:
     """The text of a plain text file. Raises NotTextError."""
-    mark, encoding, name = _byte_order_mark(content)
-    if name == "UTF-8" and (refused := refusal(content[:HEAD].removeprefix(mark))):
+    mark, encoding = _marked(content)
+    if encoding.startswith("utf-8") and (refused := refusal(content[:HEAD].removeprefix(mark))):
         raise NotTextError(refused)
-    return _decode(content, encoding, name)
+    return _decode(content, encoding)
 
 
 def decode_page(content: bytes) -> Decoded:
     """The source of a page of HTML or XHTML: decoded by its byte order mark, else as UTF-8 if it is that, else as it declares."""
-    _, encoding, name = _byte_order_mark(content)
-    if name == "UTF-8" and (declared := DECLARED.search(content[:DECLARED_WITHIN])):
+    _, encoding = _marked(content)
+    if encoding.startswith("utf-8") and (declared := DECLARED.search(content[:DECLARED_WITHIN])):
         named = (declared[1] or declared[2]).decode().lower()
         for candidate in ("utf-8", WESTERN if named in AS_WESTERN else named):
             try:
                 return Decoded(content.decode(candidate).removeprefix("\ufeff"))
             except (UnicodeDecodeError, LookupError):
                 pass
-    return _decode(content, encoding, name)
+    return _decode(content, encoding)
 
 
-def _byte_order_mark(content: bytes) -> tuple[bytes, str, str]:
-    """The byte order mark, the encoding and its name; UTF-8 if there is no mark."""
-    return next((mark for mark in MARKS if content.startswith(mark[0])), (b"", "utf-8", "UTF-8"))
+def _marked(content: bytes) -> tuple[bytes, str]:
+    """The byte order mark and the encoding."""
+    return next((mark for mark in MARKS if content.startswith(mark[0])), NO_MARK)
 
 
-def _decode(content: bytes, encoding: str, name: str) -> Decoded:
-    if name != "UTF-8":
-        return _decode_with_replacement(content, encoding, name)
+def _decode(content: bytes, encoding: str) -> Decoded:
     try:
         return Decoded(content.decode(encoding))
-    except UnicodeDecodeError:
-        return _decode_by_guess(content) if _is_mostly_invalid(content) else _decode_with_replacement(content, encoding, name)
+    except UnicodeDecodeError as error:
+        if encoding.startswith("utf-8") and _is_mostly_invalid(content) and (guess := _guess(content)):
+            problem = f"is not UTF-8; read as {guess}, which is a guess: convert it if it is wrong (iconv)"
+            return Decoded(content.decode(guess), problem)
+        place = f"byte {error.start + 1}, 0x{content[error.start]:02x}"
+        problem = f"is not all {encoding.removesuffix('-sig').upper()} ({place}); what is not is read as \ufffd"
+        return Decoded(content.decode(encoding, errors="replace"), problem)
 
 
 def _is_mostly_invalid(content: bytes) -> bool:
@@ -78,20 +82,12 @@ def _is_mostly_invalid(content: bytes) -> bool:
     return wrong >= sum(not character.isascii() for character in text) - wrong
 
 
-def _decode_with_replacement(content: bytes, encoding: str, name: str) -> Decoded:
-    try:
-        return Decoded(content.decode(encoding))
-    except UnicodeDecodeError as error:
-        place = f"byte {error.start + 1}, 0x{content[error.start]:02x}"
-        problem = f"is not all {name} ({place}); what is not is read as \ufffd"
-        return Decoded(content.decode(encoding, errors="replace"), problem)
-
-
-def _decode_by_guess(content: bytes) -> Decoded:
+def _guess(content: bytes) -> str | None:
+    """The likeliest encoding; None if there is none."""
     matches = from_bytes(content, cp_isolation=GUESSES)
     best = matches.best()
     if best is None:
-        return _decode_with_replacement(content, "utf-8", "UTF-8")
+        return None
     western = next((match for match in matches if match.encoding == WESTERN), None)
     if (
         western
@@ -100,7 +96,4 @@ def _decode_by_guess(content: bytes) -> Decoded:
         and western.coherence >= best.coherence - COHERENCE_MARGIN
     ):
         best = western
-    encoding = WESTERN if WESTERN in best.could_be_from_charset else best.encoding
-    return Decoded(
-        content.decode(encoding), f"is not UTF-8; read as {encoding}, which is a guess: convert it if it is wrong (iconv)"
-    )
+    return WESTERN if WESTERN in best.could_be_from_charset else best.encoding

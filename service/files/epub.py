@@ -9,8 +9,8 @@ from urllib.parse import unquote
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-from service.files.extracted import Extracted, UnreadableError
 from service.files.html import read_page
+from service.files.kinds import Extracted, UnreadableError
 
 CONTAINER, ENCRYPTION = "META-INF/container.xml", "META-INF/encryption.xml"
 PAGES = ("application/xhtml+xml", "text/html")

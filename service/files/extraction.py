@@ -3,8 +3,7 @@
 from collections.abc import Callable
 
 from service.files.decoding import decode
-from service.files.extracted import Extracted, UnreadableError
-from service.files.kinds import MISSING, Kind, NotTextError, kind_of
+from service.files.kinds import MISSING, Extracted, Kind, NotTextError, UnreadableError, kind_of
 
 EMPTY = {Kind.PDF: "it holds no text: run OCR first (ocrmypdf)"}
 

@@ -6,7 +6,7 @@ import re
 from html_to_markdown import ConversionOptions, PreprocessingOptions, WarningKind, convert
 
 from service.files.decoding import decode_page
-from service.files.extracted import Extracted
+from service.files.kinds import Extracted
 
 DEEPEST = 1024  # elements in each other, as many as the library allows
 TOO_DEEP = f"nests more than {DEEPEST:,} elements; what is deeper is not read"

@@ -1,10 +1,11 @@
-"""Recognises the kind of a file from its first bytes, since names may lie."""
+"""Recognises the kind of a file from its first bytes, since names may lie; and what reading it gives."""
 
 import codecs
 import io
 import re
 import zipfile
 from enum import StrEnum
+from typing import NamedTuple
 
 HEAD = 8192  # first bytes; a NUL among them means that the file is not text, as in git and ripgrep
 ARCHIVE = b"PK\x03\x04"
@@ -12,6 +13,7 @@ SAVE = "save it as plain text and give that"
 UNPACK = "unpack it and give what is in it"
 MISSING = "to read it, install the extra files: pip install 'keyblock[files]'"
 NO_TEXT = "there is no text to rank in it"
+PAGE_BREAK = "\f"
 
 
 class Kind(StrEnum):
@@ -52,6 +54,26 @@ _WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)  # UTF-3
 
 class NotTextError(ValueError):
     """The bytes are not a text and hold none; the message is one line with their kind and advice."""
+
+
+class UnreadableError(ValueError):
+    """The text of a file of a known kind cannot be read; the message is one line with the reason and advice."""
+
+
+class Extracted(NamedTuple):
+    """The text of a file.
+
+    Attributes:
+        text: blocks and spans are offsets into it, in code points.
+        title: from the file; empty if it has none.
+        problem: a possible fault of the text; empty for none.
+        paged: whether the text has a PAGE_BREAK between pages.
+    """
+
+    text: str
+    title: str = ""
+    problem: str = ""
+    paged: bool = False
 
 
 def kind_of(content: bytes, name: str = "") -> Kind | None:

@@ -4,8 +4,8 @@ import io
 
 import mammoth
 
-from service.files.extracted import Extracted, UnreadableError
 from service.files.html import page_text
+from service.files.kinds import Extracted, UnreadableError
 
 _STYLES = "p[style-name='Title'] => h1:fresh\np[style-name='Subtitle'] => h2:fresh"
 

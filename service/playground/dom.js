@@ -11,22 +11,6 @@ export function make(tag, { data = {}, attributes = {}, ...properties } = {}, ..
   return element;
 }
 
-const SVG = "http://www.w3.org/2000/svg";
-
-/** An element of a picture. */
-export function draw(tag, attributes, ...children) {
-  const element = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  element.append(...children);
-  return element;
-}
-
-/** Sets custom properties for the style sheet; the policy of the page allows no style attributes. */
-export function vary(element, variables) {
-  for (const [name, value] of Object.entries(variables)) element.style.setProperty(`--${name}`, value);
-  return element;
-}
-
 const NUMBER = new Intl.NumberFormat("en");
 
 /** 12,345 */
@@ -38,17 +22,8 @@ export const some = (number, noun) => `${count(number)} ${noun}${number === 1 ? 
 /** Milliseconds with as many digits as tell something. */
 export const milliseconds = (ms) => `${ms < 10 ? ms.toFixed(1) : count(Math.round(ms))} ms`;
 
-/** Offers `text` to the clipboard; false where the browser does not let us. */
-export async function copy(text) {
-  try {
-    await navigator.clipboard.writeText(text);
-    return true;
-  } catch {
-    return copyBySelection(text); // pages that are neither local nor on https have no clipboard of their own
-  }
-}
-
-function copyBySelection(text) {
+/** Copies a text, also on pages that are neither local nor on https and have no `navigator.clipboard`; false where the browser forbids it. */
+export function copy(text) {
   const area = make("textarea", { value: text, className: "unseen" });
   const focused = document.activeElement;
   document.body.append(area);

@@ -1,13 +1,15 @@
-// Documents from files: a text is one, with the file's name as its title; JSON and JSON lines hold any number, as strings, as {id, title, text}, or as a whole request. The text of a PDF, DOCX, EPUB or HTML file is the service's to find.
+// Documents from files. JSON and JSON lines hold any number, as strings, as {id, title, text}, or as a whole request; a text in UTF-8 is one, with the file's name as its title. The text of any other file is the service's to find.
 
-import { decode, holdsText, NotTextError } from "./decoding.js";
 import { ServiceError, textOf } from "./service.js";
 
-const LISTS = /\.(jsonl|ndjson)$/i;
+const LINES = /\.(jsonl|ndjson)$/i;
+const JSON_FILE = /\.json$/i;
+const PAGE = /\.x?html?$/i;
+const PERHAPS_NO_TEXT = /^\s*(<|%PDF-|\{\\rtf)|\0/; // the service knows whether it is a page, a PDF or rich text
 const MOST_TOLD = 3;
 
 /** A document as the form holds it, or null for what is none. */
-export function documentOf(value) {
+function documentOf(value) {
   if (typeof value === "string") return { text: value };
   if (typeof value?.text !== "string") return null;
   const { id, title, text } = value;
@@ -15,7 +17,7 @@ export function documentOf(value) {
 }
 
 /** `{query?, documents, wrong}` of one parsed value: a request, a list, or a document. */
-export function readValue(value) {
+function readValue(value) {
   const request = Array.isArray(value?.documents);
   const values = request ? value.documents : Array.isArray(value) ? value : [value];
   const documents = values.map(documentOf);
@@ -54,22 +56,26 @@ function readJson(name, content) {
   }
 }
 
-/** `{query?, documents, problems}` of a text. */
-export function readContent(name, content) {
-  if (LISTS.test(name)) return readLines(name, content);
-  if (/\.json$/i.test(name)) return readJson(name, content);
-  return { documents: [{ id: name, title: name, text: content }], problems: [] };
+/** The text of a file that is certainly a text; null where the service has to look. */
+async function plainText(file) {
+  try {
+    const text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
+    return PAGE.test(file.name) || PERHAPS_NO_TEXT.test(text) ? null : text;
+  } catch (error) {
+    if (error instanceof TypeError) return null; // no UTF-8
+    throw error;
+  }
 }
 
+/** `{query?, documents, problems}` of a file. Raises ServiceError. */
 async function readFile(file, key) {
-  const bytes = new Uint8Array(await file.arrayBuffer());
-  if (holdsText(bytes, file.name)) {
-    const { text, title, problem } = await textOf(file, key);
-    return { documents: [{ id: file.name, title: title || file.name, text }], problems: problem ? [`${file.name}: ${problem}`] : [] };
-  }
-  const { text, problem } = decode(bytes, file.type);
-  const read = readContent(file.name, text);
-  return { ...read, problems: [...(problem ? [`${file.name}: ${problem}`] : []), ...read.problems] };
+  const { name } = file;
+  if (LINES.test(name)) return readLines(name, await file.text());
+  if (JSON_FILE.test(name)) return readJson(name, await file.text());
+  const plain = await plainText(file);
+  if (plain !== null) return { documents: [{ id: name, title: name, text: plain }], problems: [] };
+  const { text, title, problem } = await textOf(file, key);
+  return { documents: [{ id: name, title: title || name, text }], problems: problem ? [`${name}: ${problem}`] : [] };
 }
 
 /** The same of several files together, in the order of their names as people count; `key` is for those that the service reads. */
@@ -83,8 +89,7 @@ export async function readFiles(files, key) {
       all.documents.push(...documents);
       all.problems.push(...problems);
     } catch (error) {
-      const known = error instanceof NotTextError || error instanceof ServiceError;
-      all.problems.push(`${file.name}: ${known ? error.message : "cannot be read: is it a folder, or gone?"}`);
+      all.problems.push(`${file.name}: ${error instanceof ServiceError ? error.message : "cannot be read: is it a folder, or gone?"}`);
     }
   }
   return all;

@@ -1,7 +1,6 @@
-// The form: its documents and options, read and filled.
+// The form: its documents and options, read and filled, and the problem that stands at a field until the next request.
 
 import { byId, count, make, some } from "./dom.js";
-import { FieldError } from "./problems.js";
 import { directionOf, wordsIn } from "./text.js";
 
 const NUMBERS = ["max_tokens_per_doc", "deadline_ms", "top_n"];
@@ -10,6 +9,15 @@ const SHORT = { max_tokens_per_doc: "tokens", deadline_ms: "ms", top_n: "results
 const documents = byId("documents");
 const ids = new WeakMap(); // of the documents that came with one
 let sent = []; // the boxes of the last request, in its order
+const PROBLEM = "field-problem";
+
+/** A problem of a field; `path` as the service names it, as in ["documents", 3, "text"]. */
+export class FieldError extends Error {
+  constructor(message, path) {
+    super(message);
+    this.path = path;
+  }
+}
 
 const field = (item, name) => item.querySelector(`.${name}`);
 
@@ -90,20 +98,6 @@ export function fill({ query, documents: given }) {
 
 const documentIn = (item) => ({ id: ids.get(item), title: field(item, "title").value.trim(), text: field(item, "text").value });
 
-/** What the form holds, as it is, but for the key; `restore` takes it. */
-export const snapshot = () => ({
-  query: byId("query").value,
-  documents: [...documents.children].map(documentIn),
-  options: Object.fromEntries(OPTIONS.map((name) => [name, byId(name).value])),
-});
-
-/** Fills the form with what `snapshot` gave. */
-export function restore({ options, ...asked }) {
-  fill(asked);
-  for (const [name, value] of Object.entries(options)) byId(name).value = value;
-  tellOptions();
-}
-
 /** The field that a path into the request leads to, as in ["documents", 3, "text"]; undefined where there is none. */
 export function fieldAt([name, place, part]) {
   if (name === "documents") return sent[place] ? field(sent[place], part === "title" ? part : "text") : (documents.querySelector(".text") ?? byId("add"));
@@ -136,9 +130,27 @@ export function tellOptions() {
 }
 
 /** Fits the form to what /info says is served. */
-export function suit({ model, models = {}, tokens_per_document: tokens }) {
-  const names = new Set([model, ...(Array.isArray(models) ? models.map((one) => one.model ?? one.name ?? one) : Object.keys(models))]);
-  byId("models").replaceChildren(...[...names].filter((name) => typeof name === "string").map((value) => make("option", { value })));
+export function suit({ model, models = [], tokens_per_document: tokens }) {
+  byId("models").replaceChildren(...models.map((one) => make("option", { value: one.model })));
   byId("model").placeholder = model ?? "";
   if (tokens) byId("max_tokens_per_doc").placeholder = `${tokens.default} (${tokens.least} to ${tokens.most})`;
+}
+
+/** Shows the problem at the field, and goes there. */
+export function mark(field, message) {
+  field.setAttribute("aria-invalid", "true");
+  field.setAttribute("aria-errormessage", PROBLEM);
+  field.after(make("span", { id: PROBLEM, className: PROBLEM, textContent: message }));
+  const folded = field.closest("details");
+  if (folded) folded.open = true;
+  field.focus();
+}
+
+/** Takes the mark away. */
+export function unmark() {
+  byId(PROBLEM)?.remove();
+  for (const field of document.querySelectorAll("[aria-invalid]")) {
+    field.removeAttribute("aria-invalid");
+    field.removeAttribute("aria-errormessage");
+  }
 }

@@ -1,7 +1,7 @@
 // A document's text with two kinds of marks in it: the blocks, which are what was read, and in them the spans, which are what answers.
 
-import { count, make, vary } from "./dom.js";
-import { characterStart, piecesOf } from "./text.js";
+import { count, make } from "./dom.js";
+import { piecesOf } from "./text.js";
 
 const LONGEST_STRETCH = 20_000; // characters shown between two blocks; of more, the middle is left out
 const AROUND = 4_000; // characters that are then shown on either side
@@ -12,10 +12,8 @@ export const digits = (score) => score.toFixed(2);
 /** A stretch of text outside of all blocks; the middle of a very long one is left out, to keep the page quick. */
 function stretch(text) {
   if (text.length <= LONGEST_STRETCH) return [text];
-  const [head, tail] = [characterStart(text, AROUND), characterStart(text, text.length - AROUND)];
-  const left = tail - head;
-  const gap = make("span", { className: "gap", textContent: `⋯ ${count(left)} characters not shown ⋯` });
-  return [text.slice(0, head), gap, text.slice(tail)];
+  const gap = make("span", { className: "gap", textContent: `⋯ ${count(text.length - 2 * AROUND)} characters not shown ⋯` });
+  return [text.slice(0, AROUND), gap, text.slice(-AROUND)];
 }
 
 /** Pieces that follow each other and have the same blocks over them, together. */
@@ -46,7 +44,7 @@ function answerOf(content, covering, spans, label) {
 }
 
 /** The nodes of a text: strings, and a mark for each block that holds one for each span. */
-export function highlighted({ text, blocks, spans }, strengths) {
+export function highlighted({ text, blocks, spans }) {
   const blockLabel = labeller(blocks, ({ score }, place) => `${place + 1} · ${digits(score)}`);
   const spanLabel = labeller(spans, ({ score }) => `answers ${digits(score)}`);
   const nodesOf = (piece, plain) => {
@@ -59,8 +57,7 @@ export function highlighted({ text, blocks, spans }, strengths) {
     const label = blockLabel(covering);
     const data = { blocks: covering.join(" "), ...(label && { label }) };
     const inside = pieces.flatMap((piece) => nodesOf(piece, (content) => [content]));
-    const mark = make("mark", { tabIndex: -1, className: covering.includes(0) ? "best" : "", data }, ...inside);
-    return [vary(mark, { strength: Math.max(...covering.map((place) => strengths[place])) })];
+    return [make("mark", { tabIndex: -1, className: covering.includes(0) ? "best" : "", data }, ...inside)];
   });
 }
 

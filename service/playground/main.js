@@ -2,9 +2,7 @@
 
 import { byId } from "./dom.js";
 import { readFiles } from "./files.js";
-import { addDocuments, addEmpty, clearDocuments, fieldAt, fill, read, restore, snapshot, suit, tellOptions } from "./form.js";
-import { keep, kept } from "./kept.js";
-import { mark, unmark } from "./problems.js";
+import { addDocuments, addEmpty, clearDocuments, fieldAt, fill, mark, read, suit, tellOptions, unmark } from "./form.js";
 import { show } from "./results.js";
 import { about, rank, requestOf, sample, ServiceError } from "./service.js";
 
@@ -121,8 +119,5 @@ byId("clear").addEventListener("click", clearDocuments);
 byId("options").addEventListener("input", tellOptions);
 byId("key").addEventListener("change", () => introduce(byId("key").value.trim()));
 listenToFiles();
-addEventListener("pagehide", () => keep(snapshot()));
-const before = kept();
-if (before) restore(before);
-else addDocuments([{}, {}]);
+addDocuments([{}, {}]);
 introduce(byId("key").value.trim());

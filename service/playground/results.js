@@ -1,44 +1,31 @@
 // An answer as a page: how long it took, the order given beside the new one, the documents, and the request for a shell.
 
-import { byId, copy, count, draw, make, milliseconds, some, vary } from "./dom.js";
+import { byId, copy, count, make, milliseconds, some } from "./dom.js";
 import { cardOf, moveOf, openCard, scoreOf } from "./cards.js";
 import { curlOf } from "./service.js";
 import { lineOf, nothingOf, verdictOf } from "./threshold.js";
-import { indexAfter, opening, tokensAbout, unitsOf, wordsIn } from "./text.js";
+import { opening, wordsIn } from "./text.js";
 
 const OPENED = 3; // cards whose text is shown at once
-const OTHER_READS = 512; // tokens of the query, the document and three marks between them
-const MARKS = 3;
 const SHOWN = 20_000; // characters of a long request or answer
+
+const nameOf = ({ title, text }) => title || opening(text) || "(empty)";
 
 /** A result with what the page knows of its document. */
 function placedOf(request, answer) {
-  const room = Math.max(0, OTHER_READS - MARKS - tokensAbout(request.query));
   return answer.results.map((result, place) => {
-    const { title = "", text } = request.documents[result.index];
-    return { ...result, place, text, name: title || opening(text) || "(empty)", blocks: result.blocks ?? [], spans: result.relevant_spans ?? [], seen: indexAfter(text, room) };
+    const document = request.documents[result.index];
+    return { ...result, place, text: document.text, name: nameOf(document), blocks: result.blocks ?? [], spans: result.relevant_spans ?? [] };
   });
 }
 
-const STAGES = ["parse", "prepare", "select", "queue", "model", "upstream", "aggregate", "respond"];
+const STAGES = ["parse", "prepare", "select", "queue", "model", "second_look", "upstream", "aggregate", "respond"];
 
-function timingsOf({ timings_ms: timings }, elapsed) {
-  const stages = Object.entries(timings).filter(([name]) => name !== "total");
-  stages.sort(([a], [b]) => STAGES.indexOf(a) - STAGES.indexOf(b));
-  const bar = stages.map(([name, ms]) => vary(make("span", { className: `stage ${name}`, title: `${name} ${milliseconds(ms)}` }), { ms }));
-  const terms = stages.map(([name, ms]) =>
-    make("div", {}, make("dt", { className: `stage ${name}`, textContent: name }), make("dd", { textContent: milliseconds(ms) })),
-  );
-  terms.push(
-    make("div", { className: "total" }, make("dt", { textContent: "total" }), make("dd", { textContent: milliseconds(timings.total) })),
-    make("div", {}, make("dt", { textContent: "round trip" }), make("dd", { textContent: milliseconds(elapsed) })),
-  );
-  return make(
-    "div",
-    { className: "timings", attributes: { role: "group", "aria-label": "Time by stage" } },
-    make("div", { className: "bar", attributes: { "aria-hidden": "true" } }, ...bar),
-    make("dl", {}, ...terms),
-  );
+function timingsOf({ timings_ms: { total, ...timings } }, elapsed) {
+  const stages = Object.entries(timings).sort(([a], [b]) => STAGES.indexOf(a) - STAGES.indexOf(b));
+  const term = (className, name, ms) => make("div", {}, make("dt", { className, textContent: name }), make("dd", { textContent: milliseconds(ms) }));
+  const terms = [...stages.map(([name, ms]) => term("stage", name, ms)), term("total", "total", total), term("", "round trip", elapsed)];
+  return make("dl", { className: "timings", attributes: { "aria-label": "Time by stage" } }, ...terms);
 }
 
 /** What was read, and what of it the model read. */
@@ -65,71 +52,32 @@ function warningsOf({ degraded, warnings }) {
   );
 }
 
-/** "In 3 of 5 documents the best block ..." */
-function beyondOf(placed) {
-  const read = placed.filter(({ blocks }) => blocks.length);
-  const beyond = read.filter(isBeyond);
-  if (!beyond.length) return null;
-  return make(
-    "p",
-    { className: "beyond" },
-    "In ",
-    make("strong", { textContent: `${beyond.length} of ${read.length}` }),
-    " documents the best block lies beyond token 512 (estimated), where most rerankers stop reading.",
-  );
-}
-
-const isBeyond = ({ blocks, text, seen }) => blocks.length > 0 && unitsOf(text, [blocks[0].start])[0] >= seen;
-
-const STEP = 28; // as --step in the style sheet
-const WIDTH = 100;
-
-function linesOf(placed, rows) {
-  const paths = placed.map(({ index, place }) => {
-    const [from, to] = [index, place].map((row) => (row + 0.5) * STEP);
-    const kind = place < index ? "up" : place > index ? "down" : "same";
-    const d = `M0 ${from}C${WIDTH / 2} ${from} ${WIDTH / 2} ${to} ${WIDTH} ${to}`;
-    return draw("path", { d, class: kind, "data-index": index, "vector-effect": "non-scaling-stroke" });
-  });
-  const box = { viewBox: `0 0 ${WIDTH} ${rows * STEP}`, preserveAspectRatio: "none", "aria-hidden": "true", height: rows * STEP };
-  return draw("svg", box, ...paths);
-}
-
 function ordersOf(request, placed) {
-  const byIndex = new Map(placed.map((result) => [result.index, result]));
-  const before = request.documents.map(({ title, text }, index) =>
-    make("li", { data: { index }, className: byIndex.has(index) ? "" : "left-out" }, make("span", { className: "name", dir: "auto", textContent: title || opening(text) || "(empty)" })),
+  const ranked = new Set(placed.map(({ index }) => index));
+  const before = request.documents.map((document, index) =>
+    make("li", { className: ranked.has(index) ? "" : "left-out" }, make("span", { className: "name", dir: "auto", textContent: nameOf(document) })),
   );
   const after = placed.map((result) =>
     make(
       "li",
-      { data: { index: result.index } },
+      {},
       make("a", { href: `#result-${result.index}`, className: "name", dir: "auto", textContent: result.name, onclick: () => openCard(result.index) }),
       moveOf(result),
       make("span", { className: "score", textContent: scoreOf(result) }),
     ),
   );
-  const rows = Math.max(before.length, after.length);
-  const section = make(
+  return make(
     "section",
     { className: "orders", attributes: { "aria-label": "The order given, and the new one" } },
-    make("div", { className: "order" }, make("h3", { textContent: "First stage" }), make("ol", { className: "before" }, ...before)),
-    make("div", { className: "slopes" }, linesOf(placed, rows)),
-    make("div", { className: "order" }, make("h3", { textContent: "KeyBlock" }), make("ol", { className: "after" }, ...after)),
+    make("div", {}, make("h3", { textContent: "First stage" }), make("ol", { className: "before" }, ...before)),
+    make("div", {}, make("h3", { textContent: "KeyBlock" }), make("ol", { className: "after" }, ...after)),
   );
-  section.addEventListener("pointerover", ({ target }) => pickOut(section, target.closest("[data-index]")?.dataset.index));
-  section.addEventListener("pointerleave", () => pickOut(section, undefined));
-  return make("div", { className: "panel" }, section);
-}
-
-function pickOut(section, index) {
-  for (const element of section.querySelectorAll("[data-index]")) element.classList.toggle("picked", element.dataset.index === index);
 }
 
 function copyButton(text) {
   const button = make("button", { type: "button", className: "copy", textContent: "Copy" });
-  button.addEventListener("click", async () => {
-    button.textContent = (await copy(text)) ? "Copied" : "The browser forbids it";
+  button.addEventListener("click", () => {
+    button.textContent = copy(text) ? "Copied" : "The browser forbids it";
     byId("status").textContent = button.textContent;
     setTimeout(() => (button.textContent = "Copy"), 2000);
   });
@@ -162,7 +110,6 @@ export function show(request, answer, elapsed, keyed, info) {
     warningsOf(answer.meta),
     nothingOf(verdict),
     ordersOf(request, placed),
-    beyondOf(placed),
     cardsOf(placed, verdict),
     folded("curl", "The same with curl", curlOf(request, keyed)),
     folded("json", "The answer as JSON", JSON.stringify(answer, null, 1)),

@@ -10,9 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from bulk.candidates import Given, GivenList, read_lists, read_run
-from bulk.collection import Document, find, look_for, read_documents, read_queries
 from bulk.errors import BulkError
-from bulk.rows import Row, read_lines, read_rows
+from bulk.rows import Document, find, look_for, read_documents, read_lines, read_queries, read_rows
 from tests.bulk.jobs import write_lines
 
 LISTS = [
@@ -115,12 +114,6 @@ def test_an_invalid_run_is_an_error(tmp_path: Path, text: str, said: str) -> Non
         list(read_run(run))
 
 
-def test_blank_lines_are_passed_over_and_places_are_the_editors(tmp_path: Path) -> None:
-    path = tmp_path / "rows.jsonl"
-    path.write_text('{"a": 1}\n\n{"a": 2}\n', encoding="utf-8")
-    assert list(read_rows(path)) == [Row(f"{path}, line 1", {"a": 1}), Row(f"{path}, line 3", {"a": 2})]
-
-
 def test_a_line_that_is_no_json_is_named(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text('{"a": 1}\n{"a": \n', encoding="utf-8")
@@ -136,30 +129,25 @@ def test_a_damaged_file_is_one_line(tmp_path: Path, name: str) -> None:
         list(read_rows(path))
 
 
-def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
+def test_what_is_wrong_with_a_file_is_one_line(tmp_path: Path) -> None:
     for name in ("none.jsonl", "none.parquet"):
         with pytest.raises(BulkError, match="cannot be read: No such file"):
             list(read_rows(tmp_path / name))
     with pytest.raises(BulkError, match="cannot be read: Is a directory"):
         list(read_lines(tmp_path))
+    write_lines(tmp_path / "queries.jsonl", [{"_id": "q1", "text": "tea"}, {"_id": "q2"}])
+    with pytest.raises(BulkError, match="line 2: has no 'text' that is a text"):
+        read_queries(tmp_path)
 
 
 def test_only_wanted_documents_are_given(tmp_path: Path) -> None:
+    (tmp_path / "queries.jsonl").write_text('{"_id": "q1", "text": "tea"}\n\n{"_id": "q2", "text": "ice"}\n', encoding="utf-8")
+    assert read_queries(tmp_path) == {"q1": "tea", "q2": "ice"}
+    assert [row.place for row in read_rows(tmp_path / "queries.jsonl")] == [f"{tmp_path}/queries.jsonl, line {n}" for n in (1, 3)]
     write_lines(
         tmp_path / "corpus.jsonl", [{"_id": "a", "title": "T", "text": "x"}, {"_id": "b", "text": "y"}, {"_id": "c", "text": "z"}]
     )
     assert list(read_documents(tmp_path, {"a", "c"})) == [Document("a", "T", "x"), Document("c", "", "z")]
-
-
-def test_queries_by_their_names(tmp_path: Path) -> None:
-    write_lines(tmp_path / "queries.jsonl", [{"_id": "q1", "text": "tea"}, {"_id": "q2", "text": "ice"}])
-    assert read_queries(tmp_path) == {"q1": "tea", "q2": "ice"}
-
-
-def test_a_row_without_a_text_is_named(tmp_path: Path) -> None:
-    write_lines(tmp_path / "queries.jsonl", [{"_id": "q1", "text": "tea"}, {"_id": "q2"}])
-    with pytest.raises(BulkError, match="line 2: has no 'text' that is a text"):
-        read_queries(tmp_path)
 
 
 def test_the_compressed_file_comes_first_and_none_is_one_line(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import pytest
 from bulk import job
 from bulk.errors import BulkError
 from bulk.job import rank_all
-from bulk.options import Options
 from keyblock.lock import locked
 from tests.bulk.jobs import InThisProcess, contents, made, rankings, river_lists, shards
 
@@ -54,12 +53,3 @@ def test_the_prepared_documents_stay_where_they_are_to(tmp_path: Path, bundle_pa
     rank_all(options)
     names = sorted(path.name for path in (options.out / "work").iterdir())
     assert names == ["arithmetic.txt", "documents-00000.arrow", "intake.json", "lists-00000.arrow", "prepared-00000.arrow"]
-
-
-def test_another_job_is_refused_before_anything_is_done(tmp_path: Path, bundle_path: Path) -> None:
-    options = made(tmp_path, bundle_path, river_lists(1))
-    rank_all(options)
-    before = contents(options.out)
-    with pytest.raises(BulkError, match="holds rankings of another job"):
-        rank_all(Options(**options.model_dump() | {"top_n": 1}))
-    assert contents(options.out) == before

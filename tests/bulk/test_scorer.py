@@ -10,10 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bulk import sources
+from bulk import scorer
 from bulk.options import Asking
-from bulk.scorer import BundleScorer
-from bulk.sources import stored_source, text_source
+from bulk.scorer import BundleScorer, stored_source, text_source
 from bulk.spark import _rank, _scorer
 from bulk.tables import (
     DOCUMENTS,
@@ -124,12 +123,13 @@ def test_stored_documents_are_found_in_whatever_shard_they_are(tmp_path: Path, p
         write_table(where.documents(number), {"title": [""] * len(texts), "text": texts}, DOCUMENTS)
         write_table(where.prepared(number), columns_of(pipeline.prepare_documents(texts)), PREPARED)
     column = pa.array([{"docid": "x", "number": number, "score": None} for number in (4, 0, 2, 1, 4)], STORED_DOCUMENT)
-    with patch.object(sources, "OPEN_SHARDS", 1):
+    with patch.object(scorer, "OPEN_SHARDS", 1):
         prepared, texts = stored_source(where, [2, 1, 2])(column, True)
     assert texts == ["B", "Tea is hot.", "The river flows.", "Ice is cold.", "B"]
     expected = pipeline.prepare_documents(list(texts))
     assert [one.token_ids.tolist() for one in prepared] == [one.token_ids.tolist() for one in expected]
     assert stored_source(where, [2, 1, 2])(column, False)[1] == [""] * 5
+    assert prepared[0].vectors is None, "as the pipeline has no encoder"
 
 
 def test_a_text_that_comes_often_is_prepared_once(pipeline: Pipeline) -> None:
@@ -172,18 +172,6 @@ def test_what_is_written_is_read(bundle: Bundle, tmp_path: Path, texts: list[str
     assert all(same(table[number], one) for number, one in enumerate(documents))
 
 
-def test_without_an_encoder_there_are_no_vectors(pipeline: Pipeline, tmp_path: Path) -> None:
-    documents = pipeline.prepare_documents(["Tea is hot.", ""])
-    write_table(tmp_path / "prepared.arrow", columns_of(documents), PREPARED)
-    table = PreparedTable(map_table(tmp_path / "prepared.arrow"))
-    assert [table[number].vectors for number in range(2)] == [None, None]
-    assert all(same(table[number], one) for number, one in enumerate(documents))
-    query = pipeline.prepare_query("hot tea")
-    assert (
-        pipeline.select(query, table[0]).sequences[0].ids.tolist() == pipeline.select(query, documents[0]).sequences[0].ids.tolist()
-    )
-
-
 def test_a_task_loads_the_bundle_once_and_answers_batch_by_batch(bundle_path: Path) -> None:
     asked = Asking(provider="cpu", precision="fp32", blocks=True)
     batches = [pa.RecordBatch.from_pylist([one], schema=LISTS) for one in river_lists(2)]
@@ -191,6 +179,6 @@ def test_a_task_loads_the_bundle_once_and_answers_batch_by_batch(bundle_path: Pa
     found = list(_rank(iter(batches), str(bundle_path), asked)) + list(_rank(iter(batches), str(bundle_path), asked))
     assert (_scorer.cache_info().misses, _scorer.cache_info().hits) == (1, 1)
     bundle = load_bundle(bundle_path)
-    scorer = BundleScorer(bundle, open_model(bundle, "cpu", 1, "fp32"), asked)
-    assert [batch.to_pylist() for batch in found] == [scorer(batch).to_pylist() for batch in batches] * 2
+    in_process = BundleScorer(bundle, open_model(bundle, "cpu", 1, "fp32"), asked)
+    assert [batch.to_pylist() for batch in found] == [in_process(batch).to_pylist() for batch in batches] * 2
     assert found[0].schema == rankings_schema(blocks=True, spans=False)

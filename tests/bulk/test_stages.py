@@ -8,7 +8,7 @@ import pytest
 
 from bulk.errors import BulkError
 from bulk.intake import take_in
-from bulk.progress import Bar
+from bulk.job import Progress
 from bulk.stages import ARITHMETIC, Job, Prepare, Score
 from bulk.work import Layout, whole_file, write_whole
 from tests.bulk.jobs import made, rankings, river_lists
@@ -23,7 +23,7 @@ def job(tmp_path: Path, bundle_path: Path) -> Job:
 
 
 def test_prepare_then_score(job: Job) -> None:
-    assert (Prepare.sizes(job), Score.sizes(job)) == ([4], [4, 4, 4])
+    assert (job.intake.documents, job.intake.pairs) == ([4], [4, 4, 4])
     assert not Prepare.whole(job, 0)
     Prepare(job)(0)
     assert Prepare.whole(job, 0)
@@ -76,27 +76,17 @@ def test_an_error_leaves_what_was_there(tmp_path: Path) -> None:
     assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("a.txt", "before")]
 
 
-def test_without_a_terminal_each_tenth_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    with Bar("score", "pairs", 1000, done=450) as bar:
-        for _ in range(11):
-            bar.add(50)
-        bar.note("a worker died")
+def test_each_tenth_is_a_line_and_so_is_a_minute(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    progress = Progress("score", "pairs", 1000, done=450)
+    for _ in range(11):
+        progress.add(50)
+    progress.note("workers died")
+    monkeypatch.setattr("bulk.job.SECONDS", 0)
+    Progress("take in", "pairs").add(7)
     lines = capsys.readouterr().err.splitlines()
-    assert [re.sub(r"[\d,.]+/s, [\d,]+ s left", "RATE", line) for line in lines] == [
+    assert [re.sub(r"[\d,.]+/s(, [\d,]+ s left)?", r"RATE", line) for line in lines] == [
         *(f"score: {done} of 1,000 pairs, RATE" for done in (500, 600, 700, 800, 900)),
         "score: 1,000 of 1,000 pairs, RATE",
-        "a worker died",
+        "workers died",
+        "take in: 7 pairs, RATE",
     ]
-
-
-def test_a_terminal_has_a_bar_with_rate_and_time_left(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    monkeypatch.setenv("COLUMNS", "120")
-    monkeypatch.setenv("TERM", "xterm")
-    with Bar("score", "pairs", 10) as bar:
-        bar.add(2)
-        bar.add(8)
-    shown = capsys.readouterr().err
-    assert "10 of 10 pairs" in shown
-    assert re.search(r"[\d,.]+/s", shown)
-    assert "0:00:00" in shown

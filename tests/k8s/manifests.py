@@ -46,12 +46,11 @@ def build(directory: Path) -> list[Manifest]:
 
 
 def variants() -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Overlays with components: each alone, and many at once."""
+    """Overlays, each component alone, and many at once."""
     yield from ((overlay, ()) for overlay in OVERLAYS)
-    yield from ((overlay, (component,)) for overlay in OVERLAYS[:2] for component in COMPONENTS)
-    yield from (
-        ("overlays/monitoring", ("ingress", "redis", model, autoscaling)) for model in MODEL for autoscaling in AUTOSCALING[1:]
-    )
+    yield from ((OVERLAYS[0], (component,)) for component in COMPONENTS)
+    yield OVERLAYS[1], ("model-download",)
+    yield from (("overlays/monitoring", ("ingress", "redis", *two)) for two in zip(MODEL, AUTOSCALING[2:], strict=True))
 
 
 def write_variant(tree: Path, overlay: str, components: tuple[str, ...]) -> Path:

@@ -10,6 +10,7 @@ from starlette.testclient import TestClient
 from service.app import RERANK_PATHS, create_app
 from service.assets import TYPES
 from service.playground import FOLDER, PAGE
+from service.playground.reading import PATH as READING
 from service.ranking.ranker import Ranker
 from service.reference import PATH, assets
 from service.settings import Settings
@@ -20,31 +21,20 @@ SOURCES = ROOT / "service" / "playground"
 PATHS = ["/", *(f"{FOLDER}/{path.name}" for path in SOURCES.iterdir() if path.suffix[1:] in TYPES and path.name != PAGE)]
 
 
-@pytest.fixture(scope="module")
-def without(settings: Settings, ranker: Ranker) -> TestClient:
-    """The application with the page switched off."""
-    return TestClient(create_app(settings.model_copy(update={"playground": False}), ranker))
-
-
-@pytest.mark.parametrize("path", PATHS)
-def test_each_file_is_served_as_what_it_is(client: TestClient, path: str) -> None:
-    response = client.get(path)
-    name = path.rpartition("/")[2] or PAGE
-    assert response.status_code == 200
-    assert response.content == (SOURCES / name).read_bytes()
-    assert response.headers["content-type"] == TYPES[name.rpartition(".")[2]]
-    assert response.headers["x-content-type-options"] == "nosniff"
-    assert client.head(path).headers["content-length"] == str(len(response.content))
-
-
-@pytest.mark.parametrize("path", PATHS)
-def test_a_browser_that_asks_again_gets_not_modified(client: TestClient, path: str) -> None:
-    etag = client.get(path).headers["etag"]
-    assert client.get(path).headers["cache-control"] == "no-cache"
-    for known in (etag, f"W/{etag}", f'"other", {etag}', "*"):
-        again = client.get(path, headers={"if-none-match": known})
-        assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", etag)
-    assert client.get(path, headers={"if-none-match": '"other"'}).status_code == 200
+def test_each_file_is_served_as_what_it_is_and_not_again(client: TestClient) -> None:
+    for path in PATHS:
+        response = client.get(path)
+        name = path.rpartition("/")[2] or PAGE
+        assert (response.status_code, response.content) == (200, (SOURCES / name).read_bytes())
+        assert response.headers["content-type"] == TYPES[name.rpartition(".")[2]]
+        assert response.headers["x-content-type-options"] == "nosniff"
+        assert response.headers["cache-control"] == "no-cache"
+        assert client.head(path).headers["content-length"] == str(len(response.content))
+        etag = response.headers["etag"]
+        for known in (etag, f"W/{etag}", f'"other", {etag}', "*"):
+            again = client.get(path, headers={"if-none-match": known})
+            assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", etag)
+        assert client.get(path, headers={"if-none-match": '"other"'}).status_code == 200
 
 
 def test_the_policy_lets_nothing_in_from_elsewhere(client: TestClient) -> None:
@@ -64,17 +54,19 @@ def test_the_page_is_not_part_of_the_interface(client: TestClient) -> None:
     assert client.post("/", content=b"{}").status_code == 405
 
 
-@pytest.mark.parametrize("path", PATHS)
-def test_switched_off_there_is_no_such_path(without: TestClient, path: str) -> None:
-    response = without.get(path)
-    assert response.status_code == 404
-    assert response.json()["error"]["type"] == "not_found"
+def test_switched_off_there_is_no_such_path(settings: Settings, ranker: Ranker) -> None:
+    without = TestClient(create_app(settings.model_copy(update={"playground": False}), ranker))
+    for path in PATHS:
+        assert (without.get(path).status_code, without.get(path).json()["error"]["type"]) == (404, "not_found")
+    assert without.post(READING).status_code == 404
 
 
-def test_all_of_it_is_installed() -> None:
+@pytest.mark.parametrize("page", ["playground", "reference"])
+def test_all_of_it_is_installed(page: str) -> None:
     package_data = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["package-data"]
-    installed = {path for pattern in package_data["service.playground"] for path in SOURCES.glob(pattern)}
-    assert installed == {path for path in SOURCES.iterdir() if path.is_file() and path.suffix != ".py"}
+    sources = ROOT / "service" / page
+    installed = {path for pattern in package_data[f"service.{page}"] for path in sources.glob(pattern)}
+    assert installed == {path for path in sources.iterdir() if path.is_file() and path.suffix != ".py"}
 
 
 def test_the_sample_is_of_long_documents_and_is_ranked(client: TestClient) -> None:
@@ -82,9 +74,6 @@ def test_the_sample_is_of_long_documents_and_is_ranked(client: TestClient) -> No
     assert min(len(document["text"].split()) for document in sample["documents"]) > 1500
     response = client.post("/rerank", json=sample)
     assert (response.status_code, response.json()["meta"]["warnings"]) == (200, [])
-
-
-REFERENCE_SOURCES = ROOT / "service" / "reference"
 
 
 @pytest.fixture(scope="module")
@@ -124,9 +113,3 @@ def test_the_page_and_its_files(client: TestClient) -> None:
     assert client.get("/redoc").status_code == 404
     assert f"{PATH}/swagger-ui-bundle.js" in assets()
     assert len(RERANK_PATHS) == len([path for path in client.get("/openapi.json").json()["paths"] if path.endswith("/rerank")])
-
-
-def test_all_of_it_of_the_reference_is_installed() -> None:
-    package_data = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["package-data"]
-    installed = {path for pattern in package_data["service.reference"] for path in REFERENCE_SOURCES.glob(pattern)}
-    assert installed == {path for path in REFERENCE_SOURCES.iterdir() if path.is_file() and path.suffix != ".py"}

@@ -1,10 +1,13 @@
-"""A real Ray cluster on this machine: the bytes are those of processes of this machine, or of none."""
+"""A real Ray on this machine: a node is killed in the middle of a job, and a shard kills its workers."""
 
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,23 +16,53 @@ from bulk.errors import BulkError
 from bulk.options import Asking, Options
 from bulk.stages import Job, Stage
 from bulk.work import Intake, Layout
-from tests.bulk.jobs import InThisProcess, contents, made, river_lists
+from tests.bulk.jobs import InThisProcess, contents, made, river_lists, shards, stopped, stopping
 from tests.conftest import ROOT
+from tests.support.rays import imported
+
+N_LISTS = 12  # a shard each
+OBJECT_STORE = 80 << 20  # bytes; the least that Ray takes
+
+
+@pytest.fixture
+def cluster() -> Iterator[Any]:
+    """A head that computes nothing, and two nodes of a CPU each."""
+    cluster = imported("ray.cluster_utils").Cluster()
+    try:
+        cluster.add_node(num_cpus=0, include_dashboard=False, object_store_memory=OBJECT_STORE)
+        for _ in range(2):
+            cluster.add_node(num_cpus=1, object_store_memory=OBJECT_STORE, wait=False)
+        cluster.wait_for_nodes()
+        yield cluster
+    finally:
+        cluster.shutdown()
 
 
 @pytest.mark.timeout(400)
-def test_rays_rankings_are_the_same_bytes(tmp_path: Path, bundle_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = made(tmp_path, bundle_path, river_lists(6), shard_pairs=8)
-    given = options.model_dump(include={"bundle", "out", "provider", "precision", "shard_pairs"})
+def test_a_killed_node_costs_no_ranking(cluster: Any, tmp_path: Path, bundle_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = made(tmp_path, bundle_path, river_lists(N_LISTS), shard_pairs=4, workers=2)
+    given = options.model_dump(include={"bundle", "out", "provider", "precision", "workers", "shard_pairs"})
     flags = [part for name, value in given.items() for part in (f"--{name.replace('_', '-')}", str(value))]
-    command = [sys.executable, "-m", "bulk.cli", "--lists", str(options.lists[0]), "--engine", "ray", "--workers", "2", *flags]
-    elsewhere = os.environ | {"RAY_ADDRESS": "127.0.0.1:1"}  # without --address no cluster that is there already is meant
-    done = subprocess.run(command, cwd=ROOT, env=elsewhere, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "24 pairs of 6 queries and 4 documents in 3 shards, 3 of them new" in done.stderr.splitlines()[-1]
+    command = [sys.executable, *stopping("ray"), "--lists", str(options.lists[0]), "--engine", "ray", "--address", cluster.address]
+    with subprocess.Popen([*command, *flags], cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            stopped(process)
+            kill(cluster)
+            assert len(shards(options.out)) < N_LISTS
+        finally:
+            process.send_signal(signal.SIGCONT)
+        _, said = process.communicate()
+    assert process.returncode == 0, said
+    assert f"{N_LISTS} shards, {N_LISTS} of them new" in said.splitlines()[-1]
     monkeypatch.setattr(job, "_engine", lambda _: nullcontext(InThisProcess()))
     job.rank_all(Options(**options.model_dump() | {"out": tmp_path / "here"}))
     assert contents(options.out) == contents(tmp_path / "here")
+
+
+def kill(cluster: Any) -> None:
+    """A node's raylet, whose workers end with it."""
+    (raylet,) = next(iter(cluster.worker_nodes)).all_processes["raylet"]
+    os.kill(raylet.process.pid, signal.SIGKILL)
 
 
 class Deadly(Stage):
@@ -46,50 +79,30 @@ class Deadly(Stage):
         (self._folder / str(shard)).touch()
 
     @staticmethod
-    def sizes(job: Job) -> list[int]:  # noqa: ARG004  # as every stage
-        return [1, 1, 1]
-
-    @staticmethod
     def whole(job: Job, shard: int) -> bool:
         return (job.bundle / str(shard)).exists()
-
-
-class Unborn(Deadly):
-    """A stage whose workers die while they load."""
-
-    def __init__(self, job: Job) -> None:  # as every stage
-        os._exit(1)
 
 
 @pytest.mark.timeout(400)
 def test_a_shard_that_kills_its_workers_ends_the_job_when_the_others_are_done(tmp_path: Path) -> None:
     command = [sys.executable, "-c", f"from {__name__} import run_deadly; run_deadly({str(tmp_path)!r})"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    elsewhere = os.environ | {"RAY_ADDRESS": "127.0.0.1:1"}  # without an address no cluster that is there already is meant
+    done = subprocess.run(command, cwd=ROOT, env=elsewhere, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     *others, first, second, problem = (tmp_path / "said").read_text().splitlines()
     assert sorted(others) == ["0", "2"]
-    assert first == second == "workers on Ray died; shards that are tried again: 1"
-    assert problem == "shard 1 was tried 2 times, and its worker on Ray died each time: is memory short?"
+    assert first == second == "workers died; shards that are tried again: 1"
+    assert problem.startswith("shard 1 was tried 2 times, and a worker died each time: if memory is short")
 
 
-@pytest.mark.timeout(400)
-def test_workers_that_die_while_they_load_end_the_job(tmp_path: Path) -> None:
-    """As where memory runs out before a shard is begun."""
-    command = [sys.executable, "-c", f"from {__name__} import Unborn, run_deadly; run_deadly({str(tmp_path)!r}, Unborn, 1)"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stderr
-    *_, problem = (tmp_path / "said").read_text().splitlines()
-    assert problem.endswith("was tried 1 times, and its worker on Ray died each time: is memory short?")
-
-
-def run_deadly(folder: str, stage: type[Stage] = Deadly, attempts: int = 2) -> None:
+def run_deadly(folder: str) -> None:
     """In a process of its own; what is done and noted becomes lines of a file, since Ray prints, too."""
     from bulk.engines.ray import RayEngine
 
     work, said = Job(Layout(Path(folder)), Path(folder), Asking(), Intake([], [], 0), ""), list[str]()
-    with RayEngine(workers=1, attempts=attempts) as engine:
+    with RayEngine(workers=1, attempts=2) as engine:
         try:
-            for shard in engine.run(stage, work, [0, 1, 2], said.append):
+            for shard in engine.run(Deadly, work, [0, 1, 2], said.append):
                 said.append(str(shard))
         except BulkError as error:
             said.append(str(error))

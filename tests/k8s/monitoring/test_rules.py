@@ -1,16 +1,20 @@
 """The rules before promtool: they are right, and each alert fires where it should and is quiet where it should be."""
 
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import httpx
 import pytest
 import yaml
 
+from k8s.monitoring.boards import BOARDS
 from k8s.monitoring.rules import ALERTS, groups
 from service.telemetry.metrics import TABLE
 from tests.support.programs import need
+from tests.support.serving import Service
 
 POD = 'namespace="n", pod="p"'
 MODEL = f'{POD}, model="m"'
@@ -129,14 +133,6 @@ def promtool(*arguments: str | Path) -> str:
 
 
 @pytest.fixture
-def rules(tmp_path: Path) -> Path:
-    """The groups alone, as promtool reads them."""
-    path = tmp_path / "rules.yaml"
-    path.write_text(yaml.safe_dump({"groups": groups()}), encoding="utf-8")
-    return path
-
-
-@pytest.fixture
 def rules_of(tmp_path: Path) -> Callable[[str], Path]:
     """The rule of one alert, with the recorded ones that it reads: promtool evaluates every rule of a file at every minute."""
 
@@ -166,8 +162,20 @@ def case(alert: str, given: Case, fires: bool) -> dict[str, Any]:
     }
 
 
-def test_the_rules_are_right(rules: Path) -> None:
-    assert "SUCCESS" in promtool("check", "rules", rules)
+def test_the_rules_and_what_the_panels_ask_are_right(tmp_path: Path) -> None:
+    """A panel's expression is checked as a recording rule, with Grafana's variables filled in."""
+    asked = [query.expression for board in BOARDS for panel in board.panels for query in panel.queries]
+    filled = [re.sub(r"\$(namespace|pod|model)\b", ".*", one.replace("$__rate_interval", "5m")) for one in asked]
+    panels = {"name": "panels", "rules": [{"record": f"panel:{number}", "expr": one} for number, one in enumerate(filled)]}
+    path = tmp_path / "rules.yaml"
+    path.write_text(yaml.safe_dump({"groups": [*groups(), panels]}), encoding="utf-8")
+    assert "SUCCESS" in promtool("check", "rules", path)
+
+
+def test_names_and_help_are_as_prometheus_wants_them(running: Service) -> None:
+    exposed = httpx.get(f"{running.url}/metrics").content
+    ran = subprocess.run([need("promtool", "prometheus"), "check", "metrics"], input=exposed, capture_output=True, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, b"", b"")
 
 
 @pytest.mark.parametrize("alert", [alert.name for alert in ALERTS])

@@ -55,25 +55,6 @@ def test_the_format_may_be_given(tmp_path: Path) -> None:
     assert [one.text for one in read(tmp_path, "text.jsonl", form="text")] == [line]
 
 
-@pytest.mark.parametrize(
-    ("content", "text", "said"),
-    [
-        (b"caf\xe9 au lait", "café au lait", "is not UTF-8; read as cp1252"),
-        ("Wien 東京 ".encode() * 9 + b"\xe9", "Wien 東京 " * 9 + "\ufffd", "is not all UTF-8 (byte 109, 0xe9)"),
-        (b"\xef\xbb\xbfWien", "Wien", ""),
-        ("Wien 😀".encode("utf-16"), "Wien 😀", ""),
-        (b"\xff\xfeW\x00i\x00", "Wi", ""),
-        (b"\xff\xfeW\x00i\x00n", "Wi\ufffd", "is not all UTF-16"),
-        (b"x" * 9000 + b"\0", "x" * 9000 + "\0", ""),
-        (b"\x7fELF\0\0", None, "is binary, skipped"),
-    ],
-)
-def test_encodings(tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, text: str | None, said: str) -> None:
-    (tmp_path / "a").write_bytes(content)
-    assert [one.text for one in read(tmp_path, "a")] == ([] if text is None else [text])
-    assert said in capsys.readouterr().err
-
-
 def test_a_file_that_is_no_text_fails_if_it_was_named_and_is_left_out_of_a_directory(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -115,10 +96,5 @@ def test_what_cannot_be_read_fails_and_stops_nothing(tmp_path: Path, capsys: pyt
     report = Report("keyblock")
     files = Files([str(tmp_path / "nobody\x1b[2J"), str(tmp_path / "there")], report)
     assert [one.text for one in files.read()] == ["Wien"]
-    assert (report.failed, files.total) == (True, 2)
+    assert (report.failed, files.total, Files(["a.txt", "b.JSONL"], report).total) == (True, 2, None)
     assert capsys.readouterr().err.endswith("nobody␛[2J: No such file or directory\n")
-
-
-def test_how_many_there_are_is_known_of_texts_alone(tmp_path: Path) -> None:
-    assert Files(["a.txt", "b.md"], Report("keyblock")).total == 2
-    assert Files(["a.txt", "b.JSONL"], Report("keyblock")).total is None

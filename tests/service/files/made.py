@@ -28,9 +28,9 @@ def archive(parts: Mapping[str, str | bytes]) -> bytes:
     return written.getvalue()
 
 
-def pdf(pages: Sequence[Sequence[str]], outline: Sequence[tuple[str, int]] = (), trailer: str = "") -> bytes:
-    """A PDF with these lines (ASCII) on its pages, and an outline of titles and pages, from 0."""
-    parts = ["<< /Type /Catalog /Pages 2 0 R /Outlines 4 0 R >>", "", "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>", ""]
+def pdf(pages: Sequence[Sequence[str]], trailer: str = "") -> bytes:
+    """A PDF with these lines (ASCII) on its pages."""
+    parts = ["<< /Type /Catalog /Pages 2 0 R >>", "", "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"]
     kids = []
     for lines in pages:
         shown = "\n".join(f"({line}) Tj 0 -14 Td" for line in lines)
@@ -40,11 +40,6 @@ def pdf(pages: Sequence[Sequence[str]], outline: Sequence[tuple[str, int]] = (),
         parts.append(f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] {used} >>")
         kids.append(f"{len(parts)} 0 R")
     parts[1] = f"<< /Type /Pages /Kids [{' '.join(kids)}] /Count {len(kids)} >>"
-    first, last = len(parts) + 1, len(parts) + len(outline)
-    parts[3] = f"<< /Type /Outlines /First {first} 0 R /Last {last} 0 R >>" if outline else "<< /Type /Outlines >>"
-    for number, (title, page) in enumerate(outline, first):
-        beside = (f" /Prev {number - 1} 0 R" if number > first else "") + (f" /Next {number + 1} 0 R" if number < last else "")
-        parts.append(f"<< /Title ({title}) /Parent 4 0 R{beside} /Dest [{kids[page]} /Fit] >>")
     return _numbered(parts, trailer)
 
 

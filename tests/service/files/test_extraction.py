@@ -2,14 +2,14 @@
 
 import io
 import sys
+from collections.abc import Callable
 
 import pytest
 from pypdf import PdfWriter
 
 from service.files.epub import ENCRYPTION, read_epub
-from service.files.extracted import UnreadableError
 from service.files.extraction import extract
-from service.files.kinds import NotTextError
+from service.files.kinds import Extracted, NotTextError, UnreadableError
 from service.files.pdf import read_pdf
 from service.files.word import read_word
 from tests.service.files.made import WORD_XML, archive, epub, paragraph, pdf, table, word
@@ -43,11 +43,6 @@ def test_pages_and_lines() -> None:
     assert found == ("The river rises\nin spring.\f\fIt falls.", "", "", True)
 
 
-def test_the_outline_tells_headings() -> None:
-    made = pdf([["1 The River", "It rises.", "Its banks", "are green."], ["The river"]], [("THE RIVER", 0), ("Its banks", 0)])
-    assert read_pdf(made).text == "# 1 The River\n\nIt rises.\n\n# Its banks\n\nare green.\fThe river"
-
-
 def test_a_word_that_the_end_of_a_line_breaks_is_mended() -> None:
     made = pdf([["For exam-", "ple long-lived, A-", "b and 3-", "4"]])
     assert read_pdf(made).text == "For example long-lived, A-\nb and 3-\n4"
@@ -65,18 +60,6 @@ def test_a_password_is_needed_only_where_a_reader_needs_it() -> None:
     assert read_pdf(locked("")).text == "The river rises."
     with pytest.raises(UnreadableError, match="it is encrypted: give a copy without a password \\(qpdf --decrypt\\)"):
         read_pdf(locked("secret"))
-
-
-def test_pages_without_text_are_an_empty_text() -> None:
-    assert read_pdf(pdf([[], []])).text == ""
-
-
-@pytest.mark.parametrize(
-    "content", [b"%PDF-1.7", pdf([["a"]])[:200], pdf([["a"]], trailer="/Encrypt 99 0 R"), b"%PDF-1.7\n" + bytes(999)]
-)
-def test_a_broken_file_is_one_line(content: bytes) -> None:
-    with pytest.raises(UnreadableError, match=r"^it is broken \(.+\)$"):
-        read_pdf(content)
 
 
 def test_a_broken_page_is_left_out_with_a_warning() -> None:
@@ -111,14 +94,6 @@ def test_what_was_inserted_stays_and_what_was_deleted_goes() -> None:
     assert read_word(word(f"<w:p>{changed}</w:p>")).text == "new text"
 
 
-@pytest.mark.parametrize(
-    "content", [word("<w:p>"), archive({"word/document.xml": "<x/>"}), word(paragraph("a"))[:-30], word('<w:p xmlns:w="?"><w:r/>')]
-)
-def test_a_broken_file_is_one_line_of_word(content: bytes) -> None:
-    with pytest.raises(UnreadableError, match=r"^it is broken \(.+\)$"):
-        read_word(content)
-
-
 def test_entities_without_end_are_refused() -> None:
     thousandfold = "".join(f'<!ENTITY {b} "{f"&{a};" * 1000}">' for a, b in ("ab", "bc", "cd"))
     lol = f'<!DOCTYPE x [<!ENTITY a "{"a" * 1000}">{thousandfold}]>'
@@ -144,20 +119,27 @@ def test_copy_protection_is_an_error_but_protected_fonts_are_not() -> None:
         read_epub(epub({"a.xhtml": "<p>text"}, **{ENCRYPTION: LOCK.format(name="a.xhtml")}))
 
 
-def test_a_book_without_text_is_empty() -> None:
-    assert read_epub(epub({"a.xhtml": '<img src="scan.png"/>'})).text == ""
+BROKEN = [
+    *((read_pdf, content) for content in (b"%PDF-1.7", pdf([["a"]])[:200], b"%PDF-1.7\n" + bytes(999))),
+    (read_pdf, pdf([["a"]], trailer="/Encrypt 99 0 R")),
+    *((read_word, content) for content in (word("<w:p>"), archive({"word/document.xml": "<x/>"}), word(paragraph("a"))[:-30])),
+    (read_word, word('<w:p xmlns:w="?"><w:r/>')),
+    (read_epub, epub({"a.xhtml": "<p>text"})[:-40]),
+    (read_epub, archive({"mimetype": "application/epub+zip"})),
+    *(
+        (read_epub, archive({"META-INF/container.xml": container}))
+        for container in ("", "<x", '<c><rootfile full-path="../a"/></c>')
+    ),
+]
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        epub({"a.xhtml": "<p>text"})[:-40],
-        archive({"mimetype": "application/epub+zip"}),
-        archive({"META-INF/container.xml": "<x"}),
-        archive({"META-INF/container.xml": ""}),
-        archive({"META-INF/container.xml": '<c><rootfile full-path="../../etc/passwd"/></c>'}),
-    ],
-)
-def test_a_broken_file_is_one_line_of_epub(content: bytes) -> None:
+@pytest.mark.parametrize(("read", "content"), BROKEN)
+def test_a_broken_file_is_one_line(read: Callable[[bytes], Extracted], content: bytes) -> None:
     with pytest.raises(UnreadableError, match=r"^it is broken \(.+\)$"):
-        read_epub(content)
+        read(content)
+
+
+@pytest.mark.parametrize("content", [pdf([[], []]), epub({"a.xhtml": '<img src="scan.png"/>'})])
+def test_a_file_without_text_is_refused(content: bytes) -> None:
+    with pytest.raises(NotTextError, match="skipped: it holds no text"):
+        extract(content)

@@ -71,10 +71,6 @@ def test_files_are_read_only_for_keys_that_may_rank(settings: Settings, ranker: 
     assert statuses == [401, 403, 200]
 
 
-def test_without_the_page_there_is_none(settings: Settings, ranker: Ranker) -> None:
-    assert client_with(settings, ranker, playground=False).post(PATH).status_code == 404
-
-
 def outcomes(ranker: Ranker) -> Counter[str]:
     value = ranker.metrics.registry.get_sample_value
     return Counter({one: int(value("keyblock_files_total", {"outcome": one}) or 0) for one in metrics.FILES})
