@@ -29,7 +29,7 @@ def write_folds(collection: Collection, folds: Sequence[Sequence[str]], out: Pat
     Raises CollectionError for a query without text or a collection without a first-stage run, FileExistsError for a directory
     that exists.
     """
-    if not isinstance(collection.parts, Directory):
+    if not isinstance(collection, Directory):
         raise CollectionError(f"{collection.path}: is no collection directory; give its description the key 'folds' instead")
     for query in (query for fold in folds for query in fold):
         collection.query(query)

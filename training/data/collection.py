@@ -11,78 +11,89 @@ A collection is named by
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
-from training.data import datasets
-from training.data.described import DescribedParts
-from training.data.descriptions import Description, find_description, read_description
-from training.data.directory import Directory
-from training.data.types import CollectionError, Document, Grades, Parts, Run, Span
-
-DATASETS = "ir_datasets:"
+from training.data.types import CollectionError, Document, Grades, Run, Span
 
 
-@dataclass(frozen=True)
 class Collection:
-    """A collection by its name. Each part is read at its first use; the module says what `path` may be.
+    """A collection by its name, read by the class of its kind. Each part is read at its first use; see the module for `path`.
 
-    Raises CollectionError for a missing part, FileError for a damaged one.
+    Every member raises CollectionError for a missing part, FileError for a damaged one.
     """
 
     path: Path
+    corpus: str = "the documents"
+    topics: str = "the queries"
 
-    def __post_init__(self) -> None:
-        _ = self.parts
+    def __new__(cls, path: Path) -> "Collection":
+        """A Directory or a DescribedCollection."""
+        from training.data.described import DescribedCollection
+        from training.data.descriptions import is_described
+        from training.data.directory import Directory
 
-    @cached_property
-    def parts(self) -> Parts:
-        """The reader of the collection's parts."""
-        return find_parts(self.path)
+        kind = DescribedCollection if is_described(path) else Directory
+        return super().__new__(kind if cls is Collection else cls)
 
     @property
     def name(self) -> str:
         """The directory's or the description's name; a data set's with dashes for slashes."""
-        return self.parts.name
+        raise NotImplementedError
 
     @property
     def documents(self) -> Mapping[str, Document]:
-        """See Parts."""
-        return self.parts.documents
+        """Documents by id; a large collection stays on disk, and each look-up reads one document."""
+        raise NotImplementedError
 
     @property
     def queries(self) -> Mapping[str, str]:
-        """See Parts."""
-        return self.parts.queries
+        """Query texts by id, at least those of every split that was read so far."""
+        raise NotImplementedError
 
     @property
     def qrels(self) -> Grades:
-        """See Parts."""
-        return self.parts.qrels
+        """Grades by query and document, at least those of every split that was read so far."""
+        raise NotImplementedError
 
     @property
     def spans(self) -> Mapping[str, list[Span]]:
-        """See Parts."""
-        return self.parts.spans
+        """Gold passages by query; empty for a collection without any."""
+        raise NotImplementedError
+
+    @property
+    def has_spans(self) -> bool:
+        """Whether the collection has gold passages; nothing is read to find out."""
+        raise NotImplementedError
+
+    def split(self, name: str) -> list[str]:
+        """The query ids of a split; at least one."""
+        raise NotImplementedError
+
+    def has_run(self, split: str) -> bool:
+        """Whether there is a first-stage run of a split, damaged or not; without one all documents are searched."""
+        raise NotImplementedError
+
+    def run(self, split: str) -> Run:
+        """The first-stage run of a split; of at least one query."""
+        raise NotImplementedError
+
+    def present(self, doc_ids: Sequence[str]) -> list[str]:
+        """The ids that the corpus has; equal ids share one string. A store on disk is not searched: a run may name millions."""
+        raise NotImplementedError
 
     def document(self, doc_id: str) -> Document:
         """A document by id. Raises CollectionError when the corpus lacks it."""
         try:
             return self.documents[doc_id]
         except KeyError:
-            lacks = f"a run or qrels.tsv names document {doc_id!r}, which {self.parts.corpus} lacks"
+            lacks = f"a run or qrels.tsv names document {doc_id!r}, which {self.corpus} lacks"
             raise CollectionError(f"{self.path}: {lacks}") from None
 
     def query(self, query_id: str) -> str:
         """A query's text by id. Raises CollectionError when the queries lack it."""
         if query_id not in self.queries:
-            raise CollectionError(f"{self.path}: a run or split names query {query_id!r}, which {self.parts.topics} lacks")
+            raise CollectionError(f"{self.path}: a run or split names query {query_id!r}, which {self.topics} lacks")
         return self.queries[query_id]
-
-    def present(self, doc_ids: Sequence[str]) -> list[str]:
-        """See Parts."""
-        return self.parts.present(doc_ids)
 
     def require(self, doc_ids: Sequence[str]) -> list[str]:
         """As `present`, but raises CollectionError for the first document that the corpus lacks."""
@@ -90,30 +101,6 @@ class Collection:
         for missing in [doc_id for doc_id in doc_ids if doc_id not in present] if len(present) < len(doc_ids) else ():
             self.document(missing)
         return present
-
-    def split(self, name: str) -> list[str]:
-        """See Parts; a directory's in file order."""
-        return self.parts.split(name)
-
-    def has_run(self, split: str) -> bool:
-        """See Parts."""
-        return self.parts.has_run(split)
-
-    def run(self, split: str) -> Run:
-        """See Parts; a directory has BM25 runs ('dev.small' reads the run of 'dev')."""
-        return self.parts.run(split)
-
-
-def find_parts(path: Path) -> Parts:
-    """The parts of the collection of this name. Raises CollectionError when there is no such collection."""
-    if path.as_posix().startswith(DATASETS):
-        name = path.as_posix().removeprefix(DATASETS)
-        datasets.load(name)
-        return DescribedParts(Description(name=name.replace("/", "-"), documents=name))
-    if found := find_description(path):
-        file, fold = found
-        return DescribedParts(read_description(file), file.parent, fold)
-    return Directory(path)
 
 
 def distinct_names(collections: Sequence[Collection]) -> list[str]:

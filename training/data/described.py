@@ -1,26 +1,17 @@
 """Reads collections of TREC files and `ir_datasets` names, as training.data.descriptions describes them."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from training.data import datasets
-from training.data.descriptions import JUDGED, SCORED, Description
+from training.data.collection import Collection
+from training.data.descriptions import JUDGED, SCORED, find_description
 from training.data.directory import read_qrels
 from training.data.files import read_run
 from training.data.folds import Round
-from training.data.types import CollectionError, Document, Grades, Parts, Run, Span
-
-
-def find_passage(text: str, passage: str) -> tuple[int, int] | None:
-    """Start and end of the first place where the passage's words stand in a row, with any white space between; None without one."""
-    words = passage.split()
-    if not words:
-        return None
-    found = re.search(r"\s+".join(map(re.escape, words)), text)
-    return found.span() if found else None
+from training.data.types import CollectionError, Document, Grades, Run, Span, find_passage
 
 
 class AlignedSpans(Mapping[str, list[Span]]):
@@ -75,22 +66,14 @@ class Judged(NamedTuple):
     qrels: Grades
 
 
-class DescribedParts(Parts):
-    """Reads what a description names. Each split is read at its first use, so that files of unused splits may be missing.
+class DescribedCollection(Collection):
+    """What a YAML file or a data set's name describes. Each split is read at its first use: unused files may be missing."""
 
-    Args:
-        description: what to read.
-        base: the directory that its paths are relative to.
-        fold: the round of cross-validation, from 1; see Round.
-
-    Raises CollectionError for a round that cannot be made.
-    """
-
-    def __init__(self, description: Description, base: Path = Path(), fold: int = 0) -> None:
-        self.description = description
-        self.base = base
-        self.round = Round(description, fold)
-        self.corpus = description.documents if isinstance(description.documents, str) else description.documents.path
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.description, self.base, fold = find_description(path)
+        self.round = Round(self.description, fold)
+        self.corpus = self.description.documents if isinstance(self.description.documents, str) else self.description.documents.path
         self._splits: dict[str, Judged] = {}
         self._read_so_far = Judged({}, {})
 
@@ -101,7 +84,7 @@ class DescribedParts(Parts):
 
     @cached_property
     def documents(self) -> datasets.StoredDocuments:
-        """See Parts; in a store on disk."""
+        """See Collection; in a store on disk."""
         return datasets.StoredDocuments(self._handler(), self.corpus)
 
     def _handler(self) -> Any:
@@ -139,7 +122,7 @@ class DescribedParts(Parts):
         return list(doc_ids)
 
     def split(self, name: str) -> list[str]:
-        """See Parts; in the order of the topics."""
+        """See Collection; in the order of the topics."""
         queries = list(self._judged(name).queries)
         if not queries:
             raise CollectionError(f"{self.name}: no query of split {name} has a text and a relevant document")

@@ -7,14 +7,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from training.data.collection import Collection
 from training.data.files import json_lines, numbered_lines, open_text, read_run
-from training.data.types import CollectionError, Document, FileError, Grades, Parts, Run, Span
+from training.data.types import CollectionError, Document, FileError, Grades, Run, Span
 
 MOST_UNKNOWN = 0.2  # share of the judgements that may name documents which the corpus lacks
 
 
 @dataclass(frozen=True)
-class Directory(Parts):
+class Directory(Collection):
     """A collection directory in our own layout."""
 
     path: Path
@@ -32,7 +33,7 @@ class Directory(Parts):
 
     @cached_property
     def documents(self) -> dict[str, Document]:
-        """See Parts; all are in memory."""
+        """See Collection; all are in memory."""
         rows = self._json_lines("corpus.jsonl", {"_id": str, "text": str})
         return {row["_id"]: Document(row["_id"], str(row.get("title") or ""), row["text"]) for row in rows}
 
@@ -68,7 +69,7 @@ class Directory(Parts):
         return self._has("spans.jsonl")
 
     def present(self, doc_ids: Sequence[str]) -> list[str]:
-        """See Parts."""
+        """See Collection."""
         return [self.documents[doc_id].doc_id for doc_id in doc_ids if doc_id in self.documents]
 
     def unknown_judgements(self) -> str | None:
@@ -86,7 +87,7 @@ class Directory(Parts):
         return f"judgements: {counted}; they are left out"
 
     def split(self, name: str) -> list[str]:
-        """See Parts; in file order."""
+        """See Collection; in file order."""
         path = self._find(f"splits/{name}.txt")
         queries = [line.strip() for _, line in numbered_lines(path)]
         if not queries:

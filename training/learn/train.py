@@ -143,7 +143,7 @@ def make_model(recipe: Recipe, device: torch.device, resumed: bool = False) -> t
 
 def fitted(recipe: Recipe, collections: Sequence[Collection]) -> Recipe:
     """The recipe with the steps of its `passes`, and without marks where no collection has gold passages to learn them from."""
-    if recipe.marks and not any(collection.parts.has_spans for collection in collections):
+    if recipe.marks and not any(collection.has_spans for collection in collections):
         recipe = recipe.model_copy(update={"marks": 0.0})
     if recipe.passes is None:
         return recipe
@@ -204,7 +204,7 @@ def check_mixture(recipe: Recipe, collections: Sequence[Collection]) -> None:
 
 def check_gold(recipe: Recipe, collections: Sequence[Collection]) -> None:
     """Raise RecipeError if the recipe trains on gold passages and a collection has none."""
-    without = [collection.name for collection in collections if not collection.parts.has_spans]
+    without = [collection.name for collection in collections if not collection.has_spans]
     if recipe.examples == "gold" and without:
         raise RecipeError(f"examples gold: {', '.join(without)} has no gold passages (spans.jsonl, or passages in its description)")
 
@@ -212,7 +212,7 @@ def check_gold(recipe: Recipe, collections: Sequence[Collection]) -> None:
 def unknown_judgements(collections: Sequence[Collection]) -> Iterator[str]:
     """A line for each collection directory with judgements of unknown documents. Raises CollectionError for too many of them."""
     for collection in collections:
-        if isinstance(collection.parts, Directory) and (line := collection.parts.unknown_judgements()):
+        if isinstance(collection, Directory) and (line := collection.unknown_judgements()):
             yield f"{collection.name}, {line}"
 
 

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from training.data.collection import Collection, distinct_names
-from training.data.described import AlignedSpans, find_passage
+from training.data.described import AlignedSpans
 from training.data.directory import read_qrels, write_directory
 from training.data.files import join_runs, numbered_lines, open_text, ranked, read_run, write_run
-from training.data.types import CollectionError, Document, FileError, Span
+from training.data.types import CollectionError, Document, FileError, Span, find_passage
 
 
 def test_parts_by_hand(tmp_path: Path) -> None:

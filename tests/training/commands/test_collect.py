@@ -52,7 +52,7 @@ def test_every_kind_of_table_becomes_the_same_collection(tmp_path: Path, capsys:
     assert dict(made.documents) == {"d1": Document("d1", "Lease", LEASE), "d2": Document("d2", "House rules", HOUSE)}
     assert dict(made.queries) == {"q1": "How long is the notice period?", "q2": "May I keep a dog?"}
     assert made.qrels == {"q1": {"d1": 2, "d2": 0}, "q2": {"d2": 1, "d1": 0}}
-    assert not made.parts.has_spans
+    assert not made.has_spans
     assert sorted(made.split("train") + made.split("dev")) == ["q1", "q2"]
 
 
