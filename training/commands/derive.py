@@ -1,7 +1,6 @@
 """keyblock-derive."""
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -55,7 +54,3 @@ def _near(name: str) -> "Near":
     from training.recipe import DEFAULT_BACKBONE, backbone_path
 
     return near_by_vectors(backbone_path(DEFAULT_BACKBONE))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,7 +1,6 @@
 """keyblock-train."""
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -45,7 +44,3 @@ def _train(options: argparse.Namespace) -> None:
         raise RecipeError(f"{options.recipe[0]}: names no collections of its own; give --collection")
     procedure = train_best if recipe.best else train
     procedure(fitted(recipe, collections), collections, options.out, options.tensorboard, options.cache or default_directory())
-
-
-if __name__ == "__main__":
-    sys.exit(main())

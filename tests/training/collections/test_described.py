@@ -36,20 +36,6 @@ def test_documents_are_looked_up_not_loaded(describe: Callable[..., Collection],
     assert describe().document("d2").title == "Stone"
 
 
-@pytest.mark.parametrize("key", ["document", "query"])
-def test_what_it_lacks_is_named(describe: Callable[..., Collection], key: str) -> None:
-    collection = describe()
-    collection.split("train")
-    with pytest.raises(CollectionError, match=f"names {key} '9'"):
-        getattr(collection, key)("9")
-
-
-def test_another_field_of_the_topics(describe: Callable[..., Collection]) -> None:
-    collection = describe(field="description")
-    collection.split("train")
-    assert collection.query("2") == "what is a stone?"
-
-
 def test_judged_candidates(describe: Callable[..., Collection]) -> None:
     """All of them, in the order of their names, which gives no grade away."""
     run = describe(candidates="judged").run("train")
@@ -68,21 +54,16 @@ def test_other_topics(describe: Callable[..., Collection], files: Path, form: st
 
 
 @pytest.mark.parametrize(
-    ("form", "content", "expected"),
+    ("form", "content", "title"),
     [
-        ("tsv", "d1\tAll of it\n", Document("d1", "", "All of it")),
-        ("jsonl", '{"_id": "d1", "title": "T", "text": "All of it", "url": "u"}\n', Document("d1", "T", "All of it")),
+        ({"format": "tsv"}, "d1\tAll of it\n", ""),
+        ({"format": "jsonl"}, '{"_id": "d1", "title": "T", "text": "All of it", "url": "u"}\n', "T"),
+        ({"format": "jsonl", "fields": {"doc_id": "id", "text": "body"}}, '{"id": "d1", "title": "T", "body": "All of it"}\n', ""),
     ],
 )
-def test_other_documents(describe: Callable[..., Collection], files: Path, form: str, content: str, expected: Document) -> None:
+def test_other_documents(describe: Callable[..., Collection], files: Path, form: dict[str, Any], content: str, title: str) -> None:
     (files / "documents").write_text(content, encoding="utf-8")
-    assert describe(documents={"path": "documents", "format": form}).document("d1") == expected
-
-
-def test_a_directory_of_documents(describe: Callable[..., Collection], files: Path) -> None:
-    (files / "docs").mkdir()
-    (files / "documents.sgml.gz").rename(files / "docs" / "a.gz")
-    assert describe(documents={"path": "docs"}).document("d5").title == "Garden"
+    assert describe(documents={"path": "documents"} | form).document("d1") == Document("d1", title, "All of it")
 
 
 def test_a_directory_with_a_description(describe: Callable[..., Collection], files: Path) -> None:
@@ -205,12 +186,6 @@ def test_topics_of_several_lines(tmp_path: Path) -> None:
     topics = Topics(path="topics")
     assert read_topics(topics, tmp_path) == {"301": "International Crime"}
     assert read_topics(topics, tmp_path, "narrative") == {"301": "All."}
-
-
-def test_keys_of_json_documents(tmp_path: Path) -> None:
-    (tmp_path / "docs").write_text('{"id": "d", "contents": "text"}\n', encoding="utf-8")
-    files = Files(path="docs", format="jsonl", fields={"doc_id": "id", "text": "contents"})
-    assert tuple(file_documents(files, tmp_path).docs_store().get("d")) == ("d", "text")
 
 
 def test_paths_are_relative_to_what_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -90,10 +89,6 @@ def test_calibrations_that_cannot_be_made(
     assert line.startswith("keyblock-calibrate: ")
     assert said in line
     assert (run_copy / "pipeline.json").read_bytes() == before
-
-
-def test_two_collections_of_one_name_are_not_calibrated_on(refused: Callable[..., str], run_copy: Path, toy_path: Path) -> None:
-    assert "one name" in refused(calibrate_main, "--run", run_copy, "--collection", toy_path, "--collection", toy_path)
 
 
 def test_the_model_that_counts_is_calibrated(run_copy: Path, toy_path: Path) -> None:

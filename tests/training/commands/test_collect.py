@@ -110,7 +110,6 @@ def test_what_a_person_should_know_is_counted(tmp_path: Path, capsys: pytest.Cap
     [
         ("mine.xlsx", "x", "mine.xlsx: is of no kind that is read; give .csv, .tsv, .jsonl (each also .gz) or .parquet"),
         ("mine.csv", "a,b\n1,2\n", "mine.csv: has no column for the question; it has a, b: name it with --column MEANING=NAME"),
-        ("mine.csv", "question\nwhy?\n", "has no column for the document or path; it has question"),
         ("mine.csv", "question,document,relevant\nwhy?,so,half\n", "row 2 has 'half' where the grade is: a whole number, true or"),
         ("mine.csv", "question,document\nwhy?,so,too\n", "line 2 has 3 cells, its header has 2"),
         ("mine.csv", "question,document\n", "mine.csv: has no row"),
