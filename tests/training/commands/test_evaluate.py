@@ -115,6 +115,17 @@ def test_a_bundle_is_evaluated_with_another_pipeline(
     assert "--pipeline changes a --bundle's" in capsys.readouterr().err
 
 
+def test_candidates_of_our_own_are_evaluated(
+    toy_run: Path, toy_path: Path, toy: Collection, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(toy.run("dev"), tmp_path / "dev.trec", "x")
+    evaluated = strings("--run", toy_run, "--collection", toy_path, "--candidates", tmp_path / "dev.trec", "--depth", 2)
+    assert evaluate_main([*evaluated, "--queries", "1"]) == 0
+    printed = cells(capsys.readouterr().out)
+    assert printed["first stage"][0] == "0.0000"  # the answers stand fourth
+    assert "shuffled" in printed  # a single query has a table too
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -17,7 +17,6 @@ from training.learn import train as training_run
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        ("step=5", "step: Extra inputs are not permitted"),
         ("split=nowhere", "has no splits/nowhere.txt"),
         ("backbone=nowhere/at/all", "nowhere/at/all: cannot be read as an encoder"),
     ],
