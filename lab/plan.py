@@ -8,7 +8,7 @@ from training.data import datasets
 from training.data.collection import Collection
 from training.data.described import DescribedCollection
 from training.data.descriptions import JUDGED, SCORED, Description, Part
-from training.data.directory import Directory, run_file
+from training.data.directory import run_file
 from training.data.folds import Round
 from training.data.types import CollectionError, FileError
 from training.learn.train import check_gold, check_mixture, fitted
@@ -187,12 +187,10 @@ def plan_parts(parts: Collection, splits: Sequence[str]) -> Plan:
     """
     if isinstance(parts, DescribedCollection):
         return make_plan(parts.description, parts.base, parts.round, splits)
-    if isinstance(parts, Directory):
-        return plan_directory(parts, splits)
-    raise TypeError(f"{type(parts).__name__} cannot be planned")
+    return plan_directory(parts, splits)
 
 
-def plan_directory(parts: Directory, splits: Sequence[str]) -> Plan:
+def plan_directory(parts: Collection, splits: Sequence[str]) -> Plan:
     """What of a directory would be read: all. Raises FileError for a damaged file, or one that names what the corpus lacks."""
     described = [f"split {split}: {_plan_split(parts, split)}" for split in splits]
     reads = [f"documents: {len(parts.documents):,} in {parts.path}", *described]
@@ -202,7 +200,7 @@ def plan_directory(parts: Directory, splits: Sequence[str]) -> Plan:
     return Plan(reads, [])
 
 
-def _plan_split(parts: Directory, split: str) -> str:
+def _plan_split(parts: Collection, split: str) -> str:
     """One line about a split's queries and candidates."""
     queries = parts.split(split)
     if unknown := [query for query in queries if query not in parts.queries]:

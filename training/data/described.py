@@ -69,13 +69,15 @@ class Judged(NamedTuple):
 class DescribedCollection(Collection):
     """What a YAML file or a data set's name describes. Each split is read at its first use: unused files may be missing."""
 
+    topics = "the queries"
+
     def __init__(self, path: Path) -> None:
         self.path = path
         self.description, self.base, fold = find_description(path)
         self.round = Round(self.description, fold)
         self.corpus = self.description.documents if isinstance(self.description.documents, str) else self.description.documents.path
+        self.queries, self.qrels = {}, {}  # of the splits that were read so far
         self._splits: dict[str, Judged] = {}
-        self._read_so_far = Judged({}, {})
 
     @property
     def name(self) -> str:
@@ -83,23 +85,13 @@ class DescribedCollection(Collection):
         return self.round.name
 
     @cached_property
-    def documents(self) -> datasets.StoredDocuments:
+    def documents(self) -> Mapping[str, Document]:
         """See Collection; in a store on disk."""
         return datasets.StoredDocuments(self._handler(), self.corpus)
 
     def _handler(self) -> Any:
         source = self.description.documents
         return datasets.load(source) if isinstance(source, str) else datasets.file_documents(source, self.base)
-
-    @property
-    def queries(self) -> dict[str, str]:
-        """Query texts of the splits that were read so far."""
-        return self._read_so_far.queries
-
-    @property
-    def qrels(self) -> Grades:
-        """Grades of the splits that were read so far."""
-        return self._read_so_far.qrels
 
     @cached_property
     def spans(self) -> Mapping[str, list[Span]]:
@@ -120,6 +112,9 @@ class DescribedCollection(Collection):
     def present(self, doc_ids: Sequence[str]) -> list[str]:
         """All of the ids: a document that the store lacks is an error when it is read."""
         return list(doc_ids)
+
+    def unknown_judgements(self) -> None:
+        """Nothing: the store is not searched."""
 
     def split(self, name: str) -> list[str]:
         """See Collection; in the order of the topics."""
@@ -145,8 +140,8 @@ class DescribedCollection(Collection):
     def _judged(self, split: str) -> Judged:
         if split not in self._splits:
             judged = self._splits[split] = self._combine(split) if self.round.combines(split) else self._read(split)
-            self._read_so_far.queries.update(judged.queries)
-            self._read_so_far.qrels.update(judged.qrels)
+            self.queries.update(judged.queries)
+            self.qrels.update(judged.qrels)
         return self._splits[split]
 
     def _combine(self, split: str) -> Judged:

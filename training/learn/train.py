@@ -13,7 +13,6 @@ from accelerate import Accelerator
 from keyblock.description import PipelineConfig
 from keyblock.fusion import Fusion
 from training.data.collection import Collection, distinct_names
-from training.data.directory import Directory
 from training.data.files import write_json
 from training.evaluate.calibration.calibrate import Plan, calibrate
 from training.evaluate.calibration.systems import CalibratedRun
@@ -212,7 +211,7 @@ def check_gold(recipe: Recipe, collections: Sequence[Collection]) -> None:
 def unknown_judgements(collections: Sequence[Collection]) -> Iterator[str]:
     """A line for each collection directory with judgements of unknown documents. Raises CollectionError for too many of them."""
     for collection in collections:
-        if isinstance(collection, Directory) and (line := collection.unknown_judgements()):
+        if line := collection.unknown_judgements():
             yield f"{collection.name}, {line}"
 
 
