@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from training.data.collection import Collection
-from training.data.directory import Directory
+from training.data.described import DescribedCollection
 from training.data.files import numbered_lines, read_run, write_run
 from training.data.folds import rotations
 from training.data.types import CollectionError, FileError, Run
@@ -29,7 +29,7 @@ def write_folds(collection: Collection, folds: Sequence[Sequence[str]], out: Pat
     Raises CollectionError for a query without text or a collection without a first-stage run, FileExistsError for a directory
     that exists.
     """
-    if not isinstance(collection.parts, Directory):
+    if isinstance(collection, DescribedCollection):
         raise CollectionError(f"{collection.path}: is no collection directory; give its description the key 'folds' instead")
     for query in (query for fold in folds for query in fold):
         collection.query(query)

@@ -131,4 +131,4 @@ def paragraphs(text: str) -> list[tuple[int, int]]:
 
 def open_passages(collection: Collection) -> Passages:
     """The collection's paragraphs if it has spans, else its documents. Read a described collection's splits first."""
-    return Paragraphs(collection) if collection.parts.has_spans else WholeDocuments(collection)
+    return Paragraphs(collection) if collection.has_spans else WholeDocuments(collection)

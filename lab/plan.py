@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 from training.data import datasets
 from training.data.collection import Collection
-from training.data.described import DescribedParts
+from training.data.described import DescribedCollection
 from training.data.descriptions import JUDGED, SCORED, Description, Part
-from training.data.directory import Directory, run_file
+from training.data.directory import run_file
 from training.data.folds import Round
-from training.data.types import CollectionError, FileError, Parts
+from training.data.types import CollectionError, FileError
 from training.learn.train import check_gold, check_mixture, fitted
 from training.model.devices import fastest_device, in_words
 from training.model.starting import check_weights
@@ -117,9 +117,9 @@ def check_sizes(recipe: Recipe, backbone: Backbone | None) -> None:
 
 def plan_collection(collection: Collection, trained_on: str) -> Plan:
     """What would be read for the training split, dev, and the test split if there is one."""
-    plan = plan_parts(collection.parts, [trained_on, "dev"])
+    plan = plan_parts(collection, [trained_on, "dev"])
     try:
-        tested = plan_parts(collection.parts, [TESTED])
+        tested = plan_parts(collection, [TESTED])
     except CollectionError:  # it has no such split
         return plan
     return Plan([*plan.reads, *(line for line in tested.reads if line not in plan.reads)], [*plan.missing, *tested.missing])
@@ -180,19 +180,17 @@ def _missing(key: str, start: str) -> str | None:
     return None
 
 
-def plan_parts(parts: Parts, splits: Sequence[str]) -> Plan:
+def plan_parts(parts: Collection, splits: Sequence[str]) -> Plan:
     """What would be read for these splits. Nothing is downloaded; local files are read, but not the documents of a store.
 
     Raises CollectionError for a split, a field or candidates that do not exist, FileError for a damaged file.
     """
-    if isinstance(parts, DescribedParts):
+    if isinstance(parts, DescribedCollection):
         return make_plan(parts.description, parts.base, parts.round, splits)
-    if isinstance(parts, Directory):
-        return plan_directory(parts, splits)
-    raise TypeError(f"{type(parts).__name__} cannot be planned")
+    return plan_directory(parts, splits)
 
 
-def plan_directory(parts: Directory, splits: Sequence[str]) -> Plan:
+def plan_directory(parts: Collection, splits: Sequence[str]) -> Plan:
     """What of a directory would be read: all. Raises FileError for a damaged file, or one that names what the corpus lacks."""
     described = [f"split {split}: {_plan_split(parts, split)}" for split in splits]
     reads = [f"documents: {len(parts.documents):,} in {parts.path}", *described]
@@ -202,7 +200,7 @@ def plan_directory(parts: Directory, splits: Sequence[str]) -> Plan:
     return Plan(reads, [])
 
 
-def _plan_split(parts: Directory, split: str) -> str:
+def _plan_split(parts: Collection, split: str) -> str:
     """One line about a split's queries and candidates."""
     queries = parts.split(split)
     if unknown := [query for query in queries if query not in parts.queries]:

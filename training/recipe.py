@@ -328,12 +328,12 @@ class Recipe(BaseModel):
     @property
     def queries_of_a_step(self) -> float:
         """Queries of a step, the mean over the budgets."""
-        group, total = 1 + self.negatives.per_query, sum(self.budgets.values())
-        counts = (
-            (share, self.queries_per_step or max(1, self.tokens_per_step // (budget * group)))
-            for budget, share in self.budgets.items()
-        )
-        return sum(share * count for share, count in counts) / total
+        total = sum(self.budgets.values())
+        return sum(share * self.queries_at(budget) for budget, share in self.budgets.items()) / total
+
+    def queries_at(self, budget: int) -> int:
+        """Queries of a step whose sequences have this budget."""
+        return self.queries_per_step or max(1, self.tokens_per_step // (budget * (1 + self.negatives.per_query)))
 
     @property
     def longest(self) -> int:

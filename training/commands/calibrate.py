@@ -2,8 +2,8 @@
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 
 from keyblock.fusion import FIRST_STAGE_FUSIONS
@@ -69,22 +69,9 @@ def _calibrate(options: argparse.Namespace) -> None:
     quiet_transformers()
     collections = [Collection(path) for path in options.collection]
     system: Calibrated = CalibratedBundle(options.bundle, options.out) if options.bundle else CalibratedRun(options.run)
-    plan = Plan(
-        budgets=options.budgets,
-        passages=options.passages,
-        default=options.default,
-        queries=options.queries,
-        depth=options.depth,
-        least=options.least,
-        first_stage=options.first_stage,
-        second_look=options.second_look and tuple(options.second_look),
-    )
+    plan = Plan(**{field.name: getattr(options, field.name) for field in fields(Plan)})
     try:
         fusion, quality = calibrate(system, collections, plan)
     except (SessionError, ScoreError) as error:
         raise ValueError(str(error)) from None
     print(json.dumps({"fusion": fusion.model_dump(), **quality}, indent=2) if options.json else calibration_tables(fusion, quality))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -34,7 +33,3 @@ def _candidates(options: argparse.Namespace) -> None:
     write_run(run, options.out, "bm25")
     written = {"queries": len(run), "candidates": sum(map(len, run.values())), "out": str(options.out)}
     print(json.dumps(written) if options.json else "{out}: {candidates:,} candidates of {queries:,} queries".format(**written))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

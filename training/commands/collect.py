@@ -61,7 +61,3 @@ def _collect(options: argparse.Namespace) -> None:
         print(f"{count:,} {what}", file=sys.stderr)
     parts = ", ".join(f"{count:,} {what}" for what, count in written.items())
     print(json.dumps(written | {"notes": table.notes}) if options.json else f"{options.out}: {parts}")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

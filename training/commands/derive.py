@@ -1,7 +1,6 @@
 """keyblock-derive."""
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,16 +46,11 @@ def _derive(options: argparse.Namespace) -> None:
 
 def _near(name: str) -> "Near":
     """What finds the sentence that answers."""
-    from training.derive.answers import near_by_words
+    from training.derive.answers import near_by_vectors, near_by_words
 
     if name == "words":
         return near_by_words
     quiet_transformers()
-    from training.derive.encoder import near_by_vectors
     from training.recipe import DEFAULT_BACKBONE, backbone_path
 
     return near_by_vectors(backbone_path(DEFAULT_BACKBONE))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

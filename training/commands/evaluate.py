@@ -1,7 +1,6 @@
 """keyblock-evaluate."""
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -73,7 +72,3 @@ def _evaluate(options: argparse.Namespace) -> None:
 
     quiet_transformers()
     measure(options)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

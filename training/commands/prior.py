@@ -1,7 +1,6 @@
 """keyblock-prior."""
 
 import argparse
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -91,24 +90,10 @@ def _table(measured: "Mapping[str, list[Request]]", priors: Mapping[str, Sequenc
     from training.evaluate.calibration.prior import missed
     from training.evaluate.tables import markdown
 
-    head = ["relevant candidates missed", "queries", "prior", *(f"{share:.0%} read" for share in SHARES)]
+    at = [PreRanking(share=share, per_result=1, least=1) for share in SHARES]
     rows = [
-        [
-            name,
-            f"{len(requests)}",
-            label,
-            *(f"{missed(requests, by_collection[number], pre_ranking_of(share)):.2%}" for share in SHARES),
-        ]
+        [name, f"{len(requests)}", label, *(f"{missed(requests, by_collection[number], one):.2%}" for one in at)]
         for number, (name, requests) in enumerate(measured.items())
         for label, by_collection in priors.items()
     ]
-    return markdown([head, *rows])
-
-
-def pre_ranking_of(share: float) -> PreRanking:
-    """A pre-ranking that reads this share of the documents, and at least one document for each result."""
-    return PreRanking(share=share, per_result=1, least=1)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return markdown([["relevant candidates missed", "queries", "prior", *(f"{share:.0%} read" for share in SHARES)], *rows])

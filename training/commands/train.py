@@ -1,7 +1,6 @@
 """keyblock-train."""
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -10,79 +10,150 @@ A collection is named by
 - ``ir_datasets:NAME``, for example ``ir_datasets:msmarco-document``.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-from training.data import datasets
-from training.data.described import DescribedParts
-from training.data.descriptions import Description, find_description, read_description
-from training.data.directory import Directory
-from training.data.types import CollectionError, Document, Grades, Parts, Run, Span
+from training.data.directory import read_qrels, run_file
+from training.data.files import json_lines, numbered_lines, read_run
+from training.data.types import CollectionError, Document, FileError, Grades, Run, Span
 
-DATASETS = "ir_datasets:"
+MOST_UNKNOWN = 0.2  # share of the judgements that may name documents which the corpus lacks
 
 
-@dataclass(frozen=True)
 class Collection:
-    """A collection by its name. Each part is read at its first use; the module says what `path` may be.
+    """A collection by its name: a directory, or a DescribedCollection. Each part is read at its first use.
 
-    Raises CollectionError for a missing part, FileError for a damaged one.
+    Every member raises CollectionError for a missing part, FileError for a damaged one.
     """
 
-    path: Path
+    corpus = "corpus.jsonl"
+    topics = "queries.jsonl"
 
-    def __post_init__(self) -> None:
-        _ = self.parts
+    def __new__(cls, path: Path) -> "Collection":
+        """The class of the kind of collection that the path names."""
+        from training.data.described import DescribedCollection
+        from training.data.descriptions import is_described
 
-    @cached_property
-    def parts(self) -> Parts:
-        """The reader of the collection's parts."""
-        return find_parts(self.path)
+        return super().__new__(DescribedCollection if is_described(path) else cls)
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if not path.is_dir():
+            raise CollectionError(f"{path}: no such collection directory")
 
     @property
     def name(self) -> str:
         """The directory's or the description's name; a data set's with dashes for slashes."""
-        return self.parts.name
+        return self.path.resolve().name
 
-    @property
+    @cached_property
     def documents(self) -> Mapping[str, Document]:
-        """See Parts."""
-        return self.parts.documents
+        """Documents by id: a directory's in memory; a described collection's on disk, and each look-up reads one."""
+        rows = self._json_lines("corpus.jsonl", {"_id": str, "text": str})
+        return {row["_id"]: Document(row["_id"], str(row.get("title") or ""), row["text"]) for row in rows}
 
-    @property
-    def queries(self) -> Mapping[str, str]:
-        """See Parts."""
-        return self.parts.queries
+    @cached_property
+    def queries(self) -> dict[str, str]:
+        """Query texts by id, at least those of every split that was read so far."""
+        return {row["_id"]: row["text"] for row in self._json_lines("queries.jsonl", {"_id": str, "text": str})}
 
-    @property
+    @cached_property
     def qrels(self) -> Grades:
-        """See Parts."""
-        return self.parts.qrels
+        """Grades by query and document, at least those of every split that was read so far."""
+        return read_qrels(self._find("qrels.tsv"))
+
+    @cached_property
+    def spans(self) -> Mapping[str, list[Span]]:
+        """Gold passages by query; empty without any. Raises CollectionError for one that holds no character."""
+        spans: dict[str, list[Span]] = {}
+        if not self._has("spans.jsonl"):
+            return spans
+        for row in self._json_lines("spans.jsonl", {"qid": str, "docid": str, "start": int, "end": int}):
+            span = Span(row["docid"], row["start"], row["end"])
+            if not 0 <= span.start < span.end:
+                named = f"{self._find('spans.jsonl')}: the passage of query {row['qid']!r} in document {span.doc_id!r}"
+                raise CollectionError(
+                    f"{named} goes from {span.start} to {span.end}: it has to start at 0 or later, and end after that"
+                )
+            spans.setdefault(row["qid"], []).append(span)
+        return spans
 
     @property
-    def spans(self) -> Mapping[str, list[Span]]:
-        """See Parts."""
-        return self.parts.spans
+    def has_spans(self) -> bool:
+        """Whether there are gold passages; nothing is read to find out."""
+        return self._has("spans.jsonl")
+
+    def present(self, doc_ids: Sequence[str]) -> list[str]:
+        """The ids that the corpus has; equal ids share one string. A store on disk is not searched: a run may name millions."""
+        return [self.documents[doc_id].doc_id for doc_id in doc_ids if doc_id in self.documents]
+
+    def unknown_judgements(self) -> str | None:
+        """A line about judgements of documents that the corpus lacks, which are left out; None without any.
+
+        Raises CollectionError where they are more than MOST_UNKNOWN: they are of another corpus, or its ids are written otherwise.
+        """
+        judged = [document for grades in self.qrels.values() for document in grades]
+        unknown = [document for document in judged if document not in self.documents]
+        if not unknown:
+            return None
+        counted = f"{len(unknown):,} of {len(judged):,} name a document that {self.corpus} lacks"
+        if len(unknown) > MOST_UNKNOWN * len(judged):
+            raise CollectionError(f"{self.path}: of its judgements {counted}, the first is {unknown[0]!r}: {MOST_UNKNOWN:.0%} may")
+        return f"judgements: {counted}; they are left out"
+
+    def split(self, name: str) -> list[str]:
+        """The query ids of a split, in the order of its file; at least one."""
+        path = self._find(f"splits/{name}.txt")
+        queries = [line.strip() for _, line in numbered_lines(path)]
+        if not queries:
+            raise CollectionError(f"{path}: names no query")
+        return queries
+
+    def has_run(self, split: str) -> bool:
+        """Whether there is a first-stage run of a split, damaged or not; without one all documents are searched."""
+        return self._has(run_file(split))
+
+    def run(self, split: str) -> Run:
+        """The first-stage run of a split, of at least one query; a directory's is of BM25 ('dev.small' reads the run of 'dev')."""
+        path = self._find(run_file(split))
+        run = read_run(path)
+        if not run:
+            raise CollectionError(f"{path}: ranks nothing")
+        return run
+
+    def _find(self, name: str) -> Path:
+        for candidate in (self.path / f"{name}.gz", self.path / name):
+            if candidate.exists():
+                return candidate
+        raise CollectionError(f"{self.path}: has no {name} or {name}.gz")
+
+    def _has(self, name: str) -> bool:
+        return (self.path / f"{name}.gz").exists() or (self.path / name).exists()
+
+    def _json_lines(self, name: str, fields: Mapping[str, type]) -> Iterator[dict[str, Any]]:
+        """The objects of a file. Raises FileError for a line that is not JSON or lacks a field, with its number."""
+        path = self._find(name)
+        for number, line, row in json_lines(path):
+            for field, kind in fields.items():
+                if not isinstance(row, dict) or not isinstance(row.get(field), kind):
+                    raise FileError(f"{path}: line {number} has no {field!r} that is a {kind.__name__}: {line.strip()[:80]}")
+            yield row
 
     def document(self, doc_id: str) -> Document:
         """A document by id. Raises CollectionError when the corpus lacks it."""
         try:
             return self.documents[doc_id]
         except KeyError:
-            lacks = f"a run or qrels.tsv names document {doc_id!r}, which {self.parts.corpus} lacks"
+            lacks = f"a run or qrels.tsv names document {doc_id!r}, which {self.corpus} lacks"
             raise CollectionError(f"{self.path}: {lacks}") from None
 
     def query(self, query_id: str) -> str:
         """A query's text by id. Raises CollectionError when the queries lack it."""
         if query_id not in self.queries:
-            raise CollectionError(f"{self.path}: a run or split names query {query_id!r}, which {self.parts.topics} lacks")
+            raise CollectionError(f"{self.path}: a run or split names query {query_id!r}, which {self.topics} lacks")
         return self.queries[query_id]
-
-    def present(self, doc_ids: Sequence[str]) -> list[str]:
-        """See Parts."""
-        return self.parts.present(doc_ids)
 
     def require(self, doc_ids: Sequence[str]) -> list[str]:
         """As `present`, but raises CollectionError for the first document that the corpus lacks."""
@@ -90,30 +161,6 @@ class Collection:
         for missing in [doc_id for doc_id in doc_ids if doc_id not in present] if len(present) < len(doc_ids) else ():
             self.document(missing)
         return present
-
-    def split(self, name: str) -> list[str]:
-        """See Parts; a directory's in file order."""
-        return self.parts.split(name)
-
-    def has_run(self, split: str) -> bool:
-        """See Parts."""
-        return self.parts.has_run(split)
-
-    def run(self, split: str) -> Run:
-        """See Parts; a directory has BM25 runs ('dev.small' reads the run of 'dev')."""
-        return self.parts.run(split)
-
-
-def find_parts(path: Path) -> Parts:
-    """The parts of the collection of this name. Raises CollectionError when there is no such collection."""
-    if path.as_posix().startswith(DATASETS):
-        name = path.as_posix().removeprefix(DATASETS)
-        datasets.load(name)
-        return DescribedParts(Description(name=name.replace("/", "-"), documents=name))
-    if found := find_description(path):
-        file, fold = found
-        return DescribedParts(read_description(file), file.parent, fold)
-    return Directory(path)
 
 
 def distinct_names(collections: Sequence[Collection]) -> list[str]:

@@ -1,26 +1,17 @@
 """Reads collections of TREC files and `ir_datasets` names, as training.data.descriptions describes them."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from training.data import datasets
-from training.data.descriptions import JUDGED, SCORED, Description
+from training.data.collection import Collection
+from training.data.descriptions import JUDGED, SCORED, find_description
 from training.data.directory import read_qrels
 from training.data.files import read_run
 from training.data.folds import Round
-from training.data.types import CollectionError, Document, Grades, Parts, Run, Span
-
-
-def find_passage(text: str, passage: str) -> tuple[int, int] | None:
-    """Start and end of the first place where the passage's words stand in a row, with any white space between; None without one."""
-    words = passage.split()
-    if not words:
-        return None
-    found = re.search(r"\s+".join(map(re.escape, words)), text)
-    return found.span() if found else None
+from training.data.types import CollectionError, Document, Grades, Run, Span, find_passage
 
 
 class AlignedSpans(Mapping[str, list[Span]]):
@@ -75,24 +66,18 @@ class Judged(NamedTuple):
     qrels: Grades
 
 
-class DescribedParts(Parts):
-    """Reads what a description names. Each split is read at its first use, so that files of unused splits may be missing.
+class DescribedCollection(Collection):
+    """What a YAML file or a data set's name describes. Each split is read at its first use: unused files may be missing."""
 
-    Args:
-        description: what to read.
-        base: the directory that its paths are relative to.
-        fold: the round of cross-validation, from 1; see Round.
+    topics = "the queries"
 
-    Raises CollectionError for a round that cannot be made.
-    """
-
-    def __init__(self, description: Description, base: Path = Path(), fold: int = 0) -> None:
-        self.description = description
-        self.base = base
-        self.round = Round(description, fold)
-        self.corpus = description.documents if isinstance(description.documents, str) else description.documents.path
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.description, self.base, fold = find_description(path)
+        self.round = Round(self.description, fold)
+        self.corpus = self.description.documents if isinstance(self.description.documents, str) else self.description.documents.path
+        self.queries, self.qrels = {}, {}  # of the splits that were read so far
         self._splits: dict[str, Judged] = {}
-        self._read_so_far = Judged({}, {})
 
     @property
     def name(self) -> str:
@@ -100,23 +85,13 @@ class DescribedParts(Parts):
         return self.round.name
 
     @cached_property
-    def documents(self) -> datasets.StoredDocuments:
-        """See Parts; in a store on disk."""
+    def documents(self) -> Mapping[str, Document]:
+        """See Collection; in a store on disk."""
         return datasets.StoredDocuments(self._handler(), self.corpus)
 
     def _handler(self) -> Any:
         source = self.description.documents
         return datasets.load(source) if isinstance(source, str) else datasets.file_documents(source, self.base)
-
-    @property
-    def queries(self) -> dict[str, str]:
-        """Query texts of the splits that were read so far."""
-        return self._read_so_far.queries
-
-    @property
-    def qrels(self) -> Grades:
-        """Grades of the splits that were read so far."""
-        return self._read_so_far.qrels
 
     @cached_property
     def spans(self) -> Mapping[str, list[Span]]:
@@ -138,8 +113,11 @@ class DescribedParts(Parts):
         """All of the ids: a document that the store lacks is an error when it is read."""
         return list(doc_ids)
 
+    def unknown_judgements(self) -> None:
+        """Nothing: the store is not searched."""
+
     def split(self, name: str) -> list[str]:
-        """See Parts; in the order of the topics."""
+        """See Collection; in the order of the topics."""
         queries = list(self._judged(name).queries)
         if not queries:
             raise CollectionError(f"{self.name}: no query of split {name} has a text and a relevant document")
@@ -162,8 +140,8 @@ class DescribedParts(Parts):
     def _judged(self, split: str) -> Judged:
         if split not in self._splits:
             judged = self._splits[split] = self._combine(split) if self.round.combines(split) else self._read(split)
-            self._read_so_far.queries.update(judged.queries)
-            self._read_so_far.qrels.update(judged.qrels)
+            self.queries.update(judged.queries)
+            self.qrels.update(judged.qrels)
         return self._splits[split]
 
     def _combine(self, split: str) -> Judged:

@@ -30,6 +30,7 @@ from training.data.types import CollectionError
 
 PACKAGED = Path(__file__).parent / "presets"
 DESCRIPTION = "collection.yaml"
+DATASETS = "ir_datasets:"  # in front of the name of a data set
 SCORED, JUDGED, ALL = "scoreddocs", "judged", "all"
 
 
@@ -81,18 +82,32 @@ class Description(BaseModel):
         return part.candidates or self.candidates
 
 
-def find_description(reference: Path) -> tuple[Path, int] | None:
-    """The YAML file of a collection's name, and the fold after its '#' (0 without one); None for a name of another kind.
+def _file(reference: Path) -> Path:
+    """The file that a name stands for, if it is a description's: itself, or that in its directory, without the fold."""
+    path = Path(str(reference).partition("#")[0])
+    return path / DESCRIPTION if (path / DESCRIPTION).is_file() else path
 
-    A missing file is looked for among the presets. Raises CollectionError for a fold that is no number from 1.
+
+def is_described(reference: Path) -> bool:
+    """Whether a collection's name is that of a data set or a description, and not of a directory in our own layout."""
+    return reference.as_posix().startswith(DATASETS) or _file(reference).suffix in (".yaml", ".yml")
+
+
+def find_description(reference: Path) -> tuple[Description, Path, int]:
+    """The description of a collection's name, the directory that its paths are relative to, and the fold behind its '#', or 0.
+
+    A missing file is looked for among the presets. Raises CollectionError for a fold that is no number from 1, a data set that
+    is unknown, and a file that cannot be read.
     """
-    name, _, fold = str(reference).partition("#")
-    path = Path(name) / DESCRIPTION if (Path(name) / DESCRIPTION).is_file() else Path(name)
-    if path.suffix not in (".yaml", ".yml"):
-        return None
+    if reference.as_posix().startswith(DATASETS):
+        name = reference.as_posix().removeprefix(DATASETS)
+        datasets.load(name)
+        return Description(name=name.replace("/", "-"), documents=name), Path(), 0
+    path, fold = _file(reference), str(reference).partition("#")[2]
     if fold and (not fold.isdecimal() or int(fold) < 1):
         raise CollectionError(f"{reference}: behind the # stands the number of a fold, from 1, not {fold!r}")
-    return path if path.exists() else PACKAGED / path, int(fold or 0)
+    path = path if path.exists() else PACKAGED / path
+    return read_description(path), path.parent, int(fold or 0)
 
 
 def read_description(path: Path) -> Description:

@@ -5,15 +5,16 @@ scores. Examples that need no model are packed during the step before; a selecti
 The marker learns the labels of a sequence's tokens that belong to the answering passage.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from keyblock.packing import Packed, pack, pieces
-from keyblock.pipeline import Pipeline
+from keyblock.pipeline import Pipeline, Selection
 from keyblock.prepared import PreparedDocument, PreparedQuery
 from keyblock.scoring import ScoreSequences, select_documents
 from keyblock.selectors import Selector
@@ -44,70 +45,78 @@ class Waiting(NamedTuple):
 Prepared = list[Row] | Waiting
 
 
-class Examples(Protocol):
-    """Makes the rows of a group."""
-
-    @property
-    def needs_gold(self) -> bool:
-        """Whether only relevant documents with a gold passage can be used."""
-
-    @property
-    def sequences(self) -> int:
-        """About how many sequences of a document go through the model with gradients; the size of micro batches depends on it."""
-
-    def prepare(self, query: PreparedQuery, pairs: Sequence[Pair], budget: int, rng: np.random.Generator) -> Prepared:
-        """Prepare the rows as far as possible without the model."""
-
-    def rows(self, prepared: Prepared, choose: ScoreSequences) -> list[Row]:
-        """The rows; `choose` scores single blocks."""
-
-
 @dataclass(frozen=True)
-class Selected:
-    """The blocks that the pipeline selects, as in the service."""
+class Examples(ABC):
+    """Makes the rows of a group.
+
+    Attributes:
+        pipeline: prepares and packs the documents.
+        needs_gold: whether only relevant documents with a gold passage can be used.
+    """
 
     pipeline: Pipeline
     needs_gold: ClassVar[bool] = False
 
     @property
+    @abstractmethod
     def sequences(self) -> int:
-        """See Examples."""
-        return getattr(self.pipeline.aggregator, "passages", 1) or MANY
+        """About how many sequences of a document go through the model with gradients; the size of micro batches depends on it."""
 
+    @abstractmethod
     def prepare(self, query: PreparedQuery, pairs: Sequence[Pair], budget: int, rng: np.random.Generator) -> Prepared:
-        """See Examples."""
-        documents = [pair.document for pair in pairs]
-        if self.pipeline.asks_model:
-            return Waiting(query, documents, budget, int(rng.integers(SEEDS)))
-        selections = self.pipeline.select_each(query, documents, budget)
-        return [[_nonempty(s.sequences, query, d, self.pipeline, budget) for s, d in zip(selections, documents, strict=True)]]
+        """Prepare the rows as far as possible without the model."""
 
     def rows(self, prepared: Prepared, choose: ScoreSequences) -> list[Row]:
-        """See Examples."""
-        if not isinstance(prepared, Waiting):
-            return prepared
-        query, documents, budget, _ = prepared
-        selections = select_documents(self.pipeline, query, documents, choose, budget)
-        return [[_nonempty(s.sequences, query, d, self.pipeline, budget) for s, d in zip(selections, documents, strict=True)]]
+        """The rows; `choose` scores single blocks."""
+        return self._chosen(prepared, choose) if isinstance(prepared, Waiting) else prepared
+
+    def _chosen(self, waiting: Waiting, choose: ScoreSequences) -> list[Row]:
+        """The rows of documents that waited for the model; none where no document waits."""
+        return []
 
 
 @dataclass(frozen=True)
-class Gold:
+class Selected(Examples):
+    """The blocks that the pipeline selects, as in the service."""
+
+    @property
+    def sequences(self) -> int:
+        """The passages that the pipeline's aggregator combines."""
+        return getattr(self.pipeline.aggregator, "passages", 1) or MANY
+
+    def prepare(self, query: PreparedQuery, pairs: Sequence[Pair], budget: int, rng: np.random.Generator) -> Prepared:
+        """The row, unless the pipeline's selector asks the model."""
+        documents = [pair.document for pair in pairs]
+        if self.pipeline.asks_model:
+            return Waiting(query, documents, budget, int(rng.integers(SEEDS)))
+        return [self._row(query, documents, self.pipeline.select_each(query, documents, budget), budget)]
+
+    def _chosen(self, waiting: Waiting, choose: ScoreSequences) -> list[Row]:
+        query, documents, budget, _ = waiting
+        return [self._row(query, documents, select_documents(self.pipeline, query, documents, choose, budget), budget)]
+
+    def _row(self, query: PreparedQuery, documents: list[PreparedDocument], selections: list[Selection], budget: int) -> Row:
+        """The selected sequences; a document without blocks is the query alone."""
+        both = zip(selections, documents, strict=True)
+        return [selection.sequences or [_block(query, d, 0, self.pipeline, budget)] for selection, d in both]
+
+
+@dataclass(frozen=True)
+class Gold(Examples):
     """The block that overlaps the gold passage most; a random block of a document without a gold passage (GoldP, BeST section 4).
 
     Relevant documents without a gold passage are not trained on, as in the paper, which finds 58% of MS MARCO's passages.
     """
 
-    pipeline: Pipeline
     needs_gold: ClassVar[bool] = True
 
     @property
     def sequences(self) -> int:
-        """See Examples."""
+        """One block."""
         return 1
 
     def prepare(self, query: PreparedQuery, pairs: Sequence[Pair], budget: int, rng: np.random.Generator) -> Prepared:
-        """See Examples."""
+        """The row."""
         row = []
         for document, gold in pairs:
             overlaps = gold_overlaps(document, gold)
@@ -115,37 +124,28 @@ class Gold:
             row.append([_block(query, document, best, self.pipeline, budget)])
         return [row]
 
-    def rows(self, prepared: Prepared, choose: ScoreSequences) -> list[Row]:
-        """See Examples."""
-        return prepared if not isinstance(prepared, Waiting) else []
-
 
 @dataclass(frozen=True)
-class Segments:
+class Segments(Examples):
     """The shortlisted blocks, one for each row: row j compares the documents' j-th blocks (BeST's loss of theta 0).
 
     A document with fewer blocks repeats its last one. With `drawn`, only that many random rows are used: an unbiased sample of the
     loss.
     """
 
-    pipeline: Pipeline
     drawn: int | None = None
-    needs_gold: ClassVar[bool] = False
 
     @property
     def sequences(self) -> int:
-        """See Examples."""
+        """The rows that are drawn, or the blocks of a shortlist."""
         return self.drawn or getattr(self.pipeline.selector, "keep", 0) or MANY
 
     def prepare(self, query: PreparedQuery, pairs: Sequence[Pair], budget: int, rng: np.random.Generator) -> Prepared:
-        """See Examples."""
+        """Documents that wait, since the shortlist is long."""
         return Waiting(query, [pair.document for pair in pairs], budget, int(rng.integers(SEEDS)))
 
-    def rows(self, prepared: Prepared, choose: ScoreSequences) -> list[Row]:
-        """See Examples."""
-        if not isinstance(prepared, Waiting):
-            return prepared
-        query, documents, budget, seed = prepared
+    def _chosen(self, waiting: Waiting, choose: ScoreSequences) -> list[Row]:
+        query, documents, budget, seed = waiting
         blocks = [
             self.pipeline.shortlist(query, d, budget).sequences or [_block(query, d, 0, self.pipeline, budget)] for d in documents
         ]
@@ -164,13 +164,6 @@ def gold_overlaps(document: PreparedDocument, gold: Sequence[Span]) -> NDArray[n
     for span in gold:
         overlaps += np.maximum(np.minimum(document.ends, span.end) - np.maximum(document.starts, span.start), 0)
     return overlaps
-
-
-def _nonempty(
-    sequences: list[Packed], query: PreparedQuery, document: PreparedDocument, pipeline: Pipeline, budget: int
-) -> list[Packed]:
-    """At least one sequence: a document without blocks is the query alone."""
-    return sequences or [_block(query, document, 0, pipeline, budget)]
 
 
 def _block(query: PreparedQuery, document: PreparedDocument, block: int, pipeline: Pipeline, budget: int) -> Packed:

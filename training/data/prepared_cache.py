@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -89,15 +89,24 @@ class PreparedCache:
 
     def prepare(self, document: Document) -> PreparedDocument:
         """The prepared document: from the store, or made now and kept. Raises OSError when the store cannot be written."""
-        return self._find(content_digest(document.title, document.text), document)
+        digest = content_digest(document.title, document.text)
+        with self._lock:
+            if digest not in self._places and digest not in self._fresh:
+                self._keep({digest: self.pipeline.prepare_document(document.text, document.title)})
+            if digest in self._fresh:
+                return self._fresh[digest]
+            shard, row = self._places[digest]
+            return self._shards[shard][row]
 
     def fill(self, documents: Sequence[Document]) -> None:
         """Prepare and keep the documents that the store lacks, in batches, with a progress bar. Raises OSError like `prepare`."""
         self._open_shards()  # another process may have filled it meanwhile
         known = self._places.keys() | self._fresh.keys()
-        missing = {digest: d for d in documents if (digest := content_digest(d.title, d.text)) not in known}
+        found = ((content_digest(d.title, d.text), d) for d in documents)
+        missing = list({digest: d for digest, d in found if digest not in known}.items())
         with tqdm(total=len(missing), desc="prepare", unit="doc", dynamic_ncols=True, disable=not missing) as bar:
-            for part in _parts(list(missing.items()), AT_ONCE):
+            for first in range(0, len(missing), AT_ONCE):
+                part = missing[first : first + AT_ONCE]
                 prepared = self.pipeline.prepare_documents([d.text for _, d in part], [d.title for _, d in part])
                 self._keep(dict(zip((digest for digest, _ in part), prepared, strict=True)))
                 bar.update(len(part))
@@ -115,15 +124,6 @@ class PreparedCache:
                 _rename(Path(fresh), self.store / name)
             self._open(self.store / name)
             self._fresh, self._written = {}, time.monotonic()
-
-    def _find(self, digest: bytes, document: Document) -> PreparedDocument:
-        with self._lock:
-            if digest in self._places:
-                shard, row = self._places[digest]
-                return self._shards[shard][row]
-            if digest not in self._fresh:
-                self._keep({digest: self.pipeline.prepare_document(document.text, document.title)})
-            return self._fresh[digest] if digest in self._fresh else self._find(digest, document)
 
     def _keep(self, prepared: Mapping[bytes, PreparedDocument]) -> None:
         with self._lock:
@@ -158,7 +158,3 @@ def _rename(fresh: Path, final: Path) -> None:
 def _mapped(path: Path) -> NDArray[Any]:
     """A file's array through a memory map, as a plain array, which is cheaper to slice than numpy's memmap."""
     return np.load(path, mmap_mode="r").view(np.ndarray)
-
-
-def _parts(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
-    return (items[first : first + size] for first in range(0, len(items), size))

@@ -187,9 +187,7 @@ class Draws:
         """The next step's generator, its budget, and its queries with their collections."""
         rng = np.random.default_rng((self.recipe.seed, self._next))
         (budget,) = _choose(rng, self.recipe.budgets, 1)
-        group = 1 + self.recipe.negatives.per_query
-        count = self.recipe.queries_per_step or max(1, self.recipe.tokens_per_step // (budget * group))
-        names = _choose(rng, self._weights, count)
+        names = _choose(rng, self._weights, self.recipe.queries_at(budget))
         self._next += 1
         return rng, budget, [(name, next(self._queries[name])) for name in names]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from training.data.directory import write_directory
 from training.data.files import json_lines, open_text
-from training.data.types import Document, FileError, Grades, Span
+from training.data.types import Document, FileError, Grades, Span, find_passage
 
 COLUMNS = {  # what a column may be called
     "question": ("question", "query"),
@@ -164,7 +164,7 @@ def _add(table: Table, values: Row, folder: Path) -> None:
         table.note("rows judge a pair again, and otherwise: the higher grade counts")
     grades[document.doc_id] = max(grade, grades.get(document.doc_id, grade))
     if passage and grade > 0:
-        if (found := _find(passage, document.text)) is None:
+        if (found := find_passage(document.text, passage)) is None:
             table.note("passages do not stand in their documents: their documents count as relevant, without a gold passage")
         elif (span := Span(document.doc_id, *found)) not in table.spans.setdefault(query, []):
             table.spans[query].append(span)
@@ -206,12 +206,6 @@ def _grade(value: Any) -> int | None:
     if not grade.is_integer():
         raise ValueError(f"has {text[:40]!r} where the grade is: a whole number, true or false, yes or no")
     return int(grade)
-
-
-def _find(passage: str, text: str) -> tuple[int, int] | None:
-    """Where the passage stands in the text, with whatever white space between its words; None if it does not."""
-    match = re.search(r"\s+".join(map(re.escape, passage.split())), text)
-    return match.span() if match else None
 
 
 def deal(table: Table, dev: float, test: float, seed: int) -> dict[str, list[str]]:

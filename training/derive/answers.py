@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import Stemmer
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from keyblock.text.analyzer import STOP_WORDS
 from keyblock.text.sentences import sentences
+from training.derive.drawing import one_of
 from training.derive.queries import ASKING
 from training.derive.wordnet import WordNet, rewrite
 
@@ -26,11 +27,8 @@ _WORD = re.compile(r"\w[\w'\u2019-]*")
 _stem = Stemmer.Stemmer("english").stemWord
 
 
-class Near(Protocol):
-    """Says how near texts are to a query."""
-
-    def __call__(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
-        """The similarity of each text, shape (n_texts,)."""
+Near = Callable[[str, Sequence[str]], NDArray[np.float32]]
+"""Says how near texts are to a query: the similarity of each, shape (n_texts,)."""
 
 
 class Replacement(NamedTuple):
@@ -67,9 +65,13 @@ def content_words(text: str) -> list[str]:
     return [w for w in _WORD.findall(text) if w.lower() not in STOP_WORDS and w.lower() not in ASKING and len(w) > 1]
 
 
+def _stems(text: str) -> set[str]:
+    return {_stem(word.lower()) for word in content_words(text)}
+
+
 def shared_words(query: str, text: str) -> list[str]:
     """The text's distinct words that have the stem of a content word of the query."""
-    stems = {_stem(word.lower()) for word in content_words(query)}
+    stems = _stems(query)
     return list(dict.fromkeys(word for word in content_words(text) if _stem(word.lower()) in stems))
 
 
@@ -83,7 +85,7 @@ def in_other_words(query: str, text: str, wordnet: WordNet | None, rng: np.rando
             continue
         other = rewrite(word, wordnet, rng) if wordnet and rng.random() < 0.8 else word
         if other == word:
-            other = POINTING[int(rng.integers(len(POINTING)))] if rng.random() < 0.5 else ""
+            other = one_of(POINTING, rng) if rng.random() < 0.5 else ""
         text = other.join(re.split(rf"\b{re.escape(word)}\b", text))
     return re.sub(r"[ \t]+([.,;:)]|(?=\s))", r"\1", text).strip()
 
@@ -97,14 +99,9 @@ def exchanged(query: str, text: str, others: Replacement, rng: np.random.Generat
     if not found:
         return None
     telling = [word for word in found if word[0].isupper() or word[0].isdigit()] or found
-    word = telling[int(rng.integers(len(telling)))]
-    if rng.random() < 0.15:
-        other = OTHERS[int(rng.integers(len(OTHERS)))]
-    elif word[0].isdigit():
-        other = NUMBERS[int(rng.integers(len(NUMBERS)))]
-    else:
-        pool = others.names if word[0].isupper() else others.words
-        other = pool[int(rng.integers(len(pool)))]
+    word = one_of(telling, rng)
+    of_its_kind = NUMBERS if word[0].isdigit() else others.names if word[0].isupper() else others.words
+    other = one_of(OTHERS if rng.random() < 0.15 else of_its_kind, rng)
     if other.lower() == word.lower():
         return None
     return other.join(re.split(rf"\b{re.escape(word)}\b", text))
@@ -121,11 +118,30 @@ def negated(text: str) -> str | None:
 
 def shared_count(query: str) -> Callable[[str], int]:
     """Counts how many content words of the query a text has."""
-    stems = {_stem(word.lower()) for word in content_words(query)}
-    return lambda text: len(stems & {_stem(word.lower()) for word in content_words(text)})
+    stems = _stems(query)
+    return lambda text: len(stems & _stems(text))
 
 
 def near_by_words(query: str, texts: Sequence[str]) -> NDArray[np.float32]:
-    """How near texts are to a query by the share of its content words that they hold: see Near."""
+    """The share of the query's content words that each text holds: see Near."""
     count, most = shared_count(query), max(1, len(content_words(query)))
     return np.asarray([count(text) / most for text in texts], np.float32)
+
+
+def near_by_vectors(name: str) -> Near:
+    """The cosine of each text's vector with the query's, by the sentence encoder of this name: see Near."""
+    import torch  # takes seconds: not where shared words do
+
+    from training.model.devices import in_bf16
+    from training.model.sentence_encoder import SentenceEncoder
+
+    encoder = SentenceEncoder(name)
+    bf16 = in_bf16("auto", encoder.device)
+
+    def near(query: str, texts: Sequence[str]) -> NDArray[np.float32]:
+        with torch.autocast(encoder.device.type, torch.bfloat16, enabled=bf16):
+            vectors = encoder.encode(encoder.rows([query, *texts]))
+        scores: NDArray[np.float32] = vectors[1:] @ vectors[0]
+        return scores
+
+    return near

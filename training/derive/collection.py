@@ -1,14 +1,14 @@
 """Writes a collection's lessons as a collection, which trains, calibrates and measures like any other."""
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from training.data.collection import Collection
-from training.data.files import open_text, write_run
-from training.data.types import CollectionError, Run
+from training.data.directory import write_directory
+from training.data.files import write_run
+from training.data.types import CollectionError, Document, Run, Span
 from training.derive.answers import Near, Replacement, content_words, shared_count
 from training.derive.lessons import PIECE, Lesson, Source, Teacher, pieces
 from training.derive.wordnet import WordNet
@@ -36,37 +36,27 @@ def derive(
 
     Raises CollectionError for a split without gold passages, FileExistsError for a directory that exists.
     """
-    out.mkdir(parents=True)
-    (out / "splits").mkdir()
-    counts = {}
-    with (
-        open_text(out / "corpus.jsonl.gz", "w") as corpus,
-        open_text(out / "queries.jsonl.gz", "w") as queries,
-        open_text(out / "qrels.tsv.gz", "w") as qrels,
-        open_text(out / "spans.jsonl.gz", "w") as spans,
-    ):
-        for number, (split, wanted) in enumerate(splits.items()):
-            run: Run = {}
-            for place, lesson in enumerate(_lessons(collection, split, wanted, near, wordnet, (seed, number))):
-                name = f"{split}-{place}"
-                queries.write(json.dumps({"_id": name, "text": lesson.query}) + "\n")
-                scores, shared = {}, shared_count(lesson.query)
-                for kind, texts in (("answer", lesson.answers), ("other", lesson.others)):
-                    for index, text in enumerate(texts):
-                        document = f"{name}-{kind}-{index}"
-                        corpus.write(json.dumps({"_id": document, "title": text.title, "text": text.text}) + "\n")
-                        scores[document] = float(shared(text.text))
-                        if kind == "answer":
-                            qrels.write(f"{name}\t0\t{document}\t1\n")
-                        for start, end in text.gold:
-                            spans.write(json.dumps({"qid": name, "docid": document, "start": start, "end": end}) + "\n")
-                run[name] = scores
-            if not run:
-                raise CollectionError(f"{collection.path}: no query of split {split} has a gold passage to derive lessons from")
-            (out / "splits" / f"{split}.txt").write_text("".join(f"{name}\n" for name in run), encoding="utf-8")
-            write_run(run, out / f"run.{split}.bm25.trec.gz", "shared-words")
-            counts[split] = len(run)
-    return counts
+    if out.exists():
+        raise FileExistsError(f"{out}: exists already; give another --out")
+    documents: list[Document] = []
+    queries: dict[str, str] = {}
+    spans: dict[str, list[Span]] = {}
+    runs: dict[str, Run] = {split: {} for split in splits}
+    for number, (split, wanted) in enumerate(splits.items()):
+        for place, lesson in enumerate(_lessons(collection, split, wanted, near, wordnet, (seed, number))):
+            name, shared = f"{split}-{place}", shared_count(lesson.query)
+            queries[name], spans[name], runs[split][name] = lesson.query, [], {}
+            for kind, texts in (("answer", lesson.answers), ("other", lesson.others)):
+                for index, text in enumerate(texts):
+                    documents.append(document := Document(f"{name}-{kind}-{index}", text.title, text.text))
+                    spans[name] += [Span(document.doc_id, *gold) for gold in text.gold]
+                    runs[split][name][document.doc_id] = float(shared(text.text))
+        if not runs[split]:
+            raise CollectionError(f"{collection.path}: no query of split {split} has a gold passage to derive lessons from")
+    write_directory(out, documents, queries, spans, {split: list(run) for split, run in runs.items()})
+    for split, run in runs.items():
+        write_run(run, out / f"run.{split}.bm25.trec.gz", "shared-words")
+    return {split: len(run) for split, run in runs.items()}
 
 
 def _lessons(
@@ -81,8 +71,7 @@ def _lessons(
     for place in (int(order[i % len(order)]) for i in range(min(wanted * TRIES, len(order) * 4))):
         if made == wanted:
             return
-        _, source = sources[place]
-        if lesson := teacher.lesson(source, np.random.default_rng((*seed, 1, place, made))):
+        if lesson := teacher.lesson(sources[place][1], np.random.default_rng((*seed, 1, place, made))):
             made += 1
             yield lesson
 

@@ -20,6 +20,7 @@ from training.derive.answers import (
     shared_count,
     split,
 )
+from training.derive.drawing import by_share, one_of, some_of
 from training.derive.echoes import echo
 from training.derive.queries import typed
 from training.derive.wordnet import WordNet
@@ -96,18 +97,15 @@ class Teacher:
 
     def lesson(self, source: Source, rng: np.random.Generator) -> Lesson | None:
         """A lesson of a random kind; None if this query's passage has nothing of it."""
-        shares = np.asarray([share for share, _ in LESSONS.values()])
-        name = list(LESSONS)[int(rng.choice(len(LESSONS), p=shares / shares.sum()))]
-        made = LESSONS[name][1](self, source, rng)
+        made = by_share(LESSONS, rng)(self, source, rng)
         if made is None:
             return None
-        query = (
-            f"{source.query.rstrip('?. ')} {_AND[int(rng.integers(len(_AND)))]} {_lower(made.second)}"
-            if made.second
-            else source.query
-        )
         others = [*made.others, *self._plain(source, NEGATIVES - len(made.others), rng)]
-        return Lesson(typed(query, rng), made.answers, [text for text in others if text.text.strip()])
+        return Lesson(typed(made.query, rng), made.answers, [text for text in others if text.text.strip()])
+
+    def answer(self, source: Source) -> str:
+        """The sentence of the gold passage that answers, or the passage."""
+        return answering_sentence(source.query, source.passage, self.near)
 
     def echo(self, source: Source, rng: np.random.Generator) -> str:
         """A text that repeats the query and does not answer it."""
@@ -143,7 +141,7 @@ class Teacher:
             before = _insert(before, inserted, rng)
         else:
             after = _insert(after, inserted, rng)
-        gold = (_place(passage, answering_sentence(source.query, source.passage, self.near), len(before)),) if keep else ()
+        gold = (_place(passage, self.answer(source), len(before)),) if keep else ()
         return Text(source.title, before + passage + after, gold)
 
     def _plain(self, source: Source, count: int, rng: np.random.Generator) -> list[Text]:
@@ -153,32 +151,18 @@ class Teacher:
         same = sorted(pieces(rest), key=lambda piece: -shared(piece))[:12]
         sample = [self.passages[place] for place in rng.integers(len(self.passages), size=60)]
         other = sorted((p for p in sample if p not in source.document), key=lambda piece: -shared(piece))
-        wanted = [*_some(same, count // 2, rng), *other[: count // 4]]
-        wanted += _some(other[count // 4 :], count - len(wanted), rng)
-        short = [_some(split(piece), 1, rng)[0] if rng.random() < 0.3 else piece for piece in wanted if piece.strip()]
+        wanted = [*some_of(same, count // 2, rng), *other[: count // 4]]
+        wanted += some_of(other[count // 4 :], count - len(wanted), rng)
+        short = [some_of(split(piece), 1, rng)[0] if rng.random() < 0.3 else piece for piece in wanted if piece.strip()]
         return [Text(_title(source, rng), piece) for piece in short]
 
 
-class Made(NamedTuple):
-    """What a kind of lesson makes of a query.
-
-    Attributes:
-        answers: documents that answer.
-        others: documents that do not.
-        second: a second question that is asked with the query; empty for none.
-    """
-
-    answers: list[Text]
-    others: list[Text]
-    second: str = ""
-
-
-def _against_echoes(teacher: Teacher, source: Source, rng: np.random.Generator) -> Made | None:
+def _against_echoes(teacher: Teacher, source: Source, rng: np.random.Generator) -> Lesson | None:
     """Echoes alone, among filler and in the document whose answer was taken out; answers alone, and beside echoes."""
-    answer = answering_sentence(source.query, source.passage, teacher.near)
+    answer = teacher.answer(source)
     echoes = [teacher.echo(source, rng) for _ in range(6)]
     answers = [
-        Text("", answer, ((0, len(answer)),)),
+        _alone(answer),
         teacher.buried(source, source.passage, echoes[:1], rng, marked=answer),
         teacher.around(source, echoes[1], True, rng),
     ]
@@ -189,31 +173,31 @@ def _against_echoes(teacher: Teacher, source: Source, rng: np.random.Generator) 
         teacher.hidden(source, echoes[4:], rng),
         teacher.around(source, echoes[1], False, rng),
     ]
-    return Made(answers, others)
+    return Lesson(source.query, answers, others)
 
 
-def _reworded(teacher: Teacher, source: Source, rng: np.random.Generator) -> Made | None:
+def _reworded(teacher: Teacher, source: Source, rng: np.random.Generator) -> Lesson | None:
     """The answer in other words, alone and among filler."""
-    answer = answering_sentence(source.query, source.passage, teacher.near)
+    answer = teacher.answer(source)
     other, whole = (in_other_words(source.query, text, teacher.wordnet, rng) for text in (answer, source.passage))
     if not other or not whole:
         return None
-    answers = [Text("", other, ((0, len(other)),)), teacher.buried(source, whole, [], rng)]
+    answers = [_alone(other), teacher.buried(source, whole, [], rng)]
     others = [Text("", teacher.echo(source, rng)), teacher.hidden(source, [teacher.echo(source, rng)], rng)]
-    return Made(answers, others)
+    return Lesson(source.query, answers, others)
 
 
-def _short(teacher: Teacher, source: Source, rng: np.random.Generator) -> Made | None:
+def _short(teacher: Teacher, source: Source, rng: np.random.Generator) -> Lesson | None:
     """A document of one sentence."""
-    answer = answering_sentence(source.query, source.passage, teacher.near)
+    answer = teacher.answer(source)
     sentences = [part for part in split(source.passage) if part not in answer]
-    others = [Text("", part) for part in _some(sentences, 2, rng)]
-    return Made([Text("", answer, ((0, len(answer)),))], [*others, Text("", teacher.echo(source, rng))])
+    others = [Text("", part) for part in some_of(sentences, 2, rng)]
+    return Lesson(source.query, [_alone(answer)], [*others, Text("", teacher.echo(source, rng))])
 
 
-def _told_apart(teacher: Teacher, source: Source, rng: np.random.Generator) -> Made | None:
+def _told_apart(teacher: Teacher, source: Source, rng: np.random.Generator) -> Lesson | None:
     """The answer beside, and against, the same sentence about something else, or denied."""
-    answer = answering_sentence(source.query, source.passage, teacher.near)
+    answer = teacher.answer(source)
     wrong = [text for _ in range(4) if (text := exchanged(source.query, answer, teacher.replacements, rng))]
     if source.query.lower().startswith(ASKS_FOR_THE_TRUE):
         wrong = [denied for text in (answer, *wrong[:1]) if (denied := negated(text))] + wrong
@@ -223,10 +207,10 @@ def _told_apart(teacher: Teacher, source: Source, rng: np.random.Generator) -> M
     beside = teacher.buried(source, answer, distinct[:2], rng, most=2)
     others = [Text("", text) for text in distinct[:3]]
     others += [teacher.hidden(source, distinct, rng, most=2), Text("", teacher.echo(source, rng))]
-    return Made([_in_one_paragraph(answer, distinct, rng), beside], others)
+    return Lesson(source.query, [_in_one_paragraph(answer, distinct, rng), beside], others)
 
 
-def _two_questions(teacher: Teacher, source: Source, rng: np.random.Generator) -> Made | None:
+def _two_questions(teacher: Teacher, source: Source, rng: np.random.Generator) -> Lesson | None:
     """Two questions at once, over texts that answer both."""
     if source.beside is None:
         return None
@@ -238,10 +222,11 @@ def _two_questions(teacher: Teacher, source: Source, rng: np.random.Generator) -
         answers.append(text._replace(gold=(*text.gold, (at, at + len(passage)))))
     both = f"{source.query} {second}"
     others = [Text("", echo(both, teacher.questions, rng)), teacher.hidden(source, [teacher.echo(source, rng)], rng)]
-    return Made(answers, others, second)
+    query = f"{source.query.rstrip('?. ')} {one_of(_AND, rng)} {second[:1].lower()}{second[1:]}"
+    return Lesson(query, answers, others)
 
 
-LESSONS: dict[str, tuple[float, Callable[[Teacher, Source, np.random.Generator], Made | None]]] = {
+LESSONS: dict[str, tuple[float, Callable[[Teacher, Source, np.random.Generator], Lesson | None]]] = {
     "echoes": (0.35, _against_echoes),
     "other words": (0.25, _reworded),
     "short": (0.15, _short),
@@ -259,16 +244,16 @@ def pieces(text: str) -> list[str]:
     return [part[: PIECE[1]] for part in parts if len(part) >= PIECE[0]]
 
 
+def _alone(answer: str) -> Text:
+    return Text("", answer, ((0, len(answer)),))
+
+
 def _in_one_paragraph(answer: str, wrong: Sequence[str], rng: np.random.Generator) -> Text:
     parts = list(wrong[:3])
     place = int(rng.integers(len(parts) + 1))
     before = "".join(f"{part} " for part in parts[:place])
     text = before + answer + "".join(f" {part}" for part in parts[place:])
     return Text("", text, ((len(before), len(before) + len(answer)),))
-
-
-def _lower(question: str) -> str:
-    return question[:1].lower() + question[1:]
 
 
 def _place(passage: str, answer: str, start: int) -> tuple[int, int]:
@@ -288,8 +273,3 @@ def _insert(text: str, inserted: str, rng: np.random.Generator) -> str:
     place = int(rng.integers(len(lines)))
     lines[place] = f"{lines[place]}\n\n{inserted}\n\n" if place < len(lines) - 1 else f"{inserted}\n\n{lines[place]}"
     return "\n".join(lines)
-
-
-def _some(items: Sequence[str], count: int, rng: np.random.Generator) -> list[str]:
-    count = min(count, len(items))
-    return [items[place] for place in rng.choice(len(items), count, replace=False)] if count > 0 else []

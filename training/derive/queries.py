@@ -5,32 +5,11 @@ from collections.abc import Callable
 import numpy as np
 
 from keyblock.text.analyzer import STOP_WORDS
+from training.derive.drawing import TEXTS, by_share, one_of, some_of
 
 ASKING = frozenset(
     "how what which who whom whose why when where do does did can could should would will is are was were may".split()
 )
-STORIES = (
-    "I have been working on this since last week and my colleagues could not help me either.",
-    "Our team is rather small, we took over the project from somebody who has left, and the notes that we found are old.",
-    "First of all thank you for the quick reply to my last message, which solved the other problem.",
-    "My sister told me about this page and said that somebody here would know.",
-    "We had a long discussion about it at lunch today and everybody was of another opinion.",
-    "I read the page twice and went through the whole list, but maybe I missed something obvious.",
-    "I am preparing a short talk for next month and want to get the facts right.",
-    "This is for a form that I have to hand in on Friday, and the office does not pick up the phone.",
-    "It worked for years without any trouble, then we moved to another building and many things changed.",
-    "I am not a native speaker, so please excuse my mistakes.",
-)
-REQUESTS = (
-    "I would like to know: {q}",
-    "Please tell me {q}",
-    "So my request is this one: {q}",
-    "Can somebody explain {q}",
-    "What I need to find out is {q}",
-    "{q}, please",
-    "Looking for: {q}",
-)
-CLOSINGS = ("Thank you very much.", "Kind regards", "Any hint helps.", "I am grateful for an answer.")
 KEYS = {
     "a": "sq", "b": "vn", "c": "xv", "d": "sf", "e": "wr", "f": "dg", "g": "fh", "h": "gj", "i": "uo",
     "j": "hk", "k": "jl", "l": "k", "m": "n", "n": "bm", "o": "ip", "p": "o", "q": "w", "r": "et", "s": "ad",
@@ -64,15 +43,14 @@ def typing_error(word: str, rng: np.random.Generator) -> str:
         return before + letter * 2 + after
     if kind == 2:
         return before + after[:1] + letter + after[1:]
-    near = KEYS.get(letter.lower(), letter)
-    return before + near[int(rng.integers(len(near)))] + after
+    return before + one_of(KEYS.get(letter.lower(), letter), rng) + after
 
 
 def _wordy(query: str, rng: np.random.Generator) -> str:
-    stories = [STORIES[place] for place in rng.choice(len(STORIES), int(rng.integers(1, 4)), replace=False)]
+    stories = some_of(TEXTS["stories"], int(rng.integers(1, 4)), rng)
     bare = query.rstrip("?!. ")
-    request = REQUESTS[int(rng.integers(len(REQUESTS)))].format(q=bare[:1].lower() + bare[1:])
-    closing = [CLOSINGS[int(rng.integers(len(CLOSINGS)))]] if rng.random() < 0.3 else []
+    request = one_of(TEXTS["requests"], rng).format(q=bare[:1].lower() + bare[1:])
+    closing = [one_of(TEXTS["closings"], rng)] if rng.random() < 0.3 else []
     mark = "?" if rng.random() < 0.3 else "."
     return " ".join([*stories, request + mark, *closing])
 
@@ -90,6 +68,4 @@ FORMS: dict[str, tuple[float, Callable[[str, np.random.Generator], str]]] = {
 
 def typed(query: str, rng: np.random.Generator) -> str:
     """The query in a random form."""
-    shares = np.asarray([share for share, _ in FORMS.values()])
-    name = list(FORMS)[int(rng.choice(len(FORMS), p=shares / shares.sum()))]
-    return FORMS[name][1](query, rng)
+    return by_share(FORMS, rng)(query, rng)

@@ -186,7 +186,7 @@ def summary(evaluation: Evaluation, collection: Collection, split: str) -> dict[
         "queries": len(next(iter(evaluation.values.values()))),
         "measures": means(evaluation.values),
         "gold_in_best_blocks": evaluation.gold_share,
-        "queries_with_gold_among_candidates": len(evaluation.gold_hits) if collection.parts.has_spans else None,
+        "queries_with_gold_among_candidates": len(evaluation.gold_hits) if collection.has_spans else None,
         "seeds": evaluation.seeds,
         "seconds_per_query": statistics.median(evaluation.seconds) if evaluation.seconds else None,
         "ms_per_document": evaluation.ms_per_document,

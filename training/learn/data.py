@@ -86,8 +86,7 @@ class Data:
 
     def _reads(self) -> int:
         """How often all steps together read a document."""
-        negatives, budget = self.recipe.negatives, min(self.recipe.budgets)
-        queries = self.recipe.queries_per_step or max(1, self.recipe.tokens_per_step // (budget * (1 + negatives.per_query)))
+        negatives, queries = self.recipe.negatives, self.recipe.queries_at(min(self.recipe.budgets))
         return self.recipe.steps * queries * (1 + max(negatives.per_query, negatives.hard_sample if negatives.hard else 0))
 
     def close(self) -> None:

@@ -13,7 +13,6 @@ from accelerate import Accelerator
 from keyblock.description import PipelineConfig
 from keyblock.fusion import Fusion
 from training.data.collection import Collection, distinct_names
-from training.data.directory import Directory
 from training.data.files import write_json
 from training.evaluate.calibration.calibrate import Plan, calibrate
 from training.evaluate.calibration.systems import CalibratedRun
@@ -140,7 +139,7 @@ def make_model(recipe: Recipe, device: torch.device, resumed: bool = False) -> t
 
 def fitted(recipe: Recipe, collections: Sequence[Collection]) -> Recipe:
     """The recipe with the steps of its `passes`, and without marks where no collection has gold passages to learn them from."""
-    if recipe.marks and not any(collection.parts.has_spans for collection in collections):
+    if recipe.marks and not any(collection.has_spans for collection in collections):
         recipe = recipe.model_copy(update={"marks": 0.0})
     if recipe.passes is None:
         return recipe
@@ -201,7 +200,7 @@ def check_mixture(recipe: Recipe, collections: Sequence[Collection]) -> None:
 
 def check_gold(recipe: Recipe, collections: Sequence[Collection]) -> None:
     """Raise RecipeError if the recipe trains on gold passages and a collection has none."""
-    without = [collection.name for collection in collections if not collection.parts.has_spans]
+    without = [collection.name for collection in collections if not collection.has_spans]
     if recipe.examples == "gold" and without:
         raise RecipeError(f"examples gold: {', '.join(without)} has no gold passages (spans.jsonl, or passages in its description)")
 
@@ -209,7 +208,7 @@ def check_gold(recipe: Recipe, collections: Sequence[Collection]) -> None:
 def unknown_judgements(collections: Sequence[Collection]) -> Iterator[str]:
     """A line for each collection directory with judgements of unknown documents. Raises CollectionError for too many of them."""
     for collection in collections:
-        if isinstance(collection.parts, Directory) and (line := collection.parts.unknown_judgements()):
+        if line := collection.unknown_judgements():
             yield f"{collection.name}, {line}"
 
 

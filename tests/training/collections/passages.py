@@ -1,16 +1,10 @@
 """Small collections of passages, written in place."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from training.data.files import open_text
-
-
-def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    with open_text(path, "w") as out:
-        out.writelines(json.dumps(row) + "\n" for row in rows)
+from training.data.directory import write_directory
+from training.data.types import Document, Span
 
 
 def write_collection(
@@ -21,15 +15,12 @@ def write_collection(
     spans: Sequence[tuple[str, str, int, int]] = (),
 ) -> Path:
     """A collection directory; queries are `news of ID`, and `relevant` names the documents of each."""
-    (path / "splits").mkdir(parents=True)
-    write_rows(path / "corpus.jsonl", [{"_id": name, "title": "a title", "text": text} for name, text in texts.items()])
-    write_rows(path / "queries.jsonl", [{"_id": query, "text": f"news of {query}"} for query in relevant])
-    rows = [f"{query}\t0\t{document}\t1\n" for query, documents in relevant.items() for document in documents]
-    (path / "qrels.tsv").write_text("".join(rows))
-    for name, queries in splits.items():
-        (path / "splits" / f"{name}.txt").write_text("\n".join(queries) + "\n")
-    if spans:
-        write_rows(path / "spans.jsonl", [{"qid": q, "docid": d, "start": s, "end": e} for q, d, s, e in spans])
+    documents = [Document(name, "a title", text) for name, text in texts.items()]
+    gold: dict[str, list[Span]] = {}
+    for query, *place in spans:
+        gold.setdefault(query, []).append(Span(*place))
+    grades = {query: dict.fromkeys(names, 1) for query, names in relevant.items()}
+    write_directory(path, documents, {query: f"news of {query}" for query in relevant}, gold, splits, grades)
     return path
 
 

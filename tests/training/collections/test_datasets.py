@@ -1,13 +1,10 @@
 """What is asked of ir_datasets: names, splits, records."""
 
-import sys
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from training.data import datasets
-from training.data.collection import Collection
 from training.data.types import CollectionError, Document
 
 
@@ -40,14 +37,6 @@ def test_what_is_known_without_a_download() -> None:
 def test_an_unknown_name() -> None:
     with pytest.raises(CollectionError, match="ir_datasets has no 'disk45'; is it disks45"):
         datasets.load("disk45")
-
-
-def test_without_the_package(monkeypatch: pytest.MonkeyPatch, toy_path: Path) -> None:
-    monkeypatch.setitem(sys.modules, "ir_datasets", None)
-    with pytest.raises(CollectionError, match=r"need ir_datasets, which is missing .*; install it with: pip install") as caught:
-        Collection(Path("ir_datasets:msmarco-document"))
-    assert "\n" not in str(caught.value)
-    assert Collection(toy_path).split("dev")  # our own layout does without
 
 
 class Marked(NamedTuple):

@@ -61,10 +61,6 @@ def test_only_what_the_run_leaves_out_is_retrieved(toy: Collection) -> None:
     assert set().union(*complete.values()) <= set(candidate_pool(toy, "train"))
 
 
-def test_a_complete_run_stays_as_it_is(toy: Collection) -> None:
-    assert complete_run(toy, "dev") == toy.run("dev")
-
-
 def test_what_the_collection_lacks_is_named(toy_copy: Path) -> None:
     with (toy_copy / "splits" / "train.txt").open("a", encoding="utf-8") as split:
         split.write("sea?\n")
@@ -88,7 +84,3 @@ def test_without_a_run_all_documents_are_retrieved_from(toy_copy: Path, capsys: 
         assert set(list(scores)[:3]) == {f"{query[:-1]}-{number}" for number in range(3)}
     assert complete_run(collection, "train", depth=5) == run
     assert "has no first-stage run of split train; BM25 retrieves 5 of all 48 documents for each of 16" in capsys.readouterr().err
-
-
-def test_a_run_that_is_there_is_taken(toy: Collection) -> None:
-    assert first_stage_run(toy, "train", depth=2) == toy.run("train")

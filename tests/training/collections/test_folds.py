@@ -23,12 +23,6 @@ def test_every_query_is_dealt_once_and_alike(queries: set[str], count: int, seed
     assert make_folds(sorted(queries, reverse=True), count, seed) == folds
 
 
-def test_another_seed_deals_otherwise() -> None:
-    queries = [str(number) for number in range(50)]
-    assert make_folds(queries, 5, seed=0) != make_folds(queries, 5, seed=1)
-    assert make_folds(queries, 5)[0] != queries[:10]
-
-
 @pytest.mark.parametrize(("queries", "count"), [("abcdef", 2), ("ab", 3), ("", 5)])
 def test_folds_that_cannot_be_dealt(queries: str, count: int) -> None:
     with pytest.raises(ValueError, match=f"{len(queries)} queries cannot be dealt into {count} folds"):

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -92,10 +91,6 @@ def test_calibrations_that_cannot_be_made(
     assert (run_copy / "pipeline.json").read_bytes() == before
 
 
-def test_two_collections_of_one_name_are_not_calibrated_on(refused: Callable[..., str], run_copy: Path, toy_path: Path) -> None:
-    assert "one name" in refused(calibrate_main, "--run", run_copy, "--collection", toy_path, "--collection", toy_path)
-
-
 def test_the_model_that_counts_is_calibrated(run_copy: Path, toy_path: Path) -> None:
     """Scores are kept for each model. A run of BeST has best/ and no checkpoint of its own."""
     (run_copy / "checkpoint").rename(run_copy / "best")
@@ -109,13 +104,7 @@ def test_the_model_that_counts_is_calibrated(run_copy: Path, toy_path: Path) -> 
     assert len(list((run_copy / "dev-scores").iterdir())) == 3
 
 
-def test_calibration_keeps_the_runs_own_budget_and_range(run_copy: Path, toy_path: Path) -> None:
-    assert calibrate_main(["--run", str(run_copy), "--collection", str(toy_path), "--queries", "2", "--depth", "4", *FEW]) == 0
-    packing = load_run_pipeline(run_copy).config.packing
-    assert (packing.budget, packing.budget_range) == (80, (32, 96))
-
-
-def test_tables_for_people(run_copy: Path, toy_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tables_for_people_at_the_runs_own_budget(run_copy: Path, toy_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert calibrate_main(strings("--run", run_copy, "--collection", toy_path, "--depth", 4, *FEW)) == 0
     said = capsys.readouterr().out
     assert "| fusion | " in said
@@ -123,6 +112,8 @@ def test_tables_for_people(run_copy: Path, toy_path: Path, capsys: pytest.Captur
     assert "\nexpected calibration error at 80 tokens: 0." in said
     assert "| is there an answer? | AUROC |" in said
     assert said.splitlines()[-1].startswith("threshold 0.")
+    packing = load_run_pipeline(run_copy).config.packing
+    assert (packing.budget, packing.budget_range) == (80, (32, 96))
 
 
 def test_few_queries_are_refused(run_copy: Path, toy_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -52,7 +52,7 @@ def test_every_kind_of_table_becomes_the_same_collection(tmp_path: Path, capsys:
     assert dict(made.documents) == {"d1": Document("d1", "Lease", LEASE), "d2": Document("d2", "House rules", HOUSE)}
     assert dict(made.queries) == {"q1": "How long is the notice period?", "q2": "May I keep a dog?"}
     assert made.qrels == {"q1": {"d1": 2, "d2": 0}, "q2": {"d2": 1, "d1": 0}}
-    assert not made.parts.has_spans
+    assert not made.has_spans
     assert sorted(made.split("train") + made.split("dev")) == ["q1", "q2"]
 
 
@@ -110,7 +110,6 @@ def test_what_a_person_should_know_is_counted(tmp_path: Path, capsys: pytest.Cap
     [
         ("mine.xlsx", "x", "mine.xlsx: is of no kind that is read; give .csv, .tsv, .jsonl (each also .gz) or .parquet"),
         ("mine.csv", "a,b\n1,2\n", "mine.csv: has no column for the question; it has a, b: name it with --column MEANING=NAME"),
-        ("mine.csv", "question\nwhy?\n", "has no column for the document or path; it has question"),
         ("mine.csv", "question,document,relevant\nwhy?,so,half\n", "row 2 has 'half' where the grade is: a whole number, true or"),
         ("mine.csv", "question,document\nwhy?,so,too\n", "line 2 has 3 cells, its header has 2"),
         ("mine.csv", "question,document\n", "mine.csv: has no row"),

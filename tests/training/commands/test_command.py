@@ -17,8 +17,6 @@ from tests.training.commands.running import strings
 from training.commands.candidates import main as candidates_main
 from training.commands.evaluate import main as evaluate_main
 from training.commands.prior import main as prior_main
-from training.data.collection import Collection
-from training.data.files import read_run
 from training.evaluate.measures import MEASURE_SETS
 
 
@@ -64,15 +62,6 @@ def test_the_help_names_every_set_of_measures(capsys: pytest.CaptureFixture[str]
         evaluate_main(["--help"])
     said = " ".join(capsys.readouterr().out.split())
     assert f"the sets {' or '.join(MEASURE_SETS)}" in said
-
-
-def test_candidates_for_every_query(toy_path: Path, toy: Collection, tmp_path: Path) -> None:
-    out = tmp_path / "deep" / "train.trec.gz"
-    assert candidates_main(strings("--collection", toy_path, "--depth", 3, "--out", out)) == 0
-    run = read_run(out)
-    assert sorted(run) == sorted(toy.split("train"))
-    assert run["river?"] == toy.run("train")["river?"]  # the collection's own list stays as it is
-    assert len(run["river!"]) == 3
 
 
 def test_the_command_reports_what_it_wrote(toy_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,6 @@
 """Lessons derived from a collection: what answers is marked where it stands, and what does not answer holds no answer."""
 
 import gzip
-import json
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +8,8 @@ import pytest
 
 from training.commands.derive import main
 from training.data.collection import Collection
+from training.data.directory import write_directory
+from training.data.types import Document, Span
 from training.derive.answers import (
     Replacement,
     answering_sentence,
@@ -18,7 +19,7 @@ from training.derive.answers import (
     negated,
 )
 from training.derive.collection import derive
-from training.derive.echoes import ECHOES, Surroundings
+from training.derive.echoes import ECHOES
 from training.derive.queries import FORMS, keywords, typing_error
 
 ANIMALS = "otter badger heron salmon beaver falcon lynx marten toad viper stork weasel".split()
@@ -39,80 +40,74 @@ def article(animal: str, days: int) -> str:
     )
 
 
-@pytest.fixture
-def collection(tmp_path: Path) -> Path:
+def write_articles(folder: Path) -> Path:
     """Twelve articles about animals, half of them for train, half for dev, with the paragraph that answers as the gold passage."""
-    path = tmp_path / "animals"
-    (path / "splits").mkdir(parents=True)
-    corpus, queries, qrels, spans = [], [], [], []
-    for number, animal in enumerate(ANIMALS):
-        text = article(animal, 20 + number)
-        start = text.index(f"The {animal} raises")
-        corpus.append({"_id": animal, "title": animal.capitalize(), "text": text})
-        queries.append({"_id": f"q{number}", "text": f"How many days does the {animal} raise its young?"})
-        qrels.append(f"q{number}\t0\t{animal}\t1")
-        spans.append({"qid": f"q{number}", "docid": animal, "start": start, "end": text.index("\n\n", start)})
-    for name, rows in (("corpus", corpus), ("queries", queries), ("spans", spans)):
-        (path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (path / "qrels.tsv").write_text("\n".join(qrels) + "\n")
-    (path / "splits" / "train.txt").write_text("".join(f"q{n}\n" for n in range(6)))
-    (path / "splits" / "dev.txt").write_text("".join(f"q{n}\n" for n in range(6, 12)))
-    return path
+    documents = [Document(animal, animal.capitalize(), article(animal, 20 + number)) for number, animal in enumerate(ANIMALS)]
+    queries = {f"q{number}": f"How many days does the {animal} raise its young?" for number, animal in enumerate(ANIMALS)}
+    spans = {}
+    for number, document in enumerate(documents):
+        start = document.text.index(f"The {document.doc_id} raises")
+        spans[f"q{number}"] = [Span(document.doc_id, start, document.text.index("\n\n", start))]
+    splits = {"train": list(queries)[:6], "dev": list(queries)[6:]}
+    write_directory(folder / "animals", documents, queries, spans, splits)
+    return folder / "animals"
 
 
-def test_what_answers_is_marked_and_what_does_not_holds_no_answer(collection: Path, tmp_path: Path) -> None:
-    counts = derive(Collection(collection), {"train": 60, "dev": 12}, tmp_path / "lessons", near_by_words)
-    made = Collection(tmp_path / "lessons")
-    assert counts == {"train": len(made.split("train")), "dev": len(made.split("dev"))}
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Collection:
+    path = tmp_path_factory.mktemp("made")
+    counts = derive(Collection(write_articles(path)), {"train": 60, "dev": 12}, path / "lessons", near_by_words)
+    lessons = Collection(path / "lessons")
+    assert counts == {"train": len(lessons.split("train")), "dev": len(lessons.split("dev"))}
     assert counts["train"] >= 20
+    return lessons
+
+
+def test_what_answers_is_marked_and_what_does_not_holds_no_answer(made: Collection) -> None:
     for query in made.split("train"):
         candidates = made.run("train")[query]
         answers = [name for name, grade in made.qrels[query].items() if grade > 0]
         assert set(answers) < set(candidates)
-        for span in made.spans[query]:
-            gold = made.document(span.doc_id).text[span.start : span.end]
-            assert gold == gold.strip()
-            assert len(gold) > 20
-            assert span.doc_id in answers
         assert {span.doc_id for span in made.spans[query]} == set(answers)
         golds = {made.document(s.doc_id).text[s.start : s.end] for s in made.spans[query]}
+        assert all(gold == gold.strip() and len(gold) > 20 for gold in golds)
         for other in set(candidates) - set(answers):
             assert not any(gold in made.document(other).text for gold in golds)
 
 
-def test_the_sentence_of_a_passage_that_answers_is_marked(collection: Path, tmp_path: Path) -> None:
-    derive(Collection(collection), {"train": 60}, tmp_path / "lessons", near_by_words)
-    made = Collection(tmp_path / "lessons")
+def test_the_sentence_of_a_passage_that_answers_is_marked(made: Collection) -> None:
     golds = [made.document(s.doc_id).text[s.start : s.end] for spans in made.spans.values() for s in spans]
     assert sum("raises its young for" in gold for gold in golds) > len(golds) / 2
     assert not [gold for gold in golds if "raises its young for" in gold and "They come back only rarely." in gold]
 
 
-def test_no_text_of_dev_is_in_train(collection: Path, tmp_path: Path) -> None:
-    derive(Collection(collection), {"train": 40, "dev": 12}, tmp_path / "lessons", near_by_words)
-    made = Collection(tmp_path / "lessons")
-    trained = " ".join(d.text for name, d in made.documents.items() if name.startswith("train-"))
-    assert all(f"the {animal}" in trained.lower() for animal in ANIMALS[:6])
-    assert not [animal for animal in ANIMALS[6:] if animal in trained.lower()]
+def test_no_text_of_dev_is_in_train(made: Collection) -> None:
+    trained = " ".join(d.text for name, d in made.documents.items() if name.startswith("train-")).lower()
+    assert all(f"the {animal}" in trained for animal in ANIMALS[:6])
+    assert not [animal for animal in ANIMALS[6:] if animal in trained]
 
 
-def test_the_same_seed_makes_the_same_lessons(collection: Path, tmp_path: Path) -> None:
+def test_the_same_seed_makes_the_same_lessons(tmp_path: Path) -> None:
+    collection = Collection(write_articles(tmp_path))
+
     def corpus(name: str, seed: int) -> bytes:
-        derive(Collection(collection), {"train": 20}, tmp_path / name, near_by_words, seed=seed)
+        derive(collection, {"train": 20}, tmp_path / name, near_by_words, seed=seed)
         return gzip.decompress((tmp_path / name / "corpus.jsonl.gz").read_bytes())
 
     assert corpus("one", 1) == corpus("two", 1) != corpus("three", 2)
 
 
-def test_the_command_says_what_it_made_and_what_is_missing(
-    collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_says_what_it_made_and_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    collection = write_articles(tmp_path)
     arguments = ["--collection", str(collection), "--out", str(tmp_path / "out"), "--train", "5", "--dev", "3", "--near", "words"]
     assert main(arguments) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'out'}: 5 lessons of train, 3 lessons of dev\n"
-    (collection / "spans.jsonl").unlink()
+    assert main(arguments) == 2
+    assert "exists already" in capsys.readouterr().err
+    (collection / "spans.jsonl.gz").unlink()
     assert main([*arguments[:3], str(tmp_path / "other"), *arguments[4:]]) == 2
     assert "no query of split train has a gold passage" in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
 
 
 @pytest.mark.parametrize("kind", ECHOES)
@@ -120,7 +115,7 @@ def test_every_echo_repeats_the_question(kind: str) -> None:
     query = "How long is the notice period for the flat?"
     others = ["Who pays for repairs?", "House rules", "When is the rent due?"]
     for seed in range(20):
-        text = ECHOES[kind](Surroundings(query, others), np.random.default_rng(seed)).lower()
+        text = ECHOES[kind](query, others, np.random.default_rng(seed)).lower()
         assert all(word in text for word in keywords(query).split())
 
 

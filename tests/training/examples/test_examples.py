@@ -77,21 +77,15 @@ def test_gold_is_the_block_with_the_largest_overlap(
     query_and_pairs: tuple[PreparedQuery, list[Pair]], toy_pipeline: Pipeline
 ) -> None:
     """Hand-worked: a passage over the last 3 characters of block 0 and the first 5 of block 1 is block 1's."""
-    query, (river, *_) = query_and_pairs
+    query, (river, *_, empty) = query_and_pairs
+    (alone,) = Gold(toy_pipeline).rows(Gold(toy_pipeline).prepare(query, [empty], BUDGET, np.random.default_rng(0)), never)
+    assert ids_of(alone) == [[ids_of_single_block(toy_pipeline, query, empty.document, 0)]], "a document without a block"
     edge = int(river.document.ends[0])
     passage = Span("river-3", edge - 3, int(river.document.starts[1]) + 5)
     for gold, block in ((passage, 1), (passage._replace(start=edge - 30), 0)):
         prepared = Gold(toy_pipeline).prepare(query, [Pair(river.document, [gold])], BUDGET, np.random.default_rng(0))
         (row,) = Gold(toy_pipeline).rows(prepared, never)
         assert ids_of(row) == [[ids_of_single_block(toy_pipeline, query, river.document, block)]]
-
-
-def test_gold_of_the_toy_holds_the_answer(query_and_pairs: tuple[PreparedQuery, list[Pair]], toy_pipeline: Pipeline) -> None:
-    query, pairs = query_and_pairs
-    (row,) = Gold(toy_pipeline).rows(Gold(toy_pipeline).prepare(query, pairs, BUDGET, np.random.default_rng(0)), never)
-    answer = toy_pipeline.tokenizer.ids("answer")[0]
-    assert [answer in packed.ids for (packed,) in row] == [True, False, False, False]
-    assert ids_of(row)[3] == [ids_of_single_block(toy_pipeline, query, pairs[3].document, 0)]
 
 
 def test_without_a_gold_passage_any_block_is_drawn(

@@ -1,15 +1,10 @@
 """Prepared documents on disk: what is read back is what would be prepared, and nothing else is ever read."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument
@@ -19,8 +14,6 @@ from training.data import prepared_cache
 from training.data.collection import Collection
 from training.data.prepared_cache import PreparedCache, default_directory
 from training.data.types import Document
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -101,19 +94,9 @@ def test_filled_at_once_and_a_shard_at_a_time(
         assert_equal(again.prepare(document), prepare(pipeline, document))
 
 
-@given(st.lists(st.text(), min_size=1, max_size=4), st.text())
-def test_any_text_comes_back(
-    pipeline: Pipeline, tokenizer_file: Path, tmp_path_factory: pytest.TempPathFactory, texts: list[str], title: str
-) -> None:
-    cache = PreparedCache(tmp_path_factory.mktemp("any"), pipeline, tokenizer_file)
-    given_documents = [Document(str(number), title, text) for number, text in enumerate(texts)]
-    cache.fill(given_documents)
-    for document in given_documents:
-        assert_equal(cache.prepare(document), prepare(pipeline, document))
-
-
-@pytest.mark.parametrize("victim", ["digests.npy", "token_ids.npy", "terms.bounds.npy"])
-@pytest.mark.parametrize("how", ["missing", "empty", "cut short"])
+@pytest.mark.parametrize(
+    ("victim", "how"), [("digests.npy", "missing"), ("token_ids.npy", "empty"), ("terms.bounds.npy", "cut short")]
+)
 def test_a_damaged_shard_is_made_again(
     pipeline: Pipeline, documents: list[Document], tokenizer_file: Path, tmp_path: Path, victim: str, how: str
 ) -> None:
@@ -152,35 +135,6 @@ def test_two_that_need_the_same_at_once(
     other.flush()
     assert len(list(one.store.iterdir())) == 1
     assert_equal(other.prepare(documents[0]), prepare(pipeline, documents[0]))
-
-
-FILL = """
-import sys
-from pathlib import Path
-from training.data.collection import Collection
-from training.data.prepared_cache import PreparedCache
-from keyblock.description import PipelineConfig
-from keyblock.pipeline import Pipeline
-from keyblock.text.analyzer import DocumentFrequencies
-from keyblock.text.tokenizer import Tokenizer
-run, collection, cache = map(Path, sys.argv[1:])
-config = PipelineConfig.model_validate_json((run / "pipeline.json").read_text(encoding="utf-8"))
-pipeline = Pipeline(config, Tokenizer(run / "tokenizer.json"), DocumentFrequencies.read(run / "frequencies.tsv"))
-PreparedCache(cache, pipeline, run / "tokenizer.json").fill(list(Collection(collection).documents.values()))
-"""
-
-
-@pytest.mark.timeout(300)
-def test_two_processes_fill_one_store(
-    toy_run: Path, toy_path: Path, toy: Collection, toy_pipeline: Pipeline, tmp_path: Path
-) -> None:
-    command = [sys.executable, "-c", FILL, str(toy_run), str(toy_path), str(tmp_path)]
-    started = [subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE) for _ in range(2)]
-    assert [(process.wait(200), process.stderr and process.stderr.close()) for process in started] == [(0, None)] * 2
-    cache = PreparedCache(tmp_path, refusing(toy_pipeline), toy_run / "tokenizer.json")
-    assert len(list(cache.store.iterdir())) == 1
-    for document in toy.documents.values():
-        assert_equal(cache.prepare(document), prepare(toy_pipeline, document))
 
 
 def test_where_it_lies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -52,10 +52,6 @@ def drawer(source: Source, recipe: Recipe) -> Draws:
     return Draws({"toy": source}, recipe, Selected(source.preparation.pipeline))
 
 
-def draw(source: Source, recipe: Recipe, step: int) -> StepBatch:
-    return drawer(source, recipe).step(step)
-
-
 def sequences_of(batch: StepBatch) -> list[Packed]:
     """Those of its groups' only rows, one a document."""
     rows = [group.prepared for group in batch.groups]
@@ -72,7 +68,7 @@ def same(one: StepBatch, other: StepBatch) -> bool:
 
 def test_a_group_is_packed_as_it_says(source: Source, make_recipe: Callable[..., Recipe]) -> None:
     """The rows hold the documents named, in that order, within the step's budget, as a pair alone is packed."""
-    batch = draw(source, make_recipe(), 3)
+    batch = drawer(source, make_recipe()).step(3)
     for group in batch.groups:
         assert group.tokens == batch.budget * 4
         for packed, doc_id in zip(sequences_of(replace(batch, groups=[group])), group.documents, strict=True):
@@ -108,15 +104,6 @@ def test_the_relevant_document_comes_first_and_never_again(one_query: Source) ->
         assert group[0] == "river-3"
         assert "river-3" not in group[1:]
         assert len(set(group)) == 8
-
-
-def test_documents_judged_not_relevant_are_negatives_and_relevant_ones_never(source: Source, toy: Collection) -> None:
-    assert source.queries == toy.split("train")
-    for query in source.queries:
-        grades = toy.qrels[query]
-        assert source.relevant[query] == [d for d in grades if grades[d] > 0]
-        assert not set(source.negatives[query]) & set(source.relevant[query])
-        assert f"{query[:-1]}-0" in source.negatives[query]
 
 
 def test_hard_negatives_are_those_with_the_best_block(one_query: Source, preparation: Preparation) -> None:
@@ -186,16 +173,6 @@ def test_a_query_without_a_text_is_an_error_at_once(toy_copy: Path, toy_pipeline
         Source.build(Preparation(collection, toy_pipeline), "train", collection.run("train"), 4)
 
 
-def test_a_step_gives_the_same_batch_always_and_another_step_another(source: Source, make_recipe: Callable[..., Recipe]) -> None:
-    recipe = make_recipe()
-    first = draw(source, recipe, 5)
-    fresh = replace(source, preparation=Preparation(source.preparation.collection, source.preparation.pipeline))
-    draw(fresh, recipe, 4)
-    assert same(first, draw(fresh, recipe, 5))
-    assert not same(first, draw(source, recipe, 6))
-    assert not same(first, draw(source, make_recipe(seed=1), 5))
-
-
 def test_a_pass_meets_every_query_once(source: Source, make_recipe: Callable[..., Recipe]) -> None:
     """Sixteen queries in steps of three: the passes end within steps, and each has an order of its own."""
     draws, n = drawer(source, make_recipe(queries_per_step=3)), len(source.queries)
@@ -233,7 +210,8 @@ def test_a_resumed_run_draws_what_it_would_have_drawn(source: Source, make_recip
 @pytest.mark.parametrize("tokens", [64, 2048, 10_000])
 def test_shape_and_budget_of_a_step(source: Source, make_recipe: Callable[..., Recipe], tokens: int) -> None:
     recipe = make_recipe(tokens_per_step=tokens, budgets={48: 1.0, 96: 1.0})
-    batches = [draw(source, recipe, step) for step in range(12)]
+    draws = drawer(source, recipe)
+    batches = [draws.step(step) for step in range(12)]
     assert {batch.budget for batch in batches} == {48, 96}
     for batch in batches:
         assert {len(group.documents) for group in batch.groups} == {4}
@@ -241,14 +219,10 @@ def test_shape_and_budget_of_a_step(source: Source, make_recipe: Callable[..., R
         assert max(len(packed.ids) for packed in sequences_of(batch)) <= batch.budget
 
 
-def test_queries_of_a_step_may_be_given_directly(source: Source, make_recipe: Callable[..., Recipe]) -> None:
-    recipe = make_recipe(tokens_per_step=64, queries_per_step=5, budgets={48: 1.0, 96: 1.0})
-    assert {len(draw(source, recipe, step).groups) for step in range(6)} == {5}
-
-
 def test_budgets_are_drawn_by_their_shares(source: Source, make_recipe: Callable[..., Recipe]) -> None:
     recipe = make_recipe(tokens_per_step=64, budgets={48: 1, 64: 3, 96: 0})
-    drawn = Counter(draw(source, recipe, step).budget for step in range(300))
+    draws = drawer(source, recipe)
+    drawn = Counter(draws.step(step).budget for step in range(300))
     assert drawn[96] == 0
     assert 0.17 < drawn[48] / 300 < 0.33
 

@@ -141,7 +141,7 @@ class Searched(AlignedSpans):
 def test_passages_that_have_to_be_looked_for_are_looked_for_until_there_are_enough(toy_path: Path, toy_pipeline: Pipeline) -> None:
     few, every = Collection(toy_path), Collection(toy_path)
     for collection in (few, every):
-        vars(collection.parts)["spans"] = Searched(collection.qrels, {}, {}, {})
+        vars(collection)["spans"] = Searched(collection.qrels, {}, {}, {})
     judged = [
         judged_pairs({"toy": Preparation(of, toy_pipeline)}, {"train": "train"}, count)["toy"]["train"]
         for of, count in ((few, 2), (every, 100))
