@@ -14,9 +14,7 @@ from onnx import ModelProto
 from torch import Tensor, nn
 
 from export import ExportError
-from export.classifier import optimized_graph
-from export.graph import trace, trace_example
-from export.masks import spelled_masks
+from export.graph import optimized_graph, spelled_masks, trace, trace_example
 from export.storage import share_weights
 from export.variants import halve_weights, quantize
 from keyblock.aggregation import AGGREGATORS
@@ -225,9 +223,8 @@ def _describe(graph: ModelProto, encoder: SentenceEncoder, bundle: Bundle) -> No
 
 def _traced(encoder: SentenceEncoder, path: Path) -> ModelProto:
     example = trace_example(encoder.model.config.vocab_size)
-    free = {name: {0: "batch", 1: "length"} for name in ("input_ids", "attention_mask")}
     try:
-        trace(Traced(encoder).eval(), example, path, "vectors", free)
+        trace(Traced(encoder), {name: example[name] for name in ("input_ids", "attention_mask")}, path, "vectors")
     except Exception as error:  # any error of a module's own code or the exporter
         line = " ".join(str(error).split())[:200]
         raise ExportError(f"{encoder.name}: the architecture {encoder.model.config.model_type} cannot be traced ({line})") from None

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from export import ExportError
 from export.exporter import export_run
-from export.families import export_ranker
-from export.graph import export_aggregator
+from export.families import export_aggregator, export_ranker
 from export.options import Options, VariantKind, WeightPrecision
 from keyblock.runtime.aggregator import AggregatorSession
 from keyblock.runtime.providers import Precision, Provider

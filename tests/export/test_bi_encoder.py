@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from export import ExportError
-from export.bi_encoder import export_bi_encoder
 from export.exporter import SAMPLE, export_run
+from export.families import export_bi_encoder
 from export.options import Options, WeightPrecision
 from export.sentences import write_encoder_bundle
 from keyblock.ranker import Ranker

@@ -10,8 +10,7 @@ import torch
 from transformers import AutoConfig, AutoModel
 
 from export import ExportError
-from export.classifier import export_classifier, export_cross_encoder
-from export.families import export_ranker
+from export.families import export_classifier, export_cross_encoder, export_ranker
 from keyblock.runtime.providers import Provider
 from keyblock.runtime.session import Session
 from training.model.classifier import Classifier

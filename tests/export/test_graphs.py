@@ -11,8 +11,7 @@ import torch
 from onnx import TensorProto
 
 from export import ExportError, cli, import_cli
-from export.families import export_ranker
-from export.graph import export_aggregator
+from export.families import export_aggregator, export_ranker
 from export.graphs import export_graphs
 from export.importing import measured_pace
 from export.options import VariantKind, WeightPrecision

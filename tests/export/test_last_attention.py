@@ -9,7 +9,7 @@ import torch
 from onnx import ModelProto, helper
 
 from export import ExportError
-from export.graph import export_graph
+from export.families import export_cross_encoder
 from export.last_attention import compute_cls_alone
 from export.variants import halve_weights
 from keyblock.runtime.session import Session
@@ -29,7 +29,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory, tiny: Callable[..., Cross
         with torch.no_grad():
             for layer in model.encoder.encoder.layer:  # what the softmax does not see must be there, or it proves nothing
                 layer.attention.self.key.bias.normal_(std=2.0)
-        export_graph(model, folder / "before.onnx")
+        export_cross_encoder(model, folder / "before.onnx")
         graph = onnx.load(str(folder / "before.onnx"))
         compute_cls_alone(graph)
         onnx.checker.check_model(graph)
