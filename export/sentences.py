@@ -14,6 +14,7 @@ from onnx import ModelProto
 from torch import Tensor, nn
 
 from export import ExportError
+from export.certificate import SAMPLE
 from export.graph import optimized_graph, spelled_masks, trace, trace_example
 from export.storage import share_weights
 from export.variants import halve_weights, quantize
@@ -34,7 +35,6 @@ from training.recipe import backbone_path
 
 LEAST_COSINE = 0.97  # of a text's vector and that of 8 bits with the ranker's embeddings, in the mean
 PRODUCTS = ("Attention", "MatMul")  # operators of 8 bits
-SAMPLE = Path(__file__).parent / "sample"
 LARGEST_DIFFERENCE = 0.02  # of a number in a vector of length 1, with fp16 weights: 2.5 steps of the stored 8 bits
 WITHOUT_GRAPHS: dict[str, Any] = {
     "graph": None,

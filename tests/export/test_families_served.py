@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from export.certificate import verify
 from export.checkpoint import read_checkpoint
 from export.importing import import_model
 from export.options import ImportOptions
-from export.verifying import verify
 from keyblock import Ranker
 from keyblock.bundle import load_bundle
 from keyblock.runtime.providers import Precision, Provider, resolve

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from export import ExportError
+from export.certificate import verify
 from export.options import ImportOptions
-from export.verifying import verify
 from keyblock.bundle import load_bundle
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
