@@ -3,7 +3,7 @@
 import platform
 import re
 import tempfile
-import time
+import timeit
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ def measured_pace(model: GraphModel, length: int) -> dict[str, Any]:
     ids = np.arange(length, dtype=np.int32) % model.tokenizer.vocabulary_size
     sequences = [Packed(ids, 1, np.zeros(1, np.intp))] * rows
     model.outputs(sequences)
-    best = min(_seconds(model, sequences) for _ in range(RUNS))
+    best = min(timeit.repeat(lambda: model.outputs(sequences), number=1, repeat=RUNS))
     choice = model.session.choice
     return {
         "sequences_per_second": round(rows / best, 2),
@@ -48,12 +48,6 @@ def measured_pace(model: GraphModel, length: int) -> dict[str, Any]:
         "threads": model.session.threads,
         "machine": platform.processor() or platform.machine(),
     }
-
-
-def _seconds(model: GraphModel, sequences: list[Packed]) -> float:
-    started = time.perf_counter()
-    model.outputs(sequences)
-    return time.perf_counter() - started
 
 
 def import_model(source: str, out: Path, options: ImportOptions, say: Callable[[str], None] = silent) -> Bundle:

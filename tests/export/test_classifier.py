@@ -15,7 +15,6 @@ from keyblock.runtime.providers import Provider
 from keyblock.runtime.session import Session
 from training.model.classifier import Classifier
 from training.model.cross_encoder import CrossEncoder
-from training.model.transformer_ranker import unchanged
 
 
 @pytest.fixture(scope="module")
@@ -36,15 +35,6 @@ def assert_says_the_same(model: Classifier | CrossEncoder, path: Path) -> None:
         with torch.inference_mode():
             expected = model.outputs(*(torch.from_numpy(array) for array in (ids, types, mask))).numpy()
         np.testing.assert_allclose(session.score(ids, types, mask), expected, atol=1e-4)
-
-
-@pytest.mark.parametrize("name", ["bert", "roberta", "mpnet"])
-def test_a_graph_says_what_the_model_says_in_any_shape(checkpoint: Callable[[str], Path], tmp_path: Path, name: str) -> None:
-    model = Classifier.load(checkpoint(name), attention="eager")
-    fused = export_ranker(model, tmp_path / "model.onnx")
-    assert fused["SkipLayerNormalization"] >= 2
-    assert model.masks is unchanged, "as before"
-    assert_says_the_same(model, tmp_path / "model.onnx")
 
 
 @pytest.mark.parametrize(

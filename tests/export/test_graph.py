@@ -66,12 +66,6 @@ def test_dropout_is_neither_exported_nor_left_on(tmp_path: Path, tiny: Callable[
     np.testing.assert_allclose(Session(tmp_path / "fp32.onnx", "cpu", threads=1).score(ids, types, mask), expected, atol=1e-4)
 
 
-def test_padding_never_changes_a_logit(session: Session) -> None:
-    ids, types, mask = batch(3, 40)
-    wider = [np.pad(array, ((0, 0), (0, 24)), constant_values=value) for array, value in ((ids, 5), (types, 1), (mask, 0))]
-    np.testing.assert_allclose(session.score(*wider), session.score(ids, types, mask), atol=1e-5)
-
-
 def test_an_encoder_that_does_not_fuse_is_refused(tmp_path: Path, tiny: Callable[..., CrossEncoder]) -> None:
     relu = tiny(hidden_act="relu", attn_implementation="eager")
     with pytest.raises(ExportError, match=r"is not fused \(BiasGelu 0 of 2\)"):
@@ -84,8 +78,7 @@ def test_a_graph_with_another_ending_is_not_narrowed() -> None:
         narrow_last_layer(helper.make_model(helper.make_graph(nodes, "short", [], [])))
 
 
-@pytest.mark.parametrize("pooling", ["mean", "last"])
-@pytest.mark.parametrize("aggregator", [None, {"name": "attention"}])
+@pytest.mark.parametrize(("pooling", "aggregator"), [("mean", None), ("last", {"name": "attention"})])
 def test_other_poolings_are_pytorchs_too(
     tmp_path: Path, tiny: Callable[..., CrossEncoder], pooling: str, aggregator: dict[str, str] | None
 ) -> None:

@@ -54,13 +54,6 @@ def test_a_family_without_a_graph_is_refused_by_name(tmp_path: Path) -> None:
     assert not (tmp_path / "model.onnx").exists()
 
 
-@pytest.mark.parametrize(
-    ("kind", "provider"), [("int8", Provider.CPU), ("int8-static", Provider.OPENVINO), ("fp16", Provider.CUDA)]
-)
-def test_a_variant_says_where_it_runs(kind: str, provider: Provider) -> None:
-    assert VariantKind(kind).provider is provider
-
-
 def test_an_export_halves_the_weights_and_an_import_keeps_them() -> None:
     for parser, given, precision in ((cli.parser(), "run", "fp16-weights"), (import_cli.parser(), "model", "fp32")):
         options = parser.parse_args([given, "--out", "bundle"])
@@ -81,10 +74,8 @@ def test_the_pace_is_that_of_one_length_on_one_provider() -> None:
 Tiny = Callable[..., CrossEncoder]
 DESCRIPTIONS: list[dict[str, Any]] = [
     {"name": "max"},
-    {"name": "mean"},
     {"name": "attention"},
     {"name": "cnn"},
-    {"name": "transformer", "heads": 4},
     {"name": "transformer", "heads": 2, "layers": 1, "width": 20, "positions": 40},
 ]
 
@@ -105,18 +96,6 @@ def test_logits_are_pytorchs_for_any_number_of_documents_and_passages(
         np.testing.assert_allclose(session.combine(states, mask), expected, atol=1e-4)
         garbage = np.where(mask[:, :, None], states, 1e30).astype(np.float32)
         np.testing.assert_allclose(session.combine(garbage, mask), expected, atol=1e-4)
-
-
-def test_only_the_aggregator_and_the_head_are_in_it(tmp_path: Path, tiny: Tiny) -> None:
-    export_aggregator(tiny(aggregator={"name": "attention"}), tmp_path / "aggregator.onnx")
-    weights = onnx.load(str(tmp_path / "aggregator.onnx")).graph.initializer
-    assert sum(int(np.prod(tensor.dims)) for tensor in weights if tensor.data_type == onnx.TensorProto.FLOAT) <= 32 + 32 + 4
-
-
-def test_the_model_stays_as_it_was(tmp_path: Path, tiny: Tiny) -> None:
-    model = tiny(aggregator={"name": "cnn"}).train()
-    export_aggregator(model, tmp_path / "aggregator.onnx")
-    assert not any(module.training for module in model.modules())
 
 
 def test_a_model_without_an_aggregator(tmp_path: Path, tiny: Tiny) -> None:

@@ -26,7 +26,7 @@ def test_no_token_sees_later_ones_by_hand() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", [*FAMILIES, *DECODERS])
+@pytest.mark.parametrize("name", ["bert", "modernbert-cls", "qwen3"])
 def test_a_model_says_the_same_with_both(name: str) -> None:
     family = {**FAMILIES, **DECODERS}[name]
     head = {} if name in DECODERS else {"num_labels": 1}
