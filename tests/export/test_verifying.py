@@ -29,11 +29,6 @@ def scorer_of(bundle_path: Path, more: float = 0.0) -> Callable[[str, Sequence[s
     return ask
 
 
-def test_a_service_of_another_model(imported: Callable[[str], Path], checkpoint: Callable[[str], Path]) -> None:
-    with pytest.raises(ExportError, match=r"by up to 0\.5 over 24 pairs .*: it computes in fp32, so it serves another model"):
-        verify(imported("bert"), str(checkpoint("bert")), scorer_of(imported("bert"), more=0.5), FEW)
-
-
 def test_a_service_of_less_precision(imported: Callable[[str], Path], checkpoint: Callable[[str], Path]) -> None:
     """A little more than is allowed is told with the digits that show it."""
     reason = r"it computes in bf16; .*--provider cpu --precision fp32"
