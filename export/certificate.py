@@ -1,28 +1,49 @@
 """The proof that a bundle's scores are the model's: the same pairs of text through transformers and through KeyBlock.
 
 The proof compares the whole way from text to logit: KeyBlock's tokenizer, packing and graph, and transformers' tokenizer and model.
+`certify` asks a bundle's graphs, and `verify` a running service.
 """
 
+import json
 import platform
 import random
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from tqdm import tqdm
 
 from export import ExportError
+from export.checkpoint import Checkpoint, Pair, read_checkpoint
+from export.options import ImportOptions, silent
 from keyblock import __version__
+from keyblock.bundle import Bundle, load_bundle
+from keyblock.fusion import Fusion
 from keyblock.pipeline import Pipeline
 from keyblock.scoring import Model
 
 ALLOWED = 1e-3  # largest difference of a logit in fp32; of logits that span less than a unit, this share of what they span
-PAIRS = 384  # the least pairs of a certificate
 FULL = 0.15  # the share of pairs that fill a sequence; the others have a log-uniform number of words, from one up
-Pair = tuple[str, str]
+SAMPLE = Path(__file__).parent / "sample"
+TEXTS = 8  # the most texts of a request to a service, so that a large model answers in time
+Ask = Callable[[str, Sequence[str], int], Sequence[float]]
+"""The service's raw scores of texts for a query, in the order given; the last argument is the most tokens of a sequence."""
+
+
+def sample_pairs(pipeline: Pipeline, n: int) -> list[Pair]:
+    """Pairs from the queries and texts of this package's sample; see `mixed_pairs`."""
+    queries, texts = (_texts(SAMPLE / f"{name}.jsonl") for name in ("queries", "corpus"))
+    return mixed_pairs(pipeline, queries, texts, n)
+
+
+def _texts(path: Path) -> list[str]:
+    return [json.loads(line)["text"] for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def mixed_pairs(pipeline: Pipeline, queries: Sequence[str], texts: Sequence[str], n: int) -> list[Pair]:
@@ -157,3 +178,78 @@ def versions() -> dict[str, str]:
         "onnxruntime": onnxruntime.__version__,
         "python": platform.python_version(),
     } | {name: version(name) for name in names}
+
+
+def verify(
+    bundle_path: Path,
+    source: str,
+    ask: Ask,
+    options: ImportOptions,
+    precision: Callable[[], str] = lambda: "fp32",
+    say: Callable[[str], None] = silent,
+) -> dict[str, Any]:
+    """Compare a service with a checkpoint.
+
+    Args:
+        bundle_path: the bundle that the service serves.
+        source: the checkpoint that the bundle was made of.
+        ask: sends requests to the service.
+        options: how many pairs, and a decoder's prompt if the bundle has none.
+        precision: says in which precision the service computes.
+        say: gets a line at each step.
+
+    Returns:
+        Largest and mean difference of a logit, how many pairs, and versions.
+
+    Raises:
+        ExportError: a logit differs by more than is allowed, or the bundle's scores are not the model's alone.
+        BundleError: the path is no bundle.
+    """
+    bundle = load_bundle(bundle_path)
+    if bundle.pipeline.config.fusion != Fusion():
+        raise ExportError(
+            f"{bundle_path}: was calibrated, so its raw scores are not the model's alone; verify it as it was imported"
+        )
+    pairs = sample_pairs(bundle.pipeline, options.pairs)
+    longest = bundle.pipeline.config.packing.budget_range[1]
+    _answers(pairs[:1], ask, longest)  # fails early if the service is not available, before the checkpoint is read
+    say(f"reading {source}")
+    checkpoint = _with_bundle_prompt(read_checkpoint(source, options), bundle)
+    say(f"scoring {len(pairs)} pairs of a query and a text with transformers")
+    try:
+        expected = checkpoint.logits(pairs)
+    except (IndexError, RuntimeError) as error:  # PyTorch's errors for more tokens than the model's window
+        raise ExportError(
+            f"{source}: cannot read what the bundle reads ({' '.join(str(error).split())[:120]}): the bundle was made of another "
+            "checkpoint"
+        ) from None
+    say("asking the service")
+    found = differences(expected, _answers(pairs, ask, longest))
+    if not found["max"] <= allowed(found):
+        computes = precision()
+        why = (
+            "it computes in fp32, so it serves another model"
+            if computes == "fp32"
+            else f"it computes in {computes}; to compare the model alone, start it with --provider cpu --precision fp32"
+        )
+        raise ExportError(f"the service's raw scores {in_words(found)}: {why}")
+    return found | {"versions": versions()}
+
+
+def _with_bundle_prompt(checkpoint: Checkpoint, bundle: Bundle) -> Checkpoint:
+    """A decoder's checkpoint with the bundle's prompt."""
+    prompt = bundle.pipeline.config.prompt
+    if checkpoint.question is None or prompt is None:
+        return checkpoint
+    return replace(checkpoint, question=checkpoint.question._replace(prompt=prompt))
+
+
+def _answers(pairs: Sequence[Pair], ask: Ask, longest: int) -> NDArray[np.float32]:
+    """The service's logits, shape (pairs,); a request has at most TEXTS pairs of one query."""
+    found = np.zeros(len(pairs), dtype=np.float32)
+    for query in tqdm(dict.fromkeys(query for query, _ in pairs), "service", disable=None if len(pairs) > 1 else True):
+        numbers = [number for number, pair in enumerate(pairs) if pair[0] == query]
+        for first in range(0, len(numbers), TEXTS):
+            batch = numbers[first : first + TEXTS]
+            found[batch] = ask(query, [pairs[number][1] for number in batch], longest)
+    return found

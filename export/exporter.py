@@ -3,10 +3,10 @@
 import tempfile
 from collections.abc import Mapping
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from export.certificate import SAMPLE, versions
 from export.graph import LOGITS, OPSET, output_name
 from export.graphs import Graphs, export_graphs, fails_on
 from export.onnx_source import GivenGraph
@@ -14,7 +14,6 @@ from export.options import Options, VariantKind, WeightPrecision
 from export.trained import Trained, load_trained
 from export.variants import batches_of, variant_name
 from export.verification import Dev, check_parity, check_ranking, compare
-from keyblock import __version__
 from keyblock.bundle import (
     GRAPH_FILE,
     SELECTOR_FILE,
@@ -32,9 +31,7 @@ from keyblock.runtime.providers import Graph, Provider, ProviderError
 from training.data.collection import Collection
 from training.model.ranker_module import RankerModule
 
-SAMPLE = Path(__file__).parent / "sample"
 FIXING = 256  # sequences whose activations set the scales of int8-static
-VERSIONS = ("torch", "transformers", "onnx")
 
 
 def export_run(source: Path, out: Path, options: Options) -> Bundle:
@@ -68,7 +65,7 @@ def export_run(source: Path, out: Path, options: Options) -> Bundle:
             variants={
                 kind.value: _variant(trained, stored[kind], kind, checks.variant(kind, graphs)) for kind, graphs in variants.items()
             },
-            provenance=trained.provenance | {"export": software()},
+            provenance=trained.provenance | {"export": versions()},
             quality=trained.quality | {"export": quality},
             fails_on=fails_on(checks.failed),
         )
@@ -186,10 +183,3 @@ def graph_entry(model: RankerModule | GivenGraph, precision: str, file: str, gra
         fused=graphs.fused[file],
         shares=graphs.shares.get(file),
     )
-
-
-def software() -> dict[str, str]:
-    """The versions of the exporting software."""
-    import onnxruntime  # from whichever wheel is installed
-
-    return {"keyblock": __version__, "onnxruntime": onnxruntime.__version__} | {name: version(name) for name in VERSIONS}

@@ -1,74 +1,32 @@
-"""The learned aggregator, from passages' states to a document's logit, as an ONNX graph with free sizes."""
+"""Tracing a model as an ONNX graph with free sizes, its fusion by ONNX Runtime, and the checks of its form."""
 
 import warnings
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
-import numpy as np
-import onnx
 import torch
-from numpy.typing import NDArray
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 from onnxruntime.transformers.optimizer import optimize_model
 from torch import Tensor, nn
 from torch.jit._trace import TracerWarning
 from transformers import PretrainedConfig
 
 from export import ExportError
-from export.masks import padding
-from keyblock.runtime.aggregator import INPUTS as AGGREGATOR_INPUTS
-from keyblock.runtime.session import INPUTS, MARKS
-from training.model.cross_encoder import MARKER, CrossEncoder, Marker
+from export.storage import put_back, weights_aside
+from keyblock.runtime.session import INPUTS
 from training.model.ranker_module import RankerModule
-from training.model.starting import POOLING
-from training.model.transformer_ranker import masked_by
-
-
-def add_marks(model: ModelProto, marker: Marker) -> None:
-    """Let a fused encoder's graph mark tokens, in place. Raises ExportError for a graph without fused attention.
-
-    The head reads the last layer's input. See `training.model.cross_encoder.Marker` for its arithmetic.
-    """
-    graph = model.graph
-    attention = next((node for node in reversed(graph.node) if node.op_type == "Attention"), None)
-    if attention is None:
-        raise ExportError("the graph has no fused attention, so nothing says which states its last layer reads")
-    weights = {"inner_w": marker.inner.weight.T, "inner_b": marker.inner.bias, "outer_w": marker.outer.weight.T}
-    weights |= {"outer_b": marker.outer.bias}
-    graph.initializer.extend(numpy_helper.from_array(_array(tensor), _called(name)) for name, tensor in weights.items())
-    graph.initializer.append(helper.make_tensor(_called("axis"), TensorProto.INT64, [1], [2]))
-    graph.node.extend(_nodes(attention.input[0]))
-    graph.output.append(helper.make_tensor_value_info(MARKS, TensorProto.FLOAT, ["batch", "length"]))
-
-
-def _nodes(states: str) -> Iterator[NodeProto]:
-    """The nodes from states (batch, length, hidden) to the marks."""
-    steps = ("MatMul inner_w", "Add inner_b", "Relu", "MatMul outer_w", "Add outer_b", "Squeeze axis")
-    before = states
-    for number, step in enumerate(steps):
-        kind, *weights = step.split()
-        after = MARKS if number == len(steps) - 1 else _called(f"{number}")
-        inputs = [before, *map(_called, weights)]
-        yield helper.make_node(kind, inputs, [after], name=f"{MARKER}{kind}_{number}")
-        before = after
-
-
-def _called(name: str) -> str:
-    return f"{MARKER}{name}"
-
-
-def _array(tensor: Tensor) -> NDArray[np.float32]:
-    values: NDArray[np.float32] = tensor.detach().float().contiguous().numpy()
-    return values
-
+from training.model.transformer_ranker import FULL, unchanged
 
 OPSET = 17
 LOGITS, OUTPUTS = "logits", "outputs"
-CLS_POSITION = "cls_position"  # the initializer with the position of [CLS], for a narrowed last layer
+FUSED_DOMAIN = "com.microsoft"
+SEQUENCES = ("batch", "length")
 
 
 class Traced(nn.Module):
-    """The model with the inputs of its graph."""
+    """The part of the model that a graph of sequences computes, with the inputs of that graph."""
 
     def __init__(self, model: RankerModule) -> None:
         super().__init__()
@@ -78,7 +36,9 @@ class Traced(nn.Module):
         """See RankerModule.outputs; (batch, length) integer tensors, named by the model's `graph_inputs`."""
         given = dict(zip(self.model.graph_inputs, inputs, strict=True))
         types = given.get("token_type_ids", torch.zeros_like(given["input_ids"]))
-        return self.model.outputs(given["input_ids"], types, given["attention_mask"])
+        outputs = self.model.outputs(given["input_ids"], types, given["attention_mask"])
+        # the reshape tells the graph its width, which it does not know of every architecture
+        return outputs.reshape(inputs[0].shape[0], 1 + self.model.hidden_size) if self.model.combines else outputs
 
 
 def output_name(model: RankerModule) -> str:
@@ -86,97 +46,54 @@ def output_name(model: RankerModule) -> str:
     return OUTPUTS if model.combines else LOGITS
 
 
-def export_graph(model: CrossEncoder, path: Path) -> dict[str, int]:
-    """Write the fused fp32 graph of the outputs of a cross-encoder of BERT's architecture for sequences to `path`.
-
-    The aggregator is a separate graph (export.graph). Other architectures: export.classifier.
-
-    Args:
-        model: loaded with ``attention="eager"``; left in eval mode.
-        path: where the ONNX file goes.
-
-    Returns:
-        Fused nodes by operator.
-
-    Raises:
-        ExportError: a fusion is missing, or a dimension of the graph is frozen.
-    """
-    config = model.encoder.config
-    with masked_by(model, padding):
-        trace_sequences(Traced(model), config.vocab_size, path, output_name(model))
-    graph, fused = fused_encoder(path, config)
-    if model.settings.pooling == "cls":
-        narrow_last_layer(graph)
-    check_inputs(graph, 1 + config.hidden_size if model.combines else None)
-    if model.marker is not None:
-        add_marks(graph, model.marker)
-    onnx.helper.set_model_props(graph, {POOLING: model.settings.pooling})
-    onnx.save(graph, str(path))
-    return fused
-
-
-def trace_sequences(module: nn.Module, vocabulary_size: int, path: Path, output: str) -> None:
-    """Write the graph of a module that reads the INPUTS, each (batch, length)."""
-    ids, mask = trace_example(vocabulary_size)
-    free = {name: {0: "batch", 1: "length"} for name in INPUTS}
-    # the exporter restores the mode of its module, and with it the model's
-    trace(module.eval(), (ids, torch.zeros_like(ids), mask), path, output, free)
-
-
-def fused_encoder(path: Path, config: PretrainedConfig) -> tuple[ModelProto, dict[str, int]]:
-    """The fused graph of a file that ends in a BERT encoder, and its fused nodes by operator. Raises as `check_fused` does."""
-    graph = onnx.load(str(path))
-    name_heads(graph, config)
-    optimized = optimize_model(
-        graph, model_type="bert", num_heads=config.num_attention_heads, hidden_size=config.hidden_size, opt_level=0
-    )
-    fused = {name: count for name, count in optimized.get_fused_operator_statistics().items() if count}
-    check_fused(fused, config.num_hidden_layers)
-    optimized.model.opset_import.append(
-        onnx.helper.make_opsetid("com.microsoft", 1)
-    )  # ONNX Runtime does not need this, other tools do
-    return optimized.model, fused
-
-
-def trace_example(vocabulary_size: int) -> tuple[Tensor, Tensor]:
-    """Token ids and their mask, shape (2, 16), with two lengths: with one row, tracing would freeze the batch at 1."""
+def trace_example(vocabulary_size: int) -> dict[str, Tensor]:
+    """The INPUTS, shape (2, 16), of sequences of two lengths: with one row, tracing would freeze the batch at 1."""
     ids = torch.arange(2 * 16).reshape(2, 16) % vocabulary_size
     mask = torch.ones_like(ids)
     mask[1, 12:] = 0
-    return ids, mask
+    return dict(zip(INPUTS, (ids, torch.zeros_like(ids), mask), strict=True))
 
 
-def trace(module: nn.Module, example: tuple[Tensor, ...], path: Path, output: str, free: dict[str, dict[int, str]]) -> None:
+def trace(module: nn.Module, example: Mapping[str, Tensor], path: Path, output: str, free: tuple[str, str] = SEQUENCES) -> None:
     """Write a module as an ONNX graph.
 
     Args:
-        module: in eval mode.
-        example: its inputs in the trace; no free dimension may be 1.
+        module: left in eval mode.
+        example: its inputs in the trace, by name in their order; no free dimension may be 1.
         path: where the ONNX file goes.
         output: the name of its only output.
-        free: names of the free dimensions, by input, in the inputs' order; the output's first dimension is the inputs' first.
+        free: names of the inputs' first two dimensions, which are free; the output's first dimension is the inputs' first.
     """
-    first = next(iter(free.values()))[0]
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", DeprecationWarning
-        )  # the exporter is deprecated; the module's docstring says why it is used
+        warnings.simplefilter("ignore", DeprecationWarning)  # the exporter is deprecated, but only its graphs are fused
         warnings.simplefilter("ignore", TracerWarning)
-        warnings.filterwarnings("ignore", "Exporting a model to ONNX with a batch_size")  # about GRUs, which get their first states
-        warnings.filterwarnings("ignore", "Constant folding")  # loading the graph folds the rest
+        warnings.simplefilter("ignore", UserWarning)  # about the architecture's code, and shapes left open: both are checked later
         torch.onnx.export(
-            module,
-            example,
+            module.eval(),  # the exporter restores the mode of its module, and with it the model's
+            tuple(example.values()),
             str(path),
-            input_names=list(free),
+            input_names=list(example),
             output_names=[output],
-            dynamic_axes=free | {output: {0: first}},
+            dynamic_axes={name: dict(enumerate(free)) for name in example} | {output: {0: free[0]}},
             opset_version=OPSET,
             dynamo=False,
         )
 
 
-def name_heads(graph: ModelProto, config: PretrainedConfig) -> None:
+def optimized_graph(graph: ModelProto, config: PretrainedConfig, folder: Path | None = None) -> ModelProto:
+    """The graph, fused by ONNX Runtime; its large weights are kept outside meanwhile: see `weights_aside`."""
+    _name_heads(graph, config)
+    with weights_aside(graph, folder) as aside:
+        optimized: ModelProto = optimize_model(
+            graph, model_type="bert", num_heads=config.num_attention_heads, hidden_size=config.hidden_size, opt_level=0
+        ).model
+    put_back(optimized, aside)
+    if all(opset.domain != FUSED_DOMAIN for opset in optimized.opset_import):
+        optimized.opset_import.append(helper.make_opsetid(FUSED_DOMAIN, 1))  # ONNX Runtime does not need this, other tools do
+    return optimized
+
+
+def _name_heads(graph: ModelProto, config: PretrainedConfig) -> None:
     """Write the number of heads into each reshape to (batch, length, -1, head size), where the optimizer reads it."""
     heads = config.num_attention_heads
     size = config.hidden_size // heads
@@ -186,34 +103,17 @@ def name_heads(graph: ModelProto, config: PretrainedConfig) -> None:
             continue
         unknown, last = (constants[name] for name in node.input[2:])
         if numpy_helper.to_array(unknown).tolist() == [-1] and numpy_helper.to_array(last).tolist() == [size]:
-            unknown.CopyFrom(onnx.helper.make_tensor("", onnx.TensorProto.INT64, [1], [heads]))
+            unknown.CopyFrom(helper.make_tensor("", TensorProto.INT64, [1], [heads]))
 
 
-def narrow_last_layer(model: ModelProto) -> None:
-    """Let the last layer compute only [CLS] after its attention, since the head reads nothing else. Exact, and 7 to 18% faster.
-
-    Raises ExportError if the graph does not end in a layer of a BERT encoder.
-    """
-    graph = model.graph
-    nodes = list(graph.node)
-    last = max(i for i, node in enumerate(nodes) if node.op_type == "Attention")
-    mixed, states = nodes[last].output[0], nodes[last].input[0]
-    readers = [node for node in nodes[last + 1 :] if mixed in node.input or states in node.input]
-    if sorted(node.op_type for node in readers) != ["MatMul", "SkipLayerNormalization"]:
-        raise ExportError(f"the last attention is read by {[node.op_type for node in readers]}: not a layer of a BERT encoder")
-    graph.initializer.append(onnx.helper.make_tensor(CLS_POSITION, onnx.TensorProto.INT64, [1], [0]))
-    for name in (mixed, states):
-        nodes.insert(last + 1, onnx.helper.make_node("Gather", [name, CLS_POSITION], [f"{name}_cls"], f"{name}_cls", axis=1))
-    for node in readers:
-        inputs = [f"{name}_cls" if name in (mixed, states) else name for name in node.input]
-        del node.input[:]
-        node.input.extend(inputs)
-    del graph.node[:]
-    graph.node.extend(nodes)
+def fused_nodes(model: ModelProto) -> dict[str, int]:
+    """A graph's fused nodes, by operator."""
+    return dict(Counter(node.op_type for node in model.graph.node if node.domain == FUSED_DOMAIN))
 
 
-def check_fused(fused: dict[str, int], n_layers: int) -> None:
+def check_fused(model: ModelProto, n_layers: int) -> None:
     """Raise ExportError, naming the operators, unless all of a BERT encoder's patterns were fused."""
+    fused = fused_nodes(model)
     expected = {"EmbedLayerNormalization": 1, "Attention": n_layers, "SkipLayerNormalization": 2 * n_layers, "BiasGelu": n_layers}
     wrong = [f"{name} {fused.get(name, 0)} of {count}" for name, count in expected.items() if fused.get(name, 0) != count]
     if wrong:
@@ -223,15 +123,10 @@ def check_fused(fused: dict[str, int], n_layers: int) -> None:
         )
 
 
-def check_inputs(model: ModelProto, width: int | None = None) -> None:
-    """Raise ExportError unless an encoder's inputs and output are those that a session expects, with batch and length free.
-
-    Args:
-        model: the graph.
-        width: columns of the output; None: logits alone.
-    """
-    due: dict[str, list[str | int]] = {name: ["batch", "length"] for name in INPUTS}
-    check_shapes(model, due, {LOGITS: ["batch"]} if width is None else {OUTPUTS: ["batch", width]})
+def check_sequences(graph: ModelProto, model: RankerModule) -> None:
+    """Raise ExportError unless a graph of sequences has the model's inputs and output, with batch and length free."""
+    outputs: dict[str, list[str | int]] = {OUTPUTS: ["batch", 1 + model.hidden_size]} if model.combines else {LOGITS: ["batch"]}
+    check_shapes(graph, {name: list(SEQUENCES) for name in model.graph_inputs}, outputs)
 
 
 def check_shapes(model: ModelProto, inputs: dict[str, list[str | int]], outputs: dict[str, list[str | int]]) -> None:
@@ -247,35 +142,58 @@ def check_shapes(model: ModelProto, inputs: dict[str, list[str | int]], outputs:
             raise ExportError(f"{name} has shape {given}, not {sizes}: {free} must be free")
 
 
-def _sizes(given: onnx.ValueInfoProto) -> list[str | int]:
+def _sizes(given: ValueInfoProto) -> list[str | int]:
     return [dim.dim_param or dim.dim_value for dim in given.type.tensor_type.shape.dim]
 
 
-class TraceableAggregator(nn.Module):
-    """The part of the model that turns passages' states into a document's logit."""
+# Attention masks for tracing: those that transformers makes from a mask of real tokens, in operators that a graph can hold.
+# transformers' own code (`transformers.masking_utils`) branches on the mask's values, which a trace would freeze.
 
-    def __init__(self, model: RankerModule) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, states: Tensor, mask: Tensor) -> Tensor:
-        """See RankerModule.combine."""
-        return self.model.combine(states, mask)
+Spell = Callable[[Tensor], Any]
+LOWEST = torch.finfo(torch.float32).min
 
 
-def export_aggregator(model: RankerModule, path: Path) -> None:
-    """Write the fp32 graph: states (docs, passages, hidden) and mask (docs, passages) to logits (docs,).
+def spelled_masks(config: PretrainedConfig) -> Spell:
+    """For a model of this configuration, the function from a mask (batch, length) to its `attention_mask` in a trace.
 
-    Args:
-        model: a model that combines states; left in eval mode.
-        path: where the ONNX file goes.
-
-    Raises:
-        ExportError: a dimension of the graph is frozen.
+    Architectures that make their masks by arithmetic alone (MPNet, DeBERTa), and unknown ones, get the mask itself.
     """
-    hidden = model.hidden_size
-    mask = torch.tensor([[True, True, True], [True, True, False]])
-    states = torch.linspace(-1, 1, mask.numel() * hidden).view(*mask.shape, hidden)
-    free = {name: {0: "docs", 1: "passages"} for name in AGGREGATOR_INPUTS}
-    trace(TraceableAggregator(model).eval(), (states, mask), path, LOGITS, free)
-    check_shapes(onnx.load(str(path)), {"states": ["docs", "passages", hidden], "mask": ["docs", "passages"]}, {LOGITS: ["docs"]})
+    if config.model_type == "modernbert":
+        return local(config.local_attention // 2)
+    if is_causal(config):
+        return causal
+    return padding if config.model_type in FULL else unchanged
+
+
+def is_causal(config: PretrainedConfig) -> bool:
+    """Whether it is a decoder, whose tokens do not see later ones."""
+    return config.model_type in ("qwen2", "qwen3")
+
+
+def padding(mask: Tensor) -> Tensor:
+    """An encoder's summand of the attention scores, (batch, 1, length, length): 0 for real tokens, LOWEST for padding.
+
+    It uses the operators that ONNX Runtime's optimizer recognises.
+    """
+    batch, length = mask.shape
+    hidden = 1.0 - mask[:, None, None, :].expand(batch, 1, length, length).to(torch.float32)
+    return hidden.masked_fill(hidden.to(torch.bool), LOWEST)
+
+
+def local(reach: int) -> Spell:
+    """ModernBERT's masks: some layers see all tokens, the others those at most `reach` away."""
+
+    def spell(mask: Tensor) -> dict[str, Tensor]:
+        everywhere = padding(mask)
+        places = torch.arange(mask.shape[1])
+        far = (places[None, :] - places[:, None]).abs() > reach
+        return {"full_attention": everywhere, "sliding_attention": everywhere.masked_fill(far[None, None], LOWEST)}
+
+    return spell
+
+
+def causal(mask: Tensor) -> dict[str, Tensor]:
+    """A decoder's mask: no token sees later tokens."""
+    places = torch.arange(mask.shape[1])
+    later = places[None, :] > places[:, None]
+    return {"full_attention": padding(mask).masked_fill(later[None, None], LOWEST)}

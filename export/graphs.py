@@ -13,14 +13,14 @@ import onnxruntime
 from onnx import ModelProto
 
 from export import ExportError
-from export.families import export_ranker
-from export.graph import export_aggregator
+from export.families import export_aggregator, export_ranker
+from export.graph import fused_nodes
 from export.last_attention import compute_cls_alone_if_narrowed
 from export.onnx_source import GivenGraph
 from export.options import VariantKind, WeightPrecision
 from export.storage import data_file, save_graph, share_weights
 from export.trained import Trained
-from export.variants import Batch, convert, fused_nodes, halve_weights
+from export.variants import Batch, convert, halve_weights
 from keyblock.bundle import AGGREGATOR_FILE, GRAPH_FILE, SELECTOR_FILE, GraphFiles, SharedFile
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import GPU, Choice, Graph, Precision, Provider, resolve

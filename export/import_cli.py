@@ -84,25 +84,8 @@ def _import(given: argparse.Namespace) -> None:
             activation = Activation(name=given.activation or "sigmoid", scale=given.scale)
         except ValidationError:
             raise ValueError(f"--scale {given.scale:g}: must be a number above 0 and at most 1,000,000") from None
-    options = ImportOptions(
-        passage_tokens=given.passage_tokens,
-        passages=given.passages,
-        joint=given.joint,
-        activation=activation,
-        analyzer=given.analyzer,
-        frequencies=given.frequencies,
-        precision=given.precision,
-        provider=given.provider,
-        variants=sorted(set(given.variant)),
-        template=given.template,
-        instruction=given.instruction,
-        yes=given.yes,
-        no=given.no,
-        pairs=given.pairs,
-        name=given.name,
-        trust_remote_code=given.trust_remote_code,
-        overwrite=given.overwrite,
-    )
+    said = {name: value for name, value in vars(given).items() if name in ImportOptions.__dataclass_fields__}
+    options = ImportOptions(**said | {"activation": activation, "variants": sorted(set(given.variant))})
     try:
         print(summary(import_model(given.model, given.out, options, say_for("keyblock-import"))))
     except RuntimeError as error:  # ExportError, SessionError, and PyTorch's own

@@ -1,10 +1,9 @@
 """Imports a cross-encoder that somebody else trained as a bundle, step by step."""
 
-import json
 import platform
 import re
 import tempfile
-import time
+import timeit
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from export import ExportError
-from export.certificate import Pair, certify, differences, mixed_pairs, served_logits
+from export.certificate import certify, differences, sample_pairs, served_logits
 from export.checkpoint import Checkpoint, read_checkpoint
 from export.exporter import graph_entry
 from export.graphs import Graphs, export_graph_of, fails_on
 from export.import_defaults import import_analyzer, import_frequencies, import_pipeline, import_tokenizer
-from export.options import ImportOptions, VariantKind, WeightPrecision
+from export.options import ImportOptions, VariantKind, WeightPrecision, silent
 from export.variants import variant_name
 from keyblock.bundle import FREQUENCIES_FILE, GRAPH_FILE, TOKENIZER_FILE, Bundle, Manifest, Variant, check_target, write_bundle
 from keyblock.packing import Packed
@@ -39,7 +38,7 @@ def measured_pace(model: GraphModel, length: int) -> dict[str, Any]:
     ids = np.arange(length, dtype=np.int32) % model.tokenizer.vocabulary_size
     sequences = [Packed(ids, 1, np.zeros(1, np.intp))] * rows
     model.outputs(sequences)
-    best = min(_seconds(model, sequences) for _ in range(RUNS))
+    best = min(timeit.repeat(lambda: model.outputs(sequences), number=1, repeat=RUNS))
     choice = model.session.choice
     return {
         "sequences_per_second": round(rows / best, 2),
@@ -49,19 +48,6 @@ def measured_pace(model: GraphModel, length: int) -> dict[str, Any]:
         "threads": model.session.threads,
         "machine": platform.processor() or platform.machine(),
     }
-
-
-def _seconds(model: GraphModel, sequences: list[Packed]) -> float:
-    started = time.perf_counter()
-    model.outputs(sequences)
-    return time.perf_counter() - started
-
-
-SAMPLE = Path(__file__).parent / "sample"
-
-
-def silent(_: str) -> None:
-    """Says nothing."""
 
 
 def import_model(source: str, out: Path, options: ImportOptions, say: Callable[[str], None] = silent) -> Bundle:
@@ -170,16 +156,6 @@ class ImportChecks:
             "logits": differences(self._expected, found),
             "pace": measured_pace(model, self._pipeline.config.packing.budget),
         }
-
-
-def sample_pairs(pipeline: Pipeline, n: int) -> list[Pair]:
-    """Pairs from the queries and texts of this package's sample; see `mixed_pairs`."""
-    queries, texts = (_texts(SAMPLE / f"{name}.jsonl") for name in ("queries", "corpus"))
-    return mixed_pairs(pipeline, queries, texts, n)
-
-
-def _texts(path: Path) -> list[str]:
-    return [json.loads(line)["text"] for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def _variant(checkpoint: Checkpoint, graphs: Graphs, kind: VariantKind, checks: ImportChecks) -> Variant:

@@ -14,9 +14,8 @@ from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 from transformers import PretrainedConfig
 
 from export import ExportError
-from export.graph import LOGITS
+from export.graph import LOGITS, fused_nodes
 from export.storage import save_graph
-from export.variants import fused_nodes
 from keyblock.runtime.session import INPUTS
 
 PLACES = ("onnx/model.onnx", "model.onnx")

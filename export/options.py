@@ -106,6 +106,10 @@ class ImportOptions:
     overwrite: bool = False
 
 
+def silent(_: str) -> None:
+    """Says nothing."""
+
+
 def add_bundle_arguments(parser: argparse.ArgumentParser, defaults: Options | ImportOptions, variants: str = "") -> None:
     """Add the arguments that all commands share that write a bundle.
 

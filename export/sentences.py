@@ -14,9 +14,8 @@ from onnx import ModelProto
 from torch import Tensor, nn
 
 from export import ExportError
-from export.classifier import optimized_graph
-from export.graph import trace, trace_example
-from export.masks import spelled_masks
+from export.certificate import SAMPLE
+from export.graph import optimized_graph, spelled_masks, trace, trace_example
 from export.storage import share_weights
 from export.variants import halve_weights, quantize
 from keyblock.aggregation import AGGREGATORS
@@ -36,7 +35,6 @@ from training.recipe import backbone_path
 
 LEAST_COSINE = 0.97  # of a text's vector and that of 8 bits with the ranker's embeddings, in the mean
 PRODUCTS = ("Attention", "MatMul")  # operators of 8 bits
-SAMPLE = Path(__file__).parent / "sample"
 LARGEST_DIFFERENCE = 0.02  # of a number in a vector of length 1, with fp16 weights: 2.5 steps of the stored 8 bits
 WITHOUT_GRAPHS: dict[str, Any] = {
     "graph": None,
@@ -154,14 +152,20 @@ def _compare_directions(
     encoder: SentenceEncoder, graph: SentenceGraph, ids: Sequence[Sequence[int]], whole: NDArray[np.float32]
 ) -> None:
     """Compare the graph's vectors of the texts with those of the encoder as it was. Raises ExportError if they differ."""
-    ends = np.cumsum([len(one) - 2 for one in ids])
-    bounds = np.stack([np.concatenate([[0], ends[:-1]]), ends], axis=1).astype(np.int32)
-    (found,) = graph.encode([Texts(np.concatenate([one[1:-1] for one in ids]).astype(np.int32), bounds)])
+    found = _vectors(graph, [one[1:-1] for one in ids])
     if (mean := float((found * whole).sum(axis=1).mean())) < LEAST_COSINE:
         raise ExportError(
             f"{encoder.name}: with the ranker's token embeddings and 8 bits its vectors have a cosine of {mean:.3f} with their "
             f"own, and {LEAST_COSINE} is the least: take the encoder that the ranker began from"
         )
+
+
+def _vectors(graph: SentenceGraph, texts: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+    """The graph's vectors of texts' token ids, without specials: (texts, hidden)."""
+    ends = np.cumsum([len(ids) for ids in texts])
+    bounds = np.stack([np.concatenate([[0], ends[:-1]]), ends], axis=1).astype(np.int32)
+    (found,) = graph.encode([Texts(np.concatenate(texts).astype(np.int32), bounds)])
+    return found
 
 
 def scored_by_vectors(config: PipelineConfig, scale: float) -> dict[str, Any]:
@@ -225,9 +229,8 @@ def _describe(graph: ModelProto, encoder: SentenceEncoder, bundle: Bundle) -> No
 
 def _traced(encoder: SentenceEncoder, path: Path) -> ModelProto:
     example = trace_example(encoder.model.config.vocab_size)
-    free = {name: {0: "batch", 1: "length"} for name in ("input_ids", "attention_mask")}
     try:
-        trace(Traced(encoder).eval(), example, path, "vectors", free)
+        trace(Traced(encoder), {name: example[name] for name in ("input_ids", "attention_mask")}, path, "vectors")
     except Exception as error:  # any error of a module's own code or the exporter
         line = " ".join(str(error).split())[:200]
         raise ExportError(f"{encoder.name}: the architecture {encoder.model.config.model_type} cannot be traced ({line})") from None
@@ -237,11 +240,8 @@ def _traced(encoder: SentenceEncoder, path: Path) -> ModelProto:
 def _compare(encoder: SentenceEncoder, graph: SentenceGraph) -> None:
     """Compare the vectors of texts of mixed lengths. Raises ExportError if they differ."""
     rng = np.random.default_rng(0)
-    texts = [rng.integers(0, encoder.model.config.vocab_size, length) for length in (1, 2, 5, 17, 60, 100)]
+    texts = [rng.integers(0, encoder.model.config.vocab_size, length).tolist() for length in (1, 2, 5, 17, 60, 100)]
     first, *_, last = encoder.tokenizer.encode("a").ids
-    expected = encoder.encode([[first, *ids.tolist(), last] for ids in texts])
-    ends = np.cumsum([len(ids) for ids in texts])
-    bounds = np.stack([np.concatenate([[0], ends[:-1]]), ends], axis=1).astype(np.int32)
-    (found,) = graph.encode([Texts(np.concatenate(texts).astype(np.int32), bounds)])
-    if (worst := float(np.abs(found - expected).max())) > LARGEST_DIFFERENCE:
+    expected = encoder.encode([[first, *ids, last] for ids in texts])
+    if (worst := float(np.abs(_vectors(graph, texts) - expected).max())) > LARGEST_DIFFERENCE:
         raise ExportError(f"{encoder.name}: the graph's vectors are {worst:.3f} off the model's; this architecture is not served")

@@ -97,9 +97,9 @@ def _load_run(run: Path) -> Trained:
         chooser = load_ranker(run / CHOOSER, attention="eager") if selects else None
     except (ValueError, OSError, RuntimeError) as error:
         raise ExportError(f"{run}: cannot be read ({_line(error)}); train it again, or copy it again") from None
-    if pipeline.asks_model and chooser is None and (due := _selector_run(run)):
-        raise ExportError(f"{run}: has no {CHOOSER}, the model that selects its blocks ({due}); copy the run again")
     provenance, quality = (_read_optional(run / f"{name}.json") for name in ("provenance", "quality"))
+    if pipeline.asks_model and chooser is None and (due := _recipe(provenance).get("selector_run")):
+        raise ExportError(f"{run}: has no {CHOOSER}, the model that selects its blocks ({due}); copy the run again")
     return Trained(_own_name(run, _recipe(provenance)), pipeline, model, chooser, provenance, quality)
 
 
@@ -119,12 +119,6 @@ def _bundle_begun_from(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """The manifest of the bundle that a recipe's `init` names; empty without one, or if it is not there any more."""
     init = recipe.get("init")
     return _read_optional(find_start(Path(init)) / MANIFEST_FILE) if init else {}
-
-
-def _selector_run(run: Path) -> str | None:
-    """The run or bundle whose model selects blocks for this run, as its recipe names it."""
-    selector: str | None = _recipe(_read_optional(run / "provenance.json")).get("selector_run")
-    return selector
 
 
 def _recipe(provenance: Mapping[str, Any]) -> Mapping[str, Any]:

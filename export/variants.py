@@ -2,7 +2,6 @@
 
 import logging
 import tempfile
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,8 +17,7 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 from onnxruntime.transformers.float16 import DEFAULT_OP_BLOCK_LIST, convert_float_to_float16
 
 from export import ExportError
-from export.graph import CLS_POSITION
-from export.last_attention import compute_cls_alone_if_narrowed
+from export.last_attention import CLS_POSITION, compute_cls_alone_if_narrowed
 from export.options import VariantKind
 from keyblock.packing import Packed
 from keyblock.runtime.batching import fill, plan
@@ -297,9 +295,6 @@ def _packed(node: NodeProto, states: str) -> NodeProto:
     return changed
 
 
-FUSED_DOMAIN = "com.microsoft"
-
-
 def convert(kind: VariantKind, batches: Sequence[Batch], model: ModelProto) -> None:
     """Make a variant of an encoder's fused fp32 graph, in place; the batches set static scales. Raises ExportError."""
     if kind is VariantKind.INT8_STATIC:
@@ -308,11 +303,6 @@ def convert(kind: VariantKind, batches: Sequence[Batch], model: ModelProto) -> N
         halve_weights(model)  # the remaining fp32 weights, mostly embeddings
     else:
         {VariantKind.INT8: quantize, VariantKind.FP16: unpad}[kind](model)
-
-
-def fused_nodes(model: ModelProto) -> dict[str, int]:
-    """A graph's fused nodes, by operator."""
-    return dict(Counter(node.op_type for node in model.graph.node if node.domain == FUSED_DOMAIN))
 
 
 def variant_name(file: str, kind: VariantKind) -> str:

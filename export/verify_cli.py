@@ -41,8 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _verify(given: argparse.Namespace) -> None:
-    from export.certificate import in_words
-    from export.verifying import verify  # imports PyTorch, which takes seconds
+    from export.certificate import in_words, verify  # imports PyTorch, which takes seconds
     from keyblock.bundle import load_bundle
 
     quiet_transformers()

@@ -4,7 +4,6 @@ The two parts of a ranker that compares tokens are traced separately and joined,
 states another node also reads. The second part reads all tokens of the last layer, so that is not narrowed to [CLS].
 """
 
-import warnings
 from pathlib import Path
 
 import onnx
@@ -13,11 +12,21 @@ from onnx import ModelProto
 from torch import Tensor, nn
 
 from export import ExportError
-from export.classifier import export_cross_encoder, optimized_graph
-from export.graph import OUTPUTS, check_inputs, fused_encoder, output_name, trace, trace_example, trace_sequences
-from export.masks import padding, spelled_masks
+from export.families import export_cross_encoder
+from export.graph import (
+    OUTPUTS,
+    Traced,
+    check_fused,
+    check_sequences,
+    fused_nodes,
+    optimized_graph,
+    output_name,
+    padding,
+    spelled_masks,
+    trace,
+    trace_example,
+)
 from export.storage import save_graph
-from export.variants import fused_nodes
 from keyblock.runtime.session import INPUTS
 from lab.models.late_transformer import LateTransformer
 from lab.models.long_encoder import LongEncoder
@@ -30,23 +39,10 @@ PREFIX = "features/"  # the prefix of all names in the second graph
 
 
 def export_long(model: LongEncoder, path: Path) -> dict[str, int]:
-    """See `export.classifier.export_cross_encoder`. Also raises ExportError for attention that is directed by the query."""
+    """See `export.families.export_cross_encoder`. Also raises ExportError for attention that is directed by the query."""
     if model.settings.query_directed:
         raise ExportError("query-directed attention does not become a fused graph, whose mask is a length; measure the run itself")
     return export_cross_encoder(model, path)
-
-
-class Outputs(nn.Module):
-    """The part of the model that a served graph computes."""
-
-    def __init__(self, model: RankerModule) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, *inputs: Tensor) -> Tensor:
-        """See RankerModule.outputs."""
-        outputs = self.model.outputs(*inputs)
-        return outputs.reshape(inputs[0].shape[0], 1 + self.model.hidden_size) if self.model.combines else outputs  # sets the width
 
 
 def export_plain(model: RankerModule, path: Path) -> dict[str, int]:
@@ -58,14 +54,11 @@ def export_plain(model: RankerModule, path: Path) -> dict[str, int]:
 
     Raises ExportError if a dimension of the graph is frozen.
     """
-    ids, mask = trace_example(model.vocabulary_size)
-    types = torch.zeros_like(ids)
+    example = trace_example(model.vocabulary_size)
+    types = example["token_type_ids"]
     types[0, 6:], types[1, 9:12] = 1, 1  # queries of two lengths, since tracing might freeze a single one
-    free = {name: {0: "batch", 1: "length"} for name in model.INPUTS}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # about shapes that the exporter leaves open: checked below
-        trace(Outputs(model).eval(), (ids, types, mask), path, output_name(model), free)
-    check_inputs(onnx.load(str(path)), 1 + model.hidden_size if model.combines else None)
+    trace(Traced(model), example, path, output_name(model))
+    check_sequences(onnx.load(str(path)), model)
     return {}
 
 
@@ -82,7 +75,7 @@ def export_late(model: LateTransformer, path: Path) -> dict[str, int]:
     with masked_by(model, spelled_masks(model.encoder.config)):
         export_plain(model, path)
     graph = optimized_graph(onnx.load(str(path)), model.encoder.config)
-    check_inputs(graph, 1 + model.hidden_size if model.combines else None)
+    check_sequences(graph, model)
     save_graph(graph, path)
     return fused_nodes(graph)
 
@@ -118,7 +111,7 @@ class Features(nn.Module):
 def export_tokens(model: TokenRanker, path: Path) -> dict[str, int]:
     """Write the fp32 graph of the model's outputs for sequences to `path`.
 
-    The aggregator that combines passages is a separate graph (export.graph).
+    The aggregator that combines passages is a separate graph (export.families).
 
     Args:
         model: loaded with ``attention="eager"``; left in eval mode.
@@ -132,20 +125,21 @@ def export_tokens(model: TokenRanker, path: Path) -> dict[str, int]:
     """
     if (kind := model.encoder.config.model_type) != "bert":
         raise ExportError(f"a {model.family['name']} on a {kind} cannot be exported, which joins BERT's layers; train it on a bert")
-    trace_sequences(Encoder(model), model.vocabulary_size, path, "states")
-    graph, fused = fused_encoder(path, model.encoder.config)
+    trace(Encoder(model), trace_example(model.vocabulary_size), path, "states")
+    graph = optimized_graph(onnx.load(str(path)), model.encoder.config)
+    check_fused(graph, model.encoder.config.num_hidden_layers)
+    fused = fused_nodes(graph)
     _trace_features(model, path)
     _join(graph, onnx.load(str(path)))
-    check_inputs(graph, 1 + model.hidden_size)
+    check_sequences(graph, model)
     onnx.save(graph, str(path))
     return fused
 
 
 def _trace_features(model: TokenRanker, path: Path) -> None:
-    ids, mask = trace_example(model.vocabulary_size)
-    layers = [torch.randn(*ids.shape, model.encoder.config.hidden_size) for _ in range(model.channels)]
-    free = {name: {0: "batch", 1: "length"} for name in (*INPUTS, *(STATES.format(i) for i in range(len(layers))))}
-    trace(Features(model).eval(), (ids, torch.zeros_like(ids), mask, *layers), path, OUTPUTS, free)
+    example = trace_example(model.vocabulary_size)
+    shape = (*example["input_ids"].shape, model.encoder.config.hidden_size)
+    trace(Features(model), example | {STATES.format(i): torch.randn(shape) for i in range(model.channels)}, path, OUTPUTS)
 
 
 def _join(encoder: ModelProto, features: ModelProto) -> None:

@@ -47,7 +47,7 @@ def save_kind(kind: str, run: Path, tiny: Callable[..., CrossEncoder], save_run:
     return save_run(run, new_ranker({"name": kind, "query_tokens": 8}, str(folder), attention="eager").eval(), **PARTS)
 
 
-@pytest.mark.parametrize("kind", ["cedr_knrm", "idcm", "tkl"])
+@pytest.mark.parametrize("kind", ["idcm", "tkl"])
 def test_scores_through_http_are_those_of_the_run(
     tmp_path: Path, tiny: Callable[..., CrossEncoder], save_run: Callable[..., Path], kind: str
 ) -> None:

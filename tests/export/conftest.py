@@ -8,7 +8,7 @@ import torch
 from transformers import BertConfig, BertModel
 
 from export.exporter import SAMPLE, export_run
-from export.graph import export_graph
+from export.families import export_cross_encoder
 from export.importing import import_model
 from export.options import ImportOptions, Options
 from keyblock.bundle import Bundle, load_bundle
@@ -102,7 +102,7 @@ def model(run: Path) -> CrossEncoder:
 @pytest.fixture(scope="session")
 def fp32(model: CrossEncoder, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The fused graph of `model`. Never write to it."""
-    return once(tmp_path_factory, "fp32", lambda place: export_graph(model, place / "model.onnx")) / "model.onnx"
+    return once(tmp_path_factory, "fp32", lambda place: export_cross_encoder(model, place / "model.onnx")) / "model.onnx"
 
 
 @pytest.fixture(scope="session")

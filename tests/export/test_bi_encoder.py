@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from export import ExportError
-from export.bi_encoder import export_bi_encoder
 from export.exporter import SAMPLE, export_run
+from export.families import export_bi_encoder
 from export.options import Options, WeightPrecision
 from export.sentences import write_encoder_bundle
+from keyblock.bundle import Bundle
 from keyblock.ranker import Ranker
 from keyblock.runtime.batching import score_all
 from keyblock.runtime.model import GraphModel
@@ -44,6 +45,15 @@ def bi_encoder(tmp_path_factory: pytest.TempPathFactory) -> BiEncoder:
     return model.eval()
 
 
+@pytest.fixture(scope="module")
+def exported(bi_encoder: BiEncoder, save_run: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Bundle]:
+    """A run that takes the weighted mean over FIRST+TERMF, and its bundle."""
+    folder = tmp_path_factory.mktemp("exported")
+    run = save_run(folder / "run", bi_encoder, **SENTENCES)
+    options = Options(precision=WeightPrecision.FP32, provider=Provider.CPU, queries=3, depth=3)
+    return run, export_run(run, folder / "bundle", options)
+
+
 def test_the_graph_says_what_the_model_says(bi_encoder: BiEncoder, tmp_path: Path) -> None:
     """Of batches of any shape, the same query in many rows or in few; both encodings are fused, and share their weights."""
     fused = export_bi_encoder(bi_encoder, tmp_path / "model.onnx")
@@ -61,13 +71,9 @@ def test_the_graph_says_what_the_model_says(bi_encoder: BiEncoder, tmp_path: Pat
         assert np.ptp(expected) > 0.1 or count == 1
 
 
-def test_a_run_of_sentences_is_served_as_it_was_measured(
-    bi_encoder: BiEncoder, save_run: Callable[..., Path], tmp_path: Path
-) -> None:
-    """The weighted mean over FIRST+TERMF, in a bundle, and through the ranker that users call."""
-    run, sample = save_run(tmp_path / "run", bi_encoder, **SENTENCES), Collection(SAMPLE)
-    options = Options(precision=WeightPrecision.FP32, provider=Provider.CPU, queries=3, depth=3)
-    bundle = export_run(run, tmp_path / "bundle", options)
+def test_a_run_of_sentences_is_served_as_it_was_measured(exported: tuple[Path, Bundle]) -> None:
+    """In a bundle, and through the ranker that users call."""
+    (run, bundle), sample = exported, Collection(SAMPLE)
     served, trained = bundle_ranker(bundle, GraphModel.open(bundle, Provider.CPU), sample), run_ranker(run, sample, bf16=False)
     texts = {doc_id: document.text for doc_id, document in sample.documents.items()}
     with Ranker.open(bundle, provider="cpu") as ranker:
@@ -86,12 +92,10 @@ def test_an_encoder_of_one_type_of_segment_is_refused(tmp_path: Path) -> None:
 
 
 def test_vectors_that_are_stored_score_as_the_graph_does(
-    bi_encoder: BiEncoder, save_run: Callable[..., Path], tmp_path: Path
+    bi_encoder: BiEncoder, exported: tuple[Path, Bundle], tmp_path: Path
 ) -> None:
     """The same sentences, the same weighted mean: cosines differ by what halved weights and 8 bits of a vector cost."""
-    run, sample = save_run(tmp_path / "run", bi_encoder, **SENTENCES), Collection(SAMPLE)
-    options = Options(precision=WeightPrecision.FP32, provider=Provider.CPU, queries=3, depth=3)
-    read = export_run(run, tmp_path / "read", options)
+    (run, read), sample = exported, Collection(SAMPLE)
     stored = write_encoder_bundle(read, str(run), tmp_path / "stored", SENTENCES["selector"], bi_encoder.scale)
     assert sorted(stored.manifest.files) == ["frequencies.tsv", "sentence_encoder.onnx", "tokenizer.json"]
     texts = [document.text for document in sample.documents.values()]

@@ -5,7 +5,7 @@ import pytest
 from numpy.typing import NDArray
 
 from export import ExportError
-from export.certificate import ALLOWED, certify, differences, mixed_pairs, served_logits, versions
+from export.certificate import ALLOWED, certify, differences, mixed_pairs, served_logits
 from keyblock.description import PipelineConfig
 from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
@@ -82,7 +82,3 @@ def test_a_model_that_tells_nothing_apart_proves_nothing() -> None:
 def test_a_text_of_several_passages_is_no_pair(grown: Pipeline) -> None:
     with pytest.raises(ExportError, match="became 3 passages where one was due"):
         served_logits(grown, Counting(), [("river", "The river flooded the bridge. " * 200)])
-
-
-def test_versions_of_all_that_has_a_part() -> None:
-    assert {"keyblock", "onnxruntime", "python", "tokenizers", "torch", "transformers"} <= set(versions())

@@ -10,13 +10,11 @@ import torch
 from transformers import AutoConfig, AutoModel
 
 from export import ExportError
-from export.classifier import export_classifier, export_cross_encoder
-from export.families import export_ranker
+from export.families import export_classifier, export_cross_encoder, export_ranker
 from keyblock.runtime.providers import Provider
 from keyblock.runtime.session import Session
 from training.model.classifier import Classifier
 from training.model.cross_encoder import CrossEncoder
-from training.model.transformer_ranker import unchanged
 
 
 @pytest.fixture(scope="module")
@@ -37,15 +35,6 @@ def assert_says_the_same(model: Classifier | CrossEncoder, path: Path) -> None:
         with torch.inference_mode():
             expected = model.outputs(*(torch.from_numpy(array) for array in (ids, types, mask))).numpy()
         np.testing.assert_allclose(session.score(ids, types, mask), expected, atol=1e-4)
-
-
-@pytest.mark.parametrize("name", ["bert", "roberta", "mpnet"])
-def test_a_graph_says_what_the_model_says_in_any_shape(checkpoint: Callable[[str], Path], tmp_path: Path, name: str) -> None:
-    model = Classifier.load(checkpoint(name), attention="eager")
-    fused = export_ranker(model, tmp_path / "model.onnx")
-    assert fused["SkipLayerNormalization"] >= 2
-    assert model.masks is unchanged, "as before"
-    assert_says_the_same(model, tmp_path / "model.onnx")
 
 
 @pytest.mark.parametrize(

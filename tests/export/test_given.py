@@ -42,8 +42,8 @@ def publish(folder: Path, labels: int) -> None:
     model = Classifier.load(save_checkpoint("bert", folder, labels=labels), attention="eager")
     (folder / "onnx").mkdir()
     ids = torch.arange(5, 37).reshape(2, 16)
-    free = {name: {0: "batch", 1: "length"} for name in model.INPUTS}
-    trace(Labels(model).eval(), (ids, torch.zeros_like(ids), torch.ones_like(ids)), folder / "onnx" / "model.onnx", "logits", free)
+    example = dict(zip(model.INPUTS, (ids, torch.zeros_like(ids), torch.ones_like(ids)), strict=True))
+    trace(Labels(model), example, folder / "onnx" / "model.onnx", "logits")
 
 
 @pytest.fixture

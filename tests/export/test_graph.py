@@ -8,8 +8,9 @@ import torch
 from onnx import helper
 
 from export import ExportError
-from export.graph import CLS_POSITION, export_graph, narrow_last_layer
+from export.families import export_cross_encoder
 from export.graphs import export_graph_of
+from export.last_attention import CLS_POSITION, narrow_last_layer
 from export.options import WeightPrecision
 from export.variants import unpad
 from keyblock.runtime.session import Session
@@ -42,7 +43,7 @@ def test_batch_and_length_are_free_and_logits_are_pytorchs(model: CrossEncoder, 
 
 def test_a_model_with_an_aggregator_gives_states_beside_logits(tmp_path: Path, tiny: Callable[..., CrossEncoder]) -> None:
     model = tiny(aggregator={"name": "attention"}, attn_implementation="eager")
-    assert export_graph(model, tmp_path / "fp32.onnx") == FUSED
+    assert export_cross_encoder(model, tmp_path / "fp32.onnx") == FUSED
     graph = onnx.load(str(tmp_path / "fp32.onnx"))
     assert [given.name for given in graph.graph.output] == ["outputs"]
     assert sum("cls_position" in node.input for node in graph.graph.node) == 2, "the last layer computes [CLS] alone"
@@ -57,7 +58,7 @@ def test_a_model_with_an_aggregator_gives_states_beside_logits(tmp_path: Path, t
 
 def test_dropout_is_neither_exported_nor_left_on(tmp_path: Path, tiny: Callable[..., CrossEncoder]) -> None:
     model = tiny(hidden_dropout_prob=0.5, attn_implementation="eager").train()
-    export_graph(model, tmp_path / "fp32.onnx")
+    export_cross_encoder(model, tmp_path / "fp32.onnx")
     assert not any(module.training for module in model.modules())
     ids, types, mask = batch(2, 24)
     with torch.inference_mode():
@@ -65,16 +66,10 @@ def test_dropout_is_neither_exported_nor_left_on(tmp_path: Path, tiny: Callable[
     np.testing.assert_allclose(Session(tmp_path / "fp32.onnx", "cpu", threads=1).score(ids, types, mask), expected, atol=1e-4)
 
 
-def test_padding_never_changes_a_logit(session: Session) -> None:
-    ids, types, mask = batch(3, 40)
-    wider = [np.pad(array, ((0, 0), (0, 24)), constant_values=value) for array, value in ((ids, 5), (types, 1), (mask, 0))]
-    np.testing.assert_allclose(session.score(*wider), session.score(ids, types, mask), atol=1e-5)
-
-
 def test_an_encoder_that_does_not_fuse_is_refused(tmp_path: Path, tiny: Callable[..., CrossEncoder]) -> None:
     relu = tiny(hidden_act="relu", attn_implementation="eager")
     with pytest.raises(ExportError, match=r"is not fused \(BiasGelu 0 of 2\)"):
-        export_graph(relu, tmp_path / "relu.onnx")
+        export_cross_encoder(relu, tmp_path / "relu.onnx")
 
 
 def test_a_graph_with_another_ending_is_not_narrowed() -> None:
@@ -83,8 +78,7 @@ def test_a_graph_with_another_ending_is_not_narrowed() -> None:
         narrow_last_layer(helper.make_model(helper.make_graph(nodes, "short", [], [])))
 
 
-@pytest.mark.parametrize("pooling", ["mean", "last"])
-@pytest.mark.parametrize("aggregator", [None, {"name": "attention"}])
+@pytest.mark.parametrize(("pooling", "aggregator"), [("mean", None), ("last", {"name": "attention"})])
 def test_other_poolings_are_pytorchs_too(
     tmp_path: Path, tiny: Callable[..., CrossEncoder], pooling: str, aggregator: dict[str, str] | None
 ) -> None:

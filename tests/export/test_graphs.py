@@ -5,61 +5,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 import torch
-from onnx import TensorProto
 
 from export import ExportError, cli, import_cli
-from export.families import export_ranker
-from export.graph import export_aggregator
-from export.graphs import export_graphs
+from export.families import export_aggregator, export_ranker
 from export.importing import measured_pace
-from export.options import VariantKind, WeightPrecision
-from export.trained import load_trained
 from keyblock.bundle import load_bundle
 from keyblock.runtime.aggregator import AggregatorSession
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
-from keyblock.text.tokenizer import Tokenizer
 from tests.training.models.families import Bag
 from training.model.cross_encoder import CrossEncoder
-
-PARTS: dict[str, Any] = {"selector": {"name": "learned"}, "aggregator": {"name": "states", "passages": 2}}
-
-
-def test_every_kind_has_all_graphs_of_the_system(
-    tmp_path: Path, save_run: Callable[..., Path], tiny: Callable[..., CrossEncoder], tokenizer: Tokenizer
-) -> None:
-    """Halved are the matrices of all; the variant is made of the encoders, and shares the aggregator."""
-    run = save_run(tmp_path / "run", tiny(aggregator={"name": "cnn"}), chooser=tiny(), **PARTS)
-    plain = export_graphs(load_trained(run), tmp_path / "fp32")
-    halved, variant = plain.served(tmp_path / "half", WeightPrecision.FP16), plain.variant(VariantKind.INT8, tmp_path / "int8")
-    names = {"model.onnx", "selector.onnx", "aggregator.onnx"}
-    for graphs in (plain, halved, variant):
-        assert {path.name for path in graphs.folder.iterdir()} == names
-        assert graphs.fused.keys() == names - {"aggregator.onnx"}
-        model = graphs.open(tokenizer, Provider.CPU, "int8" if graphs is variant else "fp32")
-        assert model.selector is not None
-        assert model.aggregator is not None
-    for name in names:
-        stored = onnx.load(str(halved.folder / name)).graph.initializer
-        assert {tensor.data_type for tensor in stored if len(tensor.dims) > 1} == {TensorProto.FLOAT16}
-    assert (plain.folder / "aggregator.onnx").read_bytes() == (variant.folder / "aggregator.onnx").read_bytes()
-    assert variant.fused["selector.onnx"]["QAttention"] == 2
 
 
 def test_a_family_without_a_graph_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match=r"models of the family bag cannot be exported; those of cross_encoder, .* can"):
         export_ranker(Bag(10, 2), tmp_path / "model.onnx")
     assert not (tmp_path / "model.onnx").exists()
-
-
-@pytest.mark.parametrize(
-    ("kind", "provider"), [("int8", Provider.CPU), ("int8-static", Provider.OPENVINO), ("fp16", Provider.CUDA)]
-)
-def test_a_variant_says_where_it_runs(kind: str, provider: Provider) -> None:
-    assert VariantKind(kind).provider is provider
 
 
 def test_an_export_halves_the_weights_and_an_import_keeps_them() -> None:
@@ -82,10 +45,8 @@ def test_the_pace_is_that_of_one_length_on_one_provider() -> None:
 Tiny = Callable[..., CrossEncoder]
 DESCRIPTIONS: list[dict[str, Any]] = [
     {"name": "max"},
-    {"name": "mean"},
     {"name": "attention"},
     {"name": "cnn"},
-    {"name": "transformer", "heads": 4},
     {"name": "transformer", "heads": 2, "layers": 1, "width": 20, "positions": 40},
 ]
 
@@ -106,18 +67,6 @@ def test_logits_are_pytorchs_for_any_number_of_documents_and_passages(
         np.testing.assert_allclose(session.combine(states, mask), expected, atol=1e-4)
         garbage = np.where(mask[:, :, None], states, 1e30).astype(np.float32)
         np.testing.assert_allclose(session.combine(garbage, mask), expected, atol=1e-4)
-
-
-def test_only_the_aggregator_and_the_head_are_in_it(tmp_path: Path, tiny: Tiny) -> None:
-    export_aggregator(tiny(aggregator={"name": "attention"}), tmp_path / "aggregator.onnx")
-    weights = onnx.load(str(tmp_path / "aggregator.onnx")).graph.initializer
-    assert sum(int(np.prod(tensor.dims)) for tensor in weights if tensor.data_type == onnx.TensorProto.FLOAT) <= 32 + 32 + 4
-
-
-def test_the_model_stays_as_it_was(tmp_path: Path, tiny: Tiny) -> None:
-    model = tiny(aggregator={"name": "cnn"}).train()
-    export_aggregator(model, tmp_path / "aggregator.onnx")
-    assert not any(module.training for module in model.modules())
 
 
 def test_a_model_without_an_aggregator(tmp_path: Path, tiny: Tiny) -> None:

@@ -6,21 +6,19 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
-import torch
 from starlette.testclient import TestClient
-from transformers import AutoModelForSequenceClassification
 
 from export import ExportError
 from export.certificate import ALLOWED
 from export.importing import import_model, own_name
 from export.options import ImportOptions, VariantKind, WeightPrecision
-from keyblock.bundle import FORMAT_VERSION, BundleError, load_bundle
+from keyblock.bundle import BundleError, load_bundle
 from keyblock.fusion import Activation, Fusion
 from keyblock.ranker import Ranker
-from keyblock.runtime.providers import Precision, Provider, resolve
+from keyblock.runtime.providers import Provider, resolve
 from service.app import create_app
 from service.settings import Settings
-from tests.support.checkpoints import BERT, FAMILIES, save_checkpoint, save_tokenizer, wordpiece
+from tests.support.checkpoints import save_checkpoint
 
 FEW = ImportOptions(pairs=16, provider=Provider.CPU)
 
@@ -37,6 +35,7 @@ def test_the_default_pipeline_is_passages_of_the_models_habit(imported: Callable
     assert config.analyzer.name == "universal", "the tiny tokenizer spells the words of all languages alike"
     assert bundle.frequencies.n_documents == 0, "the general table is of English documents"
     assert bundle.manifest.provenance["import"]["labels"] == 1
+    assert bundle.manifest.quality["import"]["provider"] == resolve(Provider.AUTO).provider
 
 
 def test_an_unfit_place_is_refused_before_anything_is_done(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
@@ -99,55 +98,6 @@ def test_two_labels_and_half_weights_and_int8(tmp_path: Path) -> None:
     assert 0 < manifest.quality["import"]["logits"]["max"] < 1, "half of the bytes"
     assert manifest.variants["int8"].quality["logits"]["max"] > 0, "and the loss of the variant is told"
     assert manifest.provenance["import"]["labels"] == 2
-
-
-def counting_checkpoint(folder: Path, word: str) -> Path:
-    """A BERT whose logit grows with the share of a sequence's tokens that are this word, and with nothing else."""
-    tokenizer = wordpiece(BERT)
-    tokenizer.add_tokens([word])
-    sizes = {"hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 4}
-    config = FAMILIES["bert"].config(vocab_size=tokenizer.get_vocab_size(), num_labels=1, **sizes)
-    module = AutoModelForSequenceClassification.from_config(config)
-    with torch.no_grad():
-        for name, parameter in module.named_parameters():
-            parameter.fill_(1.0 if name.endswith("LayerNorm.weight") else 0.0)
-        words = module.bert.embeddings.word_embeddings.weight
-        words[:] = torch.tensor([0.0, 0.0, 1.0, -1.0])
-        words[tokenizer.token_to_id(word)] = torch.tensor([1.0, -1.0, 0.0, 0.0])
-        layer = module.bert.encoder.layer[0].attention
-        for dense in (layer.self.value, layer.output.dense, module.bert.pooler.dense):  # queries and keys are 0: all tokens alike
-            dense.weight.copy_(torch.eye(4))
-        module.classifier.weight[0, 0] = 10.0
-    module.save_pretrained(folder)
-    save_tokenizer(tokenizer, FAMILIES["bert"], folder)
-    return folder
-
-
-def test_the_right_answer_wins_from_wherever_it_is_buried(tmp_path: Path) -> None:
-    """The model counts the word swarm: the document that has a passage full of it wins, and that passage is named."""
-    source = counting_checkpoint(tmp_path / "counting", "swarm")
-    bundle = import_model(str(source), tmp_path / "bundle", ImportOptions(pairs=16, provider=Provider.CPU, passage_tokens=64))
-    filler = "Bread and stone stood by the old bridge. " * 60
-    passage = "The swarm saw a swarm. A swarm and a swarm."
-    documents = [f"{filler}One swarm. {filler}", f"{filler}{passage} {filler}{filler}", filler]
-    settings = Settings(bundle=(bundle.path,), provider=Provider.CPU, precision=Precision.FP32, threads=1, token_cap=512)
-    with TestClient(create_app(settings)) as client:
-        while client.get("/health/ready").status_code != 200:
-            assert client.get("/health/live").status_code == 200
-        request = {"query": "bread and swarm", "documents": documents, "return_blocks": True, "raw_scores": True}
-        results = client.post("/rerank", json=request).json()["results"]
-    assert [result["index"] for result in results] == [1, 0, 2]
-    scores = [result["relevance_score"] for result in results]
-    assert scores[0] > scores[1] > scores[2]
-    best = results[0]["blocks"][0]
-    assert passage in documents[1][best["start"] : best["end"]]
-    assert best["end"] - best["start"] < 600
-
-
-def test_an_import_is_quiet_about_where_it_ran(imported: Callable[[str], Path]) -> None:
-    manifest = json.loads((imported("bert") / "bundle.json").read_text(encoding="utf-8"))
-    assert manifest["format_version"] == FORMAT_VERSION
-    assert manifest["quality"]["import"]["provider"] == resolve(Provider.AUTO).provider
 
 
 @pytest.mark.skipif("OpenVINOExecutionProvider" not in onnxruntime.get_available_providers(), reason="no OpenVINO is here")

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from export import ExportError
-from export.graph import add_marks, export_graph
+from export.families import add_marks, export_cross_encoder
 from export.last_attention import compute_cls_alone
 from keyblock.packing import Packed
 from keyblock.runtime.batching import mark_all, score_all
@@ -36,7 +36,7 @@ def model(tiny: Callable[..., CrossEncoder], tmp_path_factory: pytest.TempPathFa
 @pytest.fixture(scope="module", params=[False, True], ids=["whole last attention", "for [CLS] alone"])
 def graph(model: CrossEncoder, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
     path = tmp_path_factory.mktemp("marks") / "model.onnx"
-    export_graph(model, path)
+    export_cross_encoder(model, path)
     if request.param:
         narrowed = onnx.load(str(path))
         compute_cls_alone(narrowed)

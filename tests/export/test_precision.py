@@ -10,7 +10,7 @@ import torch
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from export import ExportError
-from export.classifier import note_parameters
+from export.families import note_parameters
 from export.variants import halve_weights, quantize
 from keyblock.runtime.session import Session
 from training.model.cross_encoder import CrossEncoder

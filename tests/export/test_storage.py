@@ -7,7 +7,7 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
-from export.storage import SMALL, data_file, save_graph, share_weights
+from export.storage import SMALL, data_file, put_back, save_graph, share_weights, weights_aside
 
 
 def doubling(n: int) -> ModelProto:
@@ -78,3 +78,55 @@ def test_nothing_is_shared_with_a_graph_whose_weights_are_in_a_second_file(tmp_p
     graph = doubling(1000)
     assert share_weights(graph, tmp_path / "model.onnx") == 0
     assert graph == doubling(1000)
+
+
+MANY, FEW = np.arange(12, dtype=np.float32).reshape(3, 4), np.ones(2, np.float32)
+
+
+@pytest.fixture
+def graph() -> ModelProto:
+    weights = [numpy_helper.from_array(MANY, "large"), numpy_helper.from_array(FEW, "small")]
+    return helper.make_model(helper.make_graph([], "g", [], [], weights))
+
+
+def test_large_weights_leave_the_graph_are_read_as_before_and_come_back(graph: ModelProto) -> None:
+    with weights_aside(graph, large=16) as aside:
+        large, small = graph.graph.initializer
+        assert list(aside) == ["large"]
+        assert (large.raw_data, small.raw_data) == (b"", FEW.tobytes())
+        np.testing.assert_array_equal(numpy_helper.to_array(large), MANY)
+        np.testing.assert_array_equal(numpy_helper.to_array(small), FEW)
+    put_back(graph, aside)
+    np.testing.assert_array_equal(numpy_helper.to_array(graph.graph.initializer[0]), MANY)
+    assert aside == {}
+
+
+def test_a_weight_that_was_made_anew_keeps_its_own_values(graph: ModelProto) -> None:
+    with weights_aside(graph, large=16) as aside:
+        graph.graph.initializer[0].CopyFrom(numpy_helper.from_array(2 * MANY, "large"))
+        np.testing.assert_array_equal(numpy_helper.to_array(graph.graph.initializer[0]), 2 * MANY)
+    put_back(graph, aside)
+    np.testing.assert_array_equal(numpy_helper.to_array(graph.graph.initializer[0]), 2 * MANY)
+
+
+def test_weights_in_files_are_read_from_there(graph: ModelProto, tmp_path: Path) -> None:
+    place = tmp_path / "model.onnx"
+    graph.graph.node.append(helper.make_node("Constant", [], ["c"], value=numpy_helper.from_array(MANY, "large")))
+    onnx.save(graph, str(place), save_as_external_data=True, location="weights", size_threshold=0, convert_attribute=True)
+    lean = onnx.load(str(place), load_external_data=False)
+    with weights_aside(lean, tmp_path, large=16) as aside:
+        large, small = lean.graph.initializer
+        assert list(aside) == ["large"]
+        assert (large.raw_data, small.raw_data) == (b"", FEW.tobytes())
+        np.testing.assert_array_equal(numpy_helper.to_array(large), MANY)
+    put_back(lean, aside)
+    assert not any(uses_external_data(tensor) for tensor in lean.graph.initializer)
+    assert [numpy_helper.to_array(one).tolist() for one in lean.graph.initializer] == [MANY.tolist(), FEW.tolist()]
+    np.testing.assert_array_equal(numpy_helper.to_array(lean.graph.node[0].attribute[0].t), MANY)
+
+
+def test_onnx_reads_as_ever_after_a_failure(graph: ModelProto) -> None:
+    read = numpy_helper.to_array
+    with pytest.raises(RuntimeError), weights_aside(graph, large=16):
+        raise RuntimeError
+    assert numpy_helper.to_array is read

@@ -15,7 +15,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 from export import ExportError
-from export.graph import export_graph
+from export.families import export_cross_encoder
 from export.variants import remove_padding, unpad
 from keyblock.bundle import load_bundle
 from keyblock.runtime.batching import Batch, fill
@@ -138,7 +138,7 @@ def test_in_fp16_they_are_close_and_inputs_and_output_stay(fp32: Path, batch: di
 def test_states_are_unpadded_as_well(tiny: Any, tmp_path: Path, batch: dict[str, Array]) -> None:
     model = tiny(aggregator={"name": "max"})
     model.encoder.set_attn_implementation("eager")
-    export_graph(model, tmp_path / "wide.onnx")
+    export_cross_encoder(model, tmp_path / "wide.onnx")
     graph = onnx.load(str(tmp_path / "wide.onnx"))
     remove_padding(graph)
     expected = Session(tmp_path / "wide.onnx", "cpu", threads=1).score(*batch.values())
@@ -153,7 +153,7 @@ def test_marks_are_of_the_tokens_where_they_stood(
     model.encoder.set_attn_implementation("eager")
     torch.manual_seed(0)
     model.marker = Marker(model.hidden_size, 8)
-    export_graph(model, tmp_path / "marking.onnx")
+    export_cross_encoder(model, tmp_path / "marking.onnx")
     graph = onnx.load(str(tmp_path / "marking.onnx"))
     change(graph)
     logits, marks = ReferenceEvaluator(graph, new_ops=OPERATORS).run(None, batch)

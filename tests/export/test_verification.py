@@ -7,7 +7,7 @@ import torch
 
 from export import ExportError
 from export.exporter import SAMPLE
-from export.graph import export_graph
+from export.families import export_cross_encoder
 from export.verification import Dev, check_parity, check_ranking, compare, logit_differences
 from keyblock.description import PipelineConfig
 from keyblock.pipeline import Pipeline
@@ -20,7 +20,7 @@ from training.model.cross_encoder import CrossEncoder
 
 
 def graphs_of(model: CrossEncoder, path: Path, tokenizer: Tokenizer) -> GraphModel:
-    export_graph(model, path)
+    export_cross_encoder(model, path)
     return GraphModel(tokenizer, Session(path, "cpu", threads=1))
 
 

@@ -9,29 +9,21 @@ from export.verify_cli import main
 from tests.support.serving import Service
 
 
-def test_a_running_service_is_proven(
-    imported: Callable[[str], Path], checkpoint: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with Service(1, tmp_path / "log", bundle=imported("bert"), provider="cpu") as service:
-        given = [str(imported("bert")), "--url", service.url, "--model", str(checkpoint("bert")), "--pairs", "24"]
-        assert main(given) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["pairs"] == 24
-    assert found["max"] <= 1e-3
-
-
-def test_the_precision_that_was_the_reason_is_said(
+def test_a_running_service_is_proven_and_asked_for_the_precision_that_was_the_reason(
     imported: Callable[[str], Path],
     checkpoint: Callable[[str], Path],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """No difference at all is allowed here: the service is asked what it computes in."""
-    monkeypatch.setattr("export.certificate.ALLOWED", -1.0)
     with Service(1, tmp_path / "log", bundle=imported("bert"), provider="cpu", precision="fp32") as service:
-        given = [str(imported("bert")), "--url", service.url, "--model", str(checkpoint("bert")), "--pairs", "4"]
+        given = [str(imported("bert")), "--url", service.url, "--model", str(checkpoint("bert")), "--pairs", "24"]
+        assert main(given) == 0
+        found = json.loads(capsys.readouterr().out)
+        monkeypatch.setattr("export.certificate.ALLOWED", -1.0)  # no difference at all
         assert main(given) == 2
+    assert found["pairs"] == 24
+    assert found["max"] <= 1e-3
     said = capsys.readouterr().err
     assert re.search(r"\(-\S+ is allowed where logits span \S+\): it computes in fp32, so it serves another model\n", said), said
 

@@ -7,7 +7,8 @@ import numpy as np
 import torch
 from transformers import BertConfig, BertModel
 
-from export.graph import export_aggregator, export_graph, output_name
+from export.families import export_aggregator, export_cross_encoder
+from export.graph import output_name
 from keyblock.bundle import (
     AGGREGATOR_FILE,
     FREQUENCIES_FILE,
@@ -49,7 +50,7 @@ class GraphFiles:
         self.folder = folder
         self.models = {"ranker": tiny(1, states=False), "chooser": tiny(2, states=False), "states": tiny(3, states=True)}
         for name, model in self.models.items():
-            export_graph(model, self.file(name))
+            export_cross_encoder(model, self.file(name))
         export_aggregator(self.models["states"], self.file("aggregator"))
         self.table = folder / Static.carried_as
         rng = np.random.default_rng(0)

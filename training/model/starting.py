@@ -35,7 +35,7 @@ TOKENIZER_FILE = "tokenizer.json"
 ID_PARTS = ("normalizer", "pre_tokenizer", "model", "post_processor")
 """Parts of a tokenizer that decide ids; truncation and padding do not."""
 BUNDLED = {"name": "cross_encoder"}  # the family of a bundle's graph
-PARAMETERS = "keyblock.parameters"  # key in a graph's metadata: the place of each weight of a checkpoint (export.classifier)
+PARAMETERS = "keyblock.parameters"  # key in a graph's metadata: the place of each weight of a checkpoint (export.families)
 POOLING = "keyblock.pooling"  # key in a graph's metadata: how the graph pools states; without it [CLS]
 NORM = ("LayerNorm.weight", "LayerNorm.bias")
 CLS_ATTENTION, CLS_HEADS = "cls_attention", "heads"
@@ -93,7 +93,7 @@ def _take(model: Classifier, path: Path, graph: ModelProto, table: dict[str, tup
 
 
 def stored_parameters(graph: ModelProto, table: dict[str, tuple[str, bool, int, int]]) -> Iterator[tuple[str, Tensor]]:
-    """The name and value of each weight of a checkpoint, in fp32; the table comes from `export.classifier.note_parameters`."""
+    """The name and value of each weight of a checkpoint, in fp32; the table comes from `export.families.note_parameters`."""
     stored = {tensor.name: tensor for tensor in graph.graph.initializer}
     casts = {node.output[0]: node.input[0] for node in graph.graph.node if node.op_type == "Cast"}
     for name, (place, transposed, part, parts) in table.items():
