@@ -87,7 +87,7 @@ class Exchange:
             body = await self._body(place)
             self._stages = Stages(self._ranker.metrics, self._trace.id)
             response = await unless_gone(self._request, self._answer(body, place))
-            self._stages.metrics.observe("latency", self._stages.total, self._trace.id, dialect=self._dialect.NAME)
+            self._stages.metrics.observe("latency", self._stages.total, self._trace.id, dialect=self._dialect.name)
             outcome = "ok"
         except ClientDisconnect:
             response, outcome = Response(status_code=GONE), "cancelled"
@@ -95,10 +95,10 @@ class Exchange:
             problem = self._problem(error)
             response = error_response(problem, self._dialect, close=expects_continue(self._request))
             outcome = problem.outcome
-        self._ranker.metrics.add("requests", dialect=self._dialect.NAME, outcome=outcome)
-        self._account.dialect, self._account.stages = self._dialect.NAME, self._stages
+        self._ranker.metrics.add("requests", dialect=self._dialect.name, outcome=outcome)
+        self._account.dialect, self._account.stages = self._dialect.name, self._stages
         response.headers["server-timing"] = self._stages.server_timing()
-        self._trace.end(response.status_code, self._stages, dialect=self._dialect.NAME, outcome=outcome)
+        self._trace.end(response.status_code, self._stages, dialect=self._dialect.name, outcome=outcome)
         return response
 
     async def _enter(self) -> Place:

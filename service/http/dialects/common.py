@@ -32,6 +32,7 @@ TIMES = {
     "inference": ["select", "model", "upstream"],
 }
 COST_HEADERS = ("X-Compute-Tokens", "X-Compute-Characters", *(f"X-{name.capitalize()}-Time" for name in TIMES))
+ERROR_TYPES = {401: "Unauthorized", 403: "Forbidden", 429: "Overloaded", 500: "Backend", 503: "Unhealthy"}  # TEI's
 
 M = TypeVar("M", bound=BaseModel)
 Payload = dict[str, Any]
