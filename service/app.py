@@ -33,7 +33,7 @@ from keyblock.wire import (
 )
 from service import assets, playground, reference
 from service.errors import RequestError
-from service.http.auth import NEEDED, Browsers, DeniedError, denied, failed, requires
+from service.http.auth import NEEDED, Browsers, failed, requires
 from service.http.dialects import error_response
 from service.http.dialects.common import COST_HEADERS
 from service.http.documents import delete_document, get_document, put_documents
@@ -143,8 +143,8 @@ def lines_body() -> dict[str, Any]:
 
 def answer_errors(app: FastAPI) -> None:
     """Give all errors one shape."""
-    for kind, handler in ((HTTPException, http_error), (DeniedError, denied), (RequestError, failed)):
-        app.add_exception_handler(kind, handler)
+    app.add_exception_handler(HTTPException, http_error)
+    app.add_exception_handler(RequestError, failed)
 
 
 def add_rerank(app: FastAPI) -> None:
@@ -232,7 +232,7 @@ def create_app(settings: Settings, ranker: Ranker | None = None, *, loopback: bo
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        app.state.tracing = open_tracing(settings)
+        app.state.tracing = open_tracing(settings.otlp_endpoint)
         app.state.ranker = ranker or Ranker.load(settings)
         app.state.ranker.start()
         log.info("%s", describe(app.state.keyring))

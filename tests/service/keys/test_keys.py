@@ -8,7 +8,7 @@ from pydantic import SecretStr
 
 from keyblock import __version__
 from service.keys.cli import main
-from service.keys.keys import Key, Keyring, KeysError, NotAdmittedError, Scope, describe, load_keys, make, read_keys
+from service.keys.keys import DeniedError, Key, Keyring, KeysError, Scope, describe, load_keys, make, read_keys
 from service.settings import Settings
 
 SEARCH, SHOP, OPS = make("search", ["rank", "documents"]), make("shop", ["rank"], "shelf"), make("ops", ["admin", "metrics"])
@@ -43,7 +43,7 @@ def test_a_key_is_taken_with_bearer_before_it_or_bare(keyring: Keyring, header: 
     ids=["none", "empty", "Bearer", "Bearer and a blank", "any", "Bearer any", "Basic", "one letter more", "not ASCII"],
 )
 def test_whatever_is_no_key_is_401_and_not_repeated(keyring: Keyring, header: str | None) -> None:
-    with pytest.raises(NotAdmittedError) as caught:
+    with pytest.raises(DeniedError) as caught:
         keyring.admit(header)
     missing = not (header or "").removeprefix("Bearer").strip()
     assert (caught.value.status, caught.value.why) == (401, "no_key" if missing else "unknown_key")
@@ -53,7 +53,7 @@ def test_whatever_is_no_key_is_401_and_not_repeated(keyring: Keyring, header: st
 
 def test_the_hash_is_no_key(keyring: Keyring) -> None:
     """Who reads the configuration can ask for nothing."""
-    with pytest.raises(NotAdmittedError) as caught:
+    with pytest.raises(DeniedError) as caught:
         keyring.admit(f"Bearer {keyring.keys[0].sha256}")
     assert caught.value.status == 401
 
