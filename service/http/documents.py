@@ -187,22 +187,19 @@ class Upload:
         Raises ClientDisconnect, and RequestError 408 when they are late.
         """
         seconds = self._ranker.settings.body_seconds
+        gathered = bytearray()
         try:
             async with asyncio.timeout(seconds):
-                return await self._receive_part(on_growth)
+                while not self.read and len(gathered) < PIECE:
+                    message = await self._request.receive()
+                    if message["type"] == "http.disconnect":
+                        raise ClientDisconnect
+                    gathered += message.get("body", b"")
+                    on_growth(len(gathered))
+                    self.read = not message.get("more_body", False)
         except TimeoutError:
             problem = f"less than {PIECE} more bytes of the body arrived in {seconds} s: send it faster, or in parts"
             raise RequestError(408, problem) from None
-
-    async def _receive_part(self, on_growth: Callable[[int], object]) -> bytes:
-        gathered = bytearray()
-        while not self.read and len(gathered) < PIECE:
-            message = await self._request.receive()
-            if message["type"] == "http.disconnect":
-                raise ClientDisconnect
-            gathered += message.get("body", b"")
-            on_growth(len(gathered))
-            self.read = not message.get("more_body", False)
         return bytes(gathered)
 
     async def _store_batch(self, library: Library, batch: list[NewDocument]) -> None:

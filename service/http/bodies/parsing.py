@@ -42,12 +42,11 @@ async def check_head(request: Request, limits: Limits) -> None:
     """Raise RequestError for a body that will not be read: 415 for its encoding, 413 for its declared length."""
     try:
         check_encoding(request)
+        if declared_bytes(request) > limits.max_body_bytes:
+            raise _too_large(limits)
     except RequestError:
         await discard(request, limits)
         raise
-    if declared_bytes(request) > limits.max_body_bytes:
-        await discard(request, limits)
-        raise _too_large(limits)
 
 
 async def read_body(request: Request, limits: Limits, on_growth: Callable[[int], object] = int) -> bytearray:

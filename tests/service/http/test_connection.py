@@ -19,9 +19,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from service.http import connection
-from service.http.connection import MOST_PIPELINED, STEADY_BYTES, Port
+from service.http.connection import HEAD_BYTES, MOST_HEADERS, MOST_PIPELINED, MOST_SMALL_CHUNKS, STEADY_BYTES, Port
 from service.http.dialects.common import PiecesResponse
-from service.http.received import HEAD_BYTES, MOST_HEADERS, MOST_SMALL_CHUNKS
 from service.settings import Settings
 from service.telemetry.metrics import TABLE, Metrics
 from tests.service.faults import PATIENCE, wait_for
