@@ -111,12 +111,6 @@ def test_not_json_says_what_and_where(body: bytes, problem: str) -> None:
     assert "(byte " in caught.value.message
 
 
-def test_a_list_is_not_an_object() -> None:
-    with pytest.raises(RequestError, match="must be a JSON object") as caught:
-        load(b' ["a"]')
-    assert caught.value.status == 422
-
-
 def test_no_step_decodes_more_than_one_document() -> None:
     """What keeps the interpreter lock short: the whole of a large body is never decoded at once."""
     steps: list[int] = []
