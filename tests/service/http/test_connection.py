@@ -207,6 +207,9 @@ def test_the_limits_themselves_are_let_through() -> None:
     for one_more in (lambda: received.header(0, MOST_HEADERS), lambda: received.head_piece(1)):
         with pytest.raises(RequestError, match="send less in its URL and headers"):
             one_more()
+    received.overhead = HEAD_BYTES + 1
+    with pytest.raises(RequestError, match="send less in its URL and headers"):
+        received.check_overhead()
     received.head()
     received.overhead += HEAD_BYTES
     received.check_overhead()
