@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp
 
@@ -33,14 +33,13 @@ from keyblock.wire import (
 )
 from service import assets, playground, reference
 from service.errors import RequestError
-from service.http import inference, info
-from service.http.admin import RELOAD_PATH, add_admin
-from service.http.auth import DENIALS, NEEDED, Browsers, DeniedError, denied, failed, requires
+from service.http.auth import NEEDED, Browsers, failed, requires
 from service.http.dialects import error_response
 from service.http.dialects.common import COST_HEADERS
 from service.http.documents import delete_document, get_document, put_documents
 from service.http.endpoint import rank_passages, rerank, score
 from service.http.examples import ANSWERS, EXAMPLES, NIM_EXAMPLES, SCORE_EXAMPLES, Example
+from service.http.info import HEALTH, RELOAD_PATH, add_health, add_info, add_operators
 from service.keys.keys import Scope, describe, load_keys
 from service.memory import keep_giving_back
 from service.playground.reading import add_reading
@@ -55,13 +54,6 @@ JOINED_PATHS = ("/v1/v1/rerank", "/v1/v2/rerank")  # from a base URL with /v1 an
 SCORE_PATHS = ("/score", "/v1/score")
 NIM_PATH = "/v1/ranking"
 HOSTED_NIM_PATH = "/v1/retrieval/{name:path}/reranking"  # of NVIDIA's own service, which some clients add to any address
-HEALTH = {
-    "/health": info.ready,
-    "/health/live": info.live,
-    "/health/ready": info.ready,
-    "/v2/health/live": inference.live,
-    "/v2/health/ready": inference.ready,
-}
 OPERATIONS = (*HEALTH, "/info", "/v1/models", "/metrics")
 EXPOSED = ["X-Request-ID", "Retry-After", "X-Degraded", "X-Skipped-Documents", "Server-Timing", *COST_HEADERS]
 ABOUT = """Reranks documents, however long, by their key blocks. `POST /rerank` speaks the native shape, which Jina's, Cohere's,
@@ -104,7 +96,6 @@ DOCUMENT_ERRORS: dict[int | str, dict[str, Any]] = {
         507: "the store is full; the message says what of this request is stored",
     }.items()
 }
-_UNHEALTHY: dict[str, Any] = {"responses": {503: {"description": "not in a state to serve; `status` says why"}}}
 LONGEST_PATH = 100  # characters of an unknown path that a message repeats
 _REF = "#/components/schemas/{model}"
 
@@ -152,8 +143,8 @@ def lines_body() -> dict[str, Any]:
 
 def answer_errors(app: FastAPI) -> None:
     """Give all errors one shape."""
-    for kind, handler in ((HTTPException, http_error), (DeniedError, denied), (RequestError, failed)):
-        app.add_exception_handler(kind, handler)
+    app.add_exception_handler(HTTPException, http_error)
+    app.add_exception_handler(RequestError, failed)
 
 
 def add_rerank(app: FastAPI) -> None:
@@ -192,25 +183,6 @@ def add_documents(app: FastAPI) -> None:
         responses = answers | DOCUMENT_ERRORS
         about: dict[str, Any] = {"tags": ["documents"], "responses": responses, "openapi_extra": extra}
         app.add_api_route(path, handler, methods=[method], dependencies=[requires(Scope.DOCUMENTS)], **about)
-
-
-def add_health(app: FastAPI) -> None:
-    """Add the routes for supervisors and load balancers, which need no key."""
-    for path, handler in HEALTH.items():
-        app.add_api_route(path, handler, methods=["GET"], tags=["operations"], **_UNHEALTHY)
-        app.add_api_route(path, handler, methods=["HEAD"], include_in_schema=False)  # some balancers and monitors use HEAD
-
-
-def add_metrics(app: FastAPI) -> None:
-    """Add the route for Prometheus, which can send a key as a bearer token."""
-    about: dict[str, Any] = {"tags": ["operations"], "response_class": PlainTextResponse, "responses": DENIALS}
-    app.add_api_route("/metrics", info.metrics, methods=["GET"], dependencies=[requires(Scope.METRICS)], **about)
-
-
-def add_operators(app: FastAPI) -> None:
-    """Add the routes for operators; they move to the admin port if there is one."""
-    add_metrics(app)
-    add_admin(app)
 
 
 def allow_origins(app: FastAPI, origins: str) -> None:
@@ -260,7 +232,7 @@ def create_app(settings: Settings, ranker: Ranker | None = None, *, loopback: bo
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        app.state.tracing = open_tracing(settings)
+        app.state.tracing = open_tracing(settings.otlp_endpoint)
         app.state.ranker = ranker or Ranker.load(settings)
         app.state.ranker.start()
         log.info("%s", describe(app.state.keyring))
@@ -282,9 +254,7 @@ def create_app(settings: Settings, ranker: Ranker | None = None, *, loopback: bo
     add_rerank(app)
     add_documents(app)
     add_health(app)
-    inference.add_inference(app)
-    for path, handler in (("/info", info.info), ("/v1/models", info.models)):
-        app.add_api_route(path, handler, tags=["operations"], dependencies=[requires(None)], responses=DENIALS)
+    add_info(app)
     if settings.admin_port is None:
         add_operators(app)
     if settings.playground:

@@ -1,6 +1,7 @@
 """Errors of requests: a status, a message for people, and the faulty field."""
 
 import logging
+from asyncio import CancelledError
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -81,14 +82,15 @@ class RequestError(Exception):
         return [{"type": self.kind, "loc": ["body", *self.path], "msg": self.problem}]
 
 
-def unexpected(error: Exception) -> RequestError:
-    """Log a fault of the service, and return the error for the client."""
+def problem_of(error: Exception | CancelledError) -> RequestError:
+    """The error for the client; a fault of the service is logged.
+
+    A request is cancelled when the service stops and `shutdown_seconds` have passed.
+    """
+    if isinstance(error, RequestError):
+        return error
+    if isinstance(error, CancelledError):
+        problem = "the service is ending and could not finish this in time: try again, or ask another replica"
+        return RequestError(503, problem, retry_after=1)
     log.error("a request failed", exc_info=error)
     return RequestError(500, "the service failed on this request; its log says why")
-
-
-def ending() -> RequestError:
-    """The error for a request that is cancelled because the service stops and `shutdown_seconds` have passed."""
-    return RequestError(
-        503, "the service is ending and could not finish this in time: try again, or ask another replica", retry_after=1
-    )

@@ -83,8 +83,4 @@ class DocumentCache(Lru[PreparedDocument]):
     """
 
     def __init__(self, capacity: int) -> None:
-        super().__init__(capacity, _document_cost)
-
-
-def _document_cost(document: PreparedDocument) -> int:
-    return document.nbytes + DOCUMENT_ENTRY_BYTES
+        super().__init__(capacity, lambda document: document.nbytes + DOCUMENT_ENTRY_BYTES)

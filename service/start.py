@@ -13,7 +13,7 @@ from keyblock.bundle import BundleError
 from keyblock.runtime.providers import ProviderError
 from keyblock.runtime.session import SessionError
 from service.app import create_admin_app, create_app
-from service.http.sockets import ListenError, are_loopback, bind, overlap, serve
+from service.http.sockets import ListenError, are_loopback, bind, serve
 from service.keys.keys import KeysError, load_keys
 from service.options import PROGRAM, unknown_variables
 from service.ranking.ranker import Ranker
@@ -56,13 +56,12 @@ def load_once(settings: Settings) -> Ranker:
 
 def ports(settings: Settings) -> tuple[list[socket.socket], list[socket.socket]]:
     """Sockets for clients, and for operators if they have their own port. Raises ListenError."""
+    if settings.admin_port == settings.port != 0:
+        raise ListenError(f"--admin-port is {settings.admin_port}, which is --port too: give operators a port of their own")
     clients = bind(settings.host, settings.port)
     if settings.admin_port is None:
         return clients, []
-    operators = bind(settings.admin_host or settings.host, settings.admin_port, "--admin-host or --admin-port")
-    if overlap(clients, operators):
-        raise ListenError(f"--admin-port is {settings.admin_port}, which is --port too: give operators a port of their own")
-    return clients, operators
+    return clients, bind(settings.admin_host or settings.host, settings.admin_port, "--admin-host or --admin-port")
 
 
 def configure(settings: Settings) -> None:

@@ -23,7 +23,7 @@ from keyblock.wire import ErrorBody
 from service.errors import RequestError
 from service.http.bodies.parsing import discard
 from service.http.dialects import error_response
-from service.keys.keys import Keyring, NotAdmittedError, Scope, check_scope
+from service.keys.keys import DeniedError, Keyring, Scope, check_scope
 from service.ranking.ranker import Ranker
 from service.settings import Settings
 from service.telemetry.account import account_of
@@ -46,10 +46,6 @@ FOREIGN_HOST = "the Host {host!r} is no name of this machine: send the request t
 _PORT = re.compile(r":\d*$")
 
 
-class DeniedError(RequestError):
-    """The caller may not make this request."""
-
-
 class Guard(SecurityBase):
     """A dependency of routes, with its description for OpenAPI.
 
@@ -69,17 +65,18 @@ class Guard(SecurityBase):
             return
         account = account_of(request)
         try:
-            account.key = key = keyring.admit(request.headers.get("authorization"))
+            key = keyring.admit(request.headers.get("authorization"))
+            account.key, account.namespace = key.name, key.owns
             check_scope(key, self._scope)
-        except NotAdmittedError as error:
-            _count_denied(request, error.why)
-            raise DeniedError(error.status, error.problem) from None
+        except DeniedError as error:
+            _count_denied(request, error)
+            raise
 
 
-def _count_denied(request: Request, why: str) -> None:
+def _count_denied(request: Request, error: DeniedError) -> None:
     """Count a denied request, and let the access log say why."""
-    account_of(request).denied = why
-    ranker_of(request).metrics.add("denied", why=why)
+    account_of(request).denied = error.why
+    ranker_of(request).metrics.add("denied", why=error.why)
 
 
 def requires(scope: Scope | None) -> Any:
@@ -99,19 +96,12 @@ def keyring_of(request: Request) -> Keyring | None:
     return keyring
 
 
-async def denied(request: Request, error: Exception) -> Response:
-    """The answer to a caller without access; the body is thrown away unread."""
-    if not isinstance(error, DeniedError):
-        raise error
-    complete = await discard(request, ranker_of(request).settings)
-    return error_response(error, close=not complete)
-
-
-async def failed(_: Request, error: Exception) -> Response:
-    """The answer if a handler or a dependency raises a RequestError."""
+async def failed(request: Request, error: Exception) -> Response:
+    """The answer if a handler or a dependency raises a RequestError; of a denied request the body is thrown away unread."""
     if not isinstance(error, RequestError):
         raise error
-    return error_response(error)
+    complete = not isinstance(error, DeniedError) or await discard(request, ranker_of(request).settings)
+    return error_response(error, close=not complete)
 
 
 class Browsers:
@@ -134,22 +124,23 @@ class Browsers:
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         app = self._app
-        if scope["type"] == "http" and keyring_of(request := Request(scope, receive, send)) is None:
-            why, message = self._problem(request.method, request.headers)
-            if why:
-                _count_denied(request, why)
-                app = await denied(request, DeniedError(403, message))
+        if scope["type"] == "http" and (problem := self._problem(request := Request(scope, receive, send))):
+            _count_denied(request, problem)
+            app = await failed(request, problem)
         await app(scope, receive, send)
 
-    def _problem(self, method: str, headers: Headers) -> tuple[str, str]:
-        """The label and the message of what is wrong; both empty for nothing."""
+    def _problem(self, request: Request) -> DeniedError | None:
+        """What is wrong with a request; None for nothing."""
+        if keyring_of(request) is not None:
+            return None
+        headers = request.headers
         foreign = [host for host in headers.getlist("host") if not self._is_own(host)]
         if foreign and not self._any_host:
-            return "host", FOREIGN_HOST.format(host=foreign[0][:LONGEST_SHOWN])
+            return DeniedError(403, FOREIGN_HOST.format(host=foreign[0][:LONGEST_SHOWN]), "host")
         origin = headers.get("origin", "null")
-        if method in READING or self._any_site or origin in self._origins or not _is_foreign(headers):
-            return "", ""
-        return "origin", FOREIGN_PAGE.format(origin=origin[:LONGEST_SHOWN])
+        if request.method in READING or self._any_site or origin in self._origins or not _is_foreign(headers):
+            return None
+        return DeniedError(403, FOREIGN_PAGE.format(origin=origin[:LONGEST_SHOWN]), "origin")
 
     def _is_own(self, host: str) -> bool:
         """Whether a Host is a name of this machine. Nobody else can own an address, or a name under localhost."""

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from keyblock.prepared import PreparedDocument
 from keyblock.ranking.warnings import LONGEST_SHOWN, first_few
 from keyblock.wire import NOTHING_STORED, Deletion, StoredAnswer, StoredText, WrongLine
-from service.errors import RequestError, ending, unexpected
+from service.errors import RequestError, problem_of
 from service.http.auth import ranker_of
 from service.http.bodies.lines import LineReader, NewDocument, Report
 from service.http.bodies.parsing import check_encoding, discard
@@ -56,7 +56,7 @@ async def get_document(request: Request) -> Response:
     async def find() -> Response:
         identity = request.path_params["id"]
         ranker = ranker_of(request)
-        place = account_of(request).held.enter_context(ranker.store_admission.enter(0, _caller(request)))
+        place = account_of(request).held.enter_context(ranker.store_admission.enter(0, account_of(request).key))
         place.begin()
         found = await _library(ranker).find(account_of(request).namespace, identity, place.grow)
         if found is None:
@@ -95,23 +95,11 @@ def _stored_answer(found: Found) -> PiecesResponse:
     return PiecesResponse([orjson.dumps(answer)])
 
 
-def _caller(request: Request) -> str:
-    """The name of the request's key; empty without keys."""
-    key = account_of(request).key
-    return "" if key is None else key.name
-
-
 def _library(ranker: Ranker) -> Library:
     """The store of documents. Raises RequestError 422 if there is none."""
     if ranker.library is None:
         raise RequestError(422, OFF)
     return ranker.library
-
-
-def _problem(error: Exception | asyncio.CancelledError) -> RequestError:
-    if isinstance(error, asyncio.CancelledError):
-        return ending()
-    return error if isinstance(error, RequestError) else unexpected(error)
 
 
 async def _respond(request: Request, work: Callable[[], Awaitable[Response]]) -> Response:
@@ -122,7 +110,7 @@ async def _respond(request: Request, work: Callable[[], Awaitable[Response]]) ->
     except ClientDisconnect:
         response, outcome = Response(status_code=GONE), "cancelled"
     except (Exception, asyncio.CancelledError) as error:
-        problem = _problem(error)
+        problem = problem_of(error)
         response = error_response(problem)
         outcome = problem.outcome
     ranker_of(request).metrics.add("store_requests", method=request.method, outcome=outcome)
@@ -164,11 +152,11 @@ class Upload:
         library = _library(self._ranker)
         encoding = check_encoding(self._request, "JSON lines")
         reader = LineReader(encoding, self._ranker.settings, self._report)
-        with self._ranker.store_admission.enter(0, _caller(self._request)) as place:
+        with self._ranker.store_admission.enter(0, account_of(self._request).key) as place:
             try:
                 await self._store(library, reader, place)
             except (RequestError, asyncio.CancelledError) as error:
-                raise self._with_stored_count(error if isinstance(error, RequestError) else ending()) from None
+                raise self._with_stored_count(problem_of(error)) from None
         return self._answer()
 
     async def _store(self, library: Library, reader: LineReader, place: Place) -> None:
@@ -199,22 +187,19 @@ class Upload:
         Raises ClientDisconnect, and RequestError 408 when they are late.
         """
         seconds = self._ranker.settings.body_seconds
+        gathered = bytearray()
         try:
             async with asyncio.timeout(seconds):
-                return await self._receive_part(on_growth)
+                while not self.read and len(gathered) < PIECE:
+                    message = await self._request.receive()
+                    if message["type"] == "http.disconnect":
+                        raise ClientDisconnect
+                    gathered += message.get("body", b"")
+                    on_growth(len(gathered))
+                    self.read = not message.get("more_body", False)
         except TimeoutError:
             problem = f"less than {PIECE} more bytes of the body arrived in {seconds} s: send it faster, or in parts"
             raise RequestError(408, problem) from None
-
-    async def _receive_part(self, on_growth: Callable[[int], object]) -> bytes:
-        gathered = bytearray()
-        while not self.read and len(gathered) < PIECE:
-            message = await self._request.receive()
-            if message["type"] == "http.disconnect":
-                raise ClientDisconnect
-            gathered += message.get("body", b"")
-            on_growth(len(gathered))
-            self.read = not message.get("more_body", False)
         return bytes(gathered)
 
     async def _store_batch(self, library: Library, batch: list[NewDocument]) -> None:

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from keyblock.ranking.answer import Answered
 from service.call import Call, Queries
-from service.errors import RequestError, ending, unexpected
+from service.errors import RequestError, problem_of
 from service.http.auth import ranker_of
 from service.http.bodies.parsing import (
     PIECEWISE_FROM,
@@ -34,8 +34,8 @@ from service.queue.job import ModelDeadError, ModelError
 from service.ranking.admission import Place
 from service.ranking.model import Model, Outcome
 from service.ranking.preparation import LARGE_CHARS, count_bytes
-from service.ranking.ranker import Ranker, dead_error
-from service.telemetry.account import UNTRACED, Stages, Trace, account_of, tracing_of
+from service.ranking.ranker import dead_error
+from service.telemetry.account import Stages, account_of, tracing_of
 
 GONE = 499  # the client has gone, so nobody reads this status
 PACKED_LARGE = 256 * 2**10  # bytes of a compressed body that seldom unpacks to less than PIECEWISE_FROM
@@ -48,34 +48,32 @@ Write = Callable[[Call, Answered, About], PiecesResponse]
 
 async def rerank(request: Request) -> Response:
     """Rank documents for a query: best first, with the blocks that decided it."""
-    return await Exchange(ranker_of(request), request, tracing_of(request).begin(request)).respond()
+    return await Exchange(request).respond()
 
 
 async def score(request: Request) -> Response:
     """Score documents for a query, as vLLM does: in the order given."""
-    return await Exchange(ranker_of(request), request, tracing_of(request).begin(request), SCORE).respond()
+    return await Exchange(request, SCORE).respond()
 
 
 async def rank_passages(request: Request) -> Response:
     """Rank passages for a query, as NVIDIA's NIM does: best first, by logit."""
-    return await Exchange(ranker_of(request), request, tracing_of(request).begin(request), NIM).respond()
+    return await Exchange(request, NIM).respond()
 
 
 class Exchange:
     """One request, with everything that is known of it so far.
 
     Args:
-        ranker: ranks.
         request: the request.
-        trace: of the request.
         dialect: of its path; None: the body tells it.
     """
 
-    def __init__(self, ranker: Ranker, request: Request, trace: Trace = UNTRACED, dialect: Dialect | None = None) -> None:
-        self._ranker = ranker
+    def __init__(self, request: Request, dialect: Dialect | None = None) -> None:
+        self._ranker = ranker_of(request)
         self._request = request
-        self._trace = trace
-        self._stages = Stages(ranker.metrics, trace.id)
+        self._trace = tracing_of(request).begin(request)
+        self._stages = Stages(self._ranker.metrics, self._trace.id)
         self._of_path = dialect
         self._dialect: Dialect = dialect or NATIVE
         self._account = account_of(request)
@@ -88,7 +86,7 @@ class Exchange:
             body = await self._body(place)
             self._stages = Stages(self._ranker.metrics, self._trace.id)
             response = await unless_gone(self._request, self._answer(body, place))
-            self._stages.metrics.observe("latency", self._stages.total, self._trace.id, dialect=self._dialect.NAME)
+            self._stages.metrics.observe("latency", self._stages.total, self._trace.id, dialect=self._dialect.name)
             outcome = "ok"
         except ClientDisconnect:
             response, outcome = Response(status_code=GONE), "cancelled"
@@ -96,10 +94,10 @@ class Exchange:
             problem = self._problem(error)
             response = error_response(problem, self._dialect, close=expects_continue(self._request))
             outcome = problem.outcome
-        self._ranker.metrics.add("requests", dialect=self._dialect.NAME, outcome=outcome)
-        self._account.dialect, self._account.stages = self._dialect.NAME, self._stages
+        self._ranker.metrics.add("requests", dialect=self._dialect.name, outcome=outcome)
+        self._account.dialect, self._account.stages = self._dialect.name, self._stages
         response.headers["server-timing"] = self._stages.server_timing()
-        self._trace.end(response.status_code, self._stages, dialect=self._dialect.NAME, outcome=outcome)
+        self._trace.end(response.status_code, self._stages, dialect=self._dialect.name, outcome=outcome)
         return response
 
     async def _enter(self) -> Place:
@@ -244,17 +242,14 @@ class Exchange:
         return response
 
     def _problem(self, error: Exception | asyncio.CancelledError) -> RequestError:
-        if isinstance(error, asyncio.CancelledError):
-            return ending()
-        if isinstance(error, RequestError):
-            if error.path[:1] == ("texts",) and self._of_path is None:  # refused before the whole body was read
-                self._dialect = TEI
-            return error
         if isinstance(error, ModelDeadError):
             return dead_error()
         if isinstance(error, ModelError):
             return RequestError(500, str(error))
-        return unexpected(error)
+        problem = problem_of(error)
+        if problem.path[:1] == ("texts",) and self._of_path is None:  # refused before the whole body was read
+            self._dialect = TEI
+        return problem
 
 
 def dialect_of(payload: Mapping[str, Any]) -> Dialect:

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from ipaddress import ip_address
-from itertools import product
 from typing import Any
 
 import uvicorn
@@ -145,21 +144,6 @@ def bind(host: str, port: int, flags: str = "--host or --port") -> list[socket.s
 def are_loopback(sockets: Iterable[socket.socket]) -> bool:
     """Whether only this machine can connect to these sockets."""
     return all(ip_address(one.getsockname()[0]).is_loopback for one in sockets)
-
-
-def overlap(first: Sequence[socket.socket], second: Sequence[socket.socket]) -> bool:
-    """Whether two sets of sockets share an address. The system reports that only once the first set listens."""
-    pairs = product(*([one.getsockname()[:2] for one in sockets] for sockets in (first, second)))
-    return any(port == its_port and _same_place(host, its_host) for (host, port), (its_host, its_port) in pairs)
-
-
-def _same_place(host: str, other: str) -> bool:
-    """Whether a listener at one of these addresses also gets connections to the other."""
-    try:
-        one, its = ip_address(host), ip_address(other)
-    except ValueError:  # a claim may hold anything: every program may make a socket of that name
-        return False
-    return one.version == its.version and (one == its or one.is_unspecified or its.is_unspecified)
 
 
 def _bound(addresses: Sequence[tuple[int, Any]]) -> list[socket.socket]:

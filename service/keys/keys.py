@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from service.errors import RequestError
 from service.settings import Settings
 
 PREFIX = "kb_"  # by which people, and scanners of repositories, recognise a leaked key
@@ -37,18 +38,16 @@ class KeysError(Exception):
     """The keys cannot be read; the message is one clear line, which does not quote them."""
 
 
-class NotAdmittedError(Exception):
-    """A request without a key that allows it.
+class DeniedError(RequestError):
+    """The caller may not make this request: 401 or 403.
 
     Attributes:
-        status: 401 or 403.
-        problem: the fault, and what to do.
         why: a word for metrics and the access log.
     """
 
     def __init__(self, status: int, problem: str, why: str) -> None:
-        self.status, self.problem, self.why = status, problem, why
-        super().__init__(problem)
+        super().__init__(status, problem)
+        self.why = why
 
 
 class Key(BaseModel):
@@ -125,21 +124,21 @@ class Keyring:
         return found
 
     def admit(self, authorization: str | None) -> Key:
-        """The key in the header `Authorization`. Raises NotAdmittedError 401."""
+        """The key in the header `Authorization`. Raises DeniedError 401."""
         if not authorization or not (secret := _secret_of(authorization)):
-            raise NotAdmittedError(401, "an API key is needed: send it as `Authorization: Bearer KEY`", "no_key")
+            raise DeniedError(401, "an API key is needed: send it as `Authorization: Bearer KEY`", "no_key")
         if (key := self.find(secret)) is None:
             problem = "the API key is not known here: check it, or ask whoever runs this service for one"
-            raise NotAdmittedError(401, problem, "unknown_key")
+            raise DeniedError(401, problem, "unknown_key")
         return key
 
 
 def check_scope(key: Key, scope: Scope | None) -> None:
-    """Raise NotAdmittedError 403 for a key without this scope; None: any scope."""
+    """Raise DeniedError 403 for a key without this scope; None: any scope."""
     if scope is not None and scope not in key.scopes:
         scopes = ", ".join(sorted(key.scopes))
         problem = f"the API key {key.name!r} may not do this: it needs the scope {scope.value!r}, and has: {scopes}"
-        raise NotAdmittedError(403, problem, "scope")
+        raise DeniedError(403, problem, "scope")
 
 
 def describe(keyring: Keyring | None) -> str:

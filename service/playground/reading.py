@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from service.errors import RequestError, ending, unexpected
+from service.errors import RequestError, problem_of
 from service.files.bounded import COMMAND, TOO_MUCH, WAIT, environment, question
 from service.http.auth import ranker_of, requires
 from service.http.bodies.parsing import check_head, declared_bytes, discard, encoding_of, read_body
@@ -42,12 +42,8 @@ class FileReader:
             return await self._answer(request)
         except ClientDisconnect:
             return Response(status_code=GONE)
-        except asyncio.CancelledError:
-            return error_response(ending())
-        except RequestError as error:
-            return error_response(error)
-        except Exception as error:
-            return error_response(unexpected(error))
+        except (Exception, asyncio.CancelledError) as error:
+            return error_response(problem_of(error))
 
     async def _answer(self, request: Request) -> Response:
         await check_head(request, self._settings)

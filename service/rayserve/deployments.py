@@ -17,7 +17,7 @@ from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import LoggingConfig
 
 from service.app import create_app
-from service.http.admin import RELOAD_PATH
+from service.http.info import RELOAD_PATH
 from service.options import one_line
 from service.ranking.loading import served_bundles, upstream_bundle
 from service.ranking.ranker import Ranker

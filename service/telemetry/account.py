@@ -16,14 +16,13 @@ import uuid
 from contextlib import ExitStack
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from starlette.requests import HTTPConnection, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from keyblock import __version__
 from service.call import DEFAULT_NAMESPACE, Call
-from service.settings import Settings
 from service.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -108,25 +107,14 @@ class Stages:
         return ", ".join(f"{stage};dur={milliseconds:g}" for stage, milliseconds in self.milliseconds().items())
 
 
-class Caller(Protocol):
-    """The key of a request, as far as other modules need it."""
-
-    @property
-    def name(self) -> str:
-        """The key's name in logs."""
-
-    @property
-    def owns(self) -> str:
-        """The namespace of its documents."""
-
-
 @dataclass(slots=True)
 class Account:
     """Facts about one request; every part of the service enters what it knows.
 
     Attributes:
         request_id: from its sender, or a new one.
-        key: of the request, if keys are needed.
+        key: the name of the request's key in logs; empty if no keys are needed.
+        namespace: of its documents by id: its key's, or the default one. It has no colon.
         denied: why the request was denied, as the metrics say it; None if it was not.
         status: of its answer; until there is one, that of a failure.
         dialect: once it is known.
@@ -138,7 +126,8 @@ class Account:
     """
 
     request_id: str = field(default_factory=lambda: uuid.uuid4().hex)
-    key: Caller | None = None
+    key: str = ""
+    namespace: str = DEFAULT_NAMESPACE
     denied: str | None = None
     status: int = 500
     dialect: str | None = None
@@ -147,11 +136,6 @@ class Account:
     call: Call | None = None
     began: float = field(default_factory=time.perf_counter)
     held: ExitStack = field(default_factory=ExitStack)
-
-    @property
-    def namespace(self) -> str:
-        """The namespace of the request's documents by id: its key's, or the default one if there are no keys. It has no colon."""
-        return DEFAULT_NAMESPACE if self.key is None else self.key.owns
 
     def fields(self, scope: Scope) -> dict[str, Any]:
         """The fields of the access log. They only include texts of a body if `call` is set."""
@@ -165,19 +149,15 @@ class Account:
             "documents": self.documents,
             "duration_ms": round((time.perf_counter() - self.began) * 1e3, 3),
             "stages_ms": stages or None,
-            "key": None if self.key is None else self.key.name,
+            "key": self.key or None,
             "denied": self.denied,
             "trace_id": None if self.stages is None else self.stages.trace_id,
             "client": scope["client"][0] if scope.get("client") else None,
         }
-        return {name: value for name, value in (fields | _texts(self.call)).items() if value is not None}
-
-
-def _texts(call: Call | None) -> dict[str, Any]:
-    if call is None:
-        return {}
-    shown = [text[:SHOWN_CHARACTERS] for text in call.documents.texts[:SHOWN_DOCUMENTS]]
-    return {"query": call.query, "texts": shown}
+        if self.call is not None:
+            shown = [text[:SHOWN_CHARACTERS] for text in self.call.documents.texts[:SHOWN_DOCUMENTS]]
+            fields |= {"query": self.call.query, "texts": shown}
+        return {name: value for name, value in fields.items() if value is not None}
 
 
 def open_account(scope: Scope) -> Account:
@@ -228,13 +208,9 @@ class Accounting:
         finally:
             account.held.close()
             if self._access_log:
-                _log_access(account, scope)
+                fields = account.fields(scope)
+                log.info("%s %s %d", fields["method"], fields["path"], fields["status"], extra=fields)
             CURRENT_ID.reset(token)
-
-
-def _log_access(account: Account, scope: Scope) -> None:
-    fields = account.fields(scope)
-    log.info("%s %s %d", fields["method"], fields["path"], fields["status"], extra=fields)
 
 
 class Trace:
@@ -284,9 +260,9 @@ def tracing_of(request: Request) -> Tracing:
     return tracing
 
 
-def open_tracing(settings: Settings) -> Tracing:
-    """The tracing that the settings require."""
-    return SentTracing(settings.otlp_endpoint) if settings.otlp_endpoint else NO_TRACING
+def open_tracing(endpoint: str) -> Tracing:
+    """Tracing whose spans a collector gets; switched off if its URL is empty."""
+    return SentTracing(endpoint) if endpoint else NO_TRACING
 
 
 class SentTracing(Tracing):
@@ -309,7 +285,8 @@ class SentTracing(Tracing):
             {"service.name": os.environ.get("OTEL_SERVICE_NAME", "keyblock"), "service.version": __version__}
         )
         self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(_with_path(endpoint))))
+        url = endpoint.rstrip("/").removesuffix(f"/{TRACES_PATH}")  # some write the whole address
+        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(f"{url}/{TRACES_PATH}")))
         self._tracer = self._provider.get_tracer("keyblock", __version__)
         self._propagator = TraceContextTextMapPropagator()
 
@@ -330,11 +307,6 @@ class SentTracing(Tracing):
         closing.join(FLUSH_SECONDS)
 
 
-def _with_path(endpoint: str) -> str:
-    base = endpoint.rstrip("/")
-    return base if base.endswith(TRACES_PATH) else f"{base}/{TRACES_PATH}"
-
-
 class SpanTrace(Trace):
     """A request that is traced here."""
 
@@ -345,7 +317,7 @@ class SpanTrace(Trace):
         self._tracer = tracer
         self._span = span
         self._began = time.perf_counter()
-        self._epoch = time.time_ns() - time.perf_counter_ns()
+        self._epoch = time.time_ns() - time.perf_counter_ns()  # where the clock of stages has its zero
 
     def annotate(self, **attributes: bool | int | str) -> None:
         """Add attributes to the request."""
@@ -361,15 +333,8 @@ class SpanTrace(Trace):
             self._span.set_status(StatusCode.ERROR)
             self._span.set_attribute("error.type", str(status))
         context = set_span_in_context(self._span)
-        for stage, start, end in self._intervals(stages):
-            self._tracer.start_span(stage, context, start_time=self._nanoseconds(start)).end(self._nanoseconds(end))
+        intervals = [] if stages is None else [Interval(RECEIVE, self._began, stages.began), *stages.intervals]
+        for stage, *times in intervals:
+            start, stop = (self._epoch + int(seconds * 1e9) for seconds in times)
+            self._tracer.start_span(stage, context, start_time=start).end(stop)
         self._span.end()
-
-    def _intervals(self, stages: Stages | None) -> list[Interval]:
-        if stages is None:
-            return []
-        return [Interval(RECEIVE, self._began, stages.began), *stages.intervals]
-
-    def _nanoseconds(self, seconds: float) -> int:
-        """Nanoseconds since 1970, from seconds of `time.perf_counter`."""
-        return self._epoch + int(seconds * 1e9)

@@ -49,26 +49,6 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "service.cli", *arguments]
 
 
-@pytest.fixture(scope="module")
-def port() -> int:
-    return free_port()
-
-
-@pytest.fixture(scope="module")
-def server(bundle_path: Path, port: int) -> Iterator[subprocess.Popen[str]]:
-    """Configured by flags and by the environment."""
-    environment = os.environ | {"KEYBLOCK_BUNDLE": str(bundle_path), "KEYBLOCK_MAX_BODY_BYTES": str(LIMIT)}
-    process = subprocess.Popen(
-        command("--port", str(port), "--provider", "cpu"), env=environment, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        wait_ready(port)
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
 def post(port: int, body: bytes, **headers: str) -> tuple[int, Any]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     try:
@@ -79,17 +59,15 @@ def post(port: int, body: bytes, **headers: str) -> tuple[int, Any]:
         connection.close()
 
 
-def test_a_client_that_sends_all_before_it_reads_sees_the_413(server: subprocess.Popen[str], port: int) -> None:
-    status, answer = post(port, GOOD.ljust(LIMIT + 1_000_000))
-    assert (status, answer["error"]["type"]) == (413, "too_large")
-    assert post(port, GOOD)[0] == 200
-
-
-def test_sigterm_finishes_what_is_in_flight_and_exits_0(bundle_path: Path) -> None:
+def test_a_413_is_seen_and_sigterm_finishes_what_is_in_flight_and_exits_0(bundle_path: Path) -> None:
+    """Configured by flags and by the environment; the client sends all of its body before it reads."""
     port = free_port()
-    process = subprocess.Popen(command("--port", str(port), "--bundle", str(bundle_path), "--provider=cpu"), stderr=subprocess.PIPE)
+    environment = os.environ | {"KEYBLOCK_BUNDLE": str(bundle_path), "KEYBLOCK_MAX_BODY_BYTES": str(LIMIT)}
+    process = subprocess.Popen(command("--port", str(port), "--provider=cpu"), env=environment, stderr=subprocess.PIPE)
     try:
         wait_ready(port)
+        status, answer = post(port, GOOD.ljust(LIMIT + 1_000_000))
+        assert (status, answer["error"]["type"]) == (413, "too_large")
         body = json.dumps({"query": "river", "documents": [f"{n} river bridge. " * 5000 for n in range(60)]}).encode()
         answers: list[tuple[int, Any]] = []
         client = threading.Thread(target=lambda: answers.append(post(port, body)))

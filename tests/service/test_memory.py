@@ -19,8 +19,8 @@ from tests.support.serving import Service
 from training.evaluate.resources import MB, resident_mb
 
 PIECES, SIZE = 100_000, 1000
-REQUESTS, CLIENTS = 5000, 4
-CACHE_BYTES = 4 << 20  # of prepared documents, and the same of scores
+REQUESTS, CLIENTS = 1500, 4
+CACHE_BYTES = 1 << 20  # of prepared documents, and the same of scores
 PATIENCE = 20.0  # seconds until what is freed is given back
 SCRIPTS = (
     "abcdefghij",
@@ -99,8 +99,7 @@ def _ask(port: int, numbers: range) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="no other system tells what is resident as Linux does")
-@pytest.mark.timeout(900)  # a machine without AMX takes its time
-def test_five_thousand_requests_leave_no_more_than_is_stated(bundle_path: Path, tmp_path: Path) -> None:
+def test_many_requests_leave_no_more_than_is_stated(bundle_path: Path, tmp_path: Path) -> None:
     limits = {"cache_bytes": CACHE_BYTES, "score_cache_bytes": CACHE_BYTES, "bundle": bundle_path}
     with Service(2, tmp_path / "log", **limits) as service:
         before = service.resident()

@@ -5,10 +5,6 @@ from hypothesis import strategies as st
 from service.pace import Pace, slices
 
 
-def test_nothing_is_known_at_first() -> None:
-    assert Pace().estimate(100) == 0
-
-
 def test_worked_example() -> None:
     pace = Pace()
     pace.measured(10, 1.0)

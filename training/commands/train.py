@@ -43,7 +43,3 @@ def _train(options: argparse.Namespace) -> None:
         raise RecipeError(f"{options.recipe[0]}: names no collections of its own; give --collection")
     procedure = train_best if recipe.best else train
     procedure(fitted(recipe, collections), collections, options.out, options.cache or default_directory())
-
-
-if __name__ == "__main__":
-    sys.exit(main())

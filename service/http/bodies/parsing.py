@@ -26,11 +26,7 @@ MOST_OPTION_VALUES = 1 << 14  # of all options together, beside a score for each
 MOST_OPTION_CHARACTERS = 1 << 20  # of their strings and names
 DISCARDED_AT_MOST = 4  # times the limit: read from a refused body, so that the client gets to see the reason
 DISCARD_SECONDS = 10.0
-PIECE = 1 << 20  # bytes unpacked at once
-MOST_MEMBERS = 16  # of a gzip file in memory; clients send one, and each member costs a copy of the data behind it
 MOST_SMALL_MEMBERS, MEMBER_BYTES = 1000, 256  # gzip members or zstd frames: the smallest takes as long as a kilobyte of text
-ZSTD_MAGIC = b"\x28\xb5\x2f\xfd", b"\x2a\x4d\x18"  # in the beginning of each frame, and of each frame to skip
-ZSTD_HEADER = 18  # largest size of a frame's header in bytes
 FEED_BYTES = 256  # bytes of a stream unpacked at once: at most 256 KB from gzip, or 8 MB from zstd
 LARGEST_WINDOW = 8 << 20  # bytes of a zstd frame's window, which stay in memory: RFC 9659 allows no more over HTTP
 _CHARACTER_BYTES = 12  # the largest size of a character in JSON: an escaped surrogate pair
@@ -46,12 +42,11 @@ async def check_head(request: Request, limits: Limits) -> None:
     """Raise RequestError for a body that will not be read: 415 for its encoding, 413 for its declared length."""
     try:
         check_encoding(request)
+        if declared_bytes(request) > limits.max_body_bytes:
+            raise _too_large(limits)
     except RequestError:
         await discard(request, limits)
         raise
-    if declared_bytes(request) > limits.max_body_bytes:
-        await discard(request, limits)
-        raise _too_large(limits)
 
 
 async def read_body(request: Request, limits: Limits, on_growth: Callable[[int], object] = int) -> bytearray:
@@ -144,11 +139,13 @@ def unpack(body: bytearray, encoding: str, limit: int) -> bytearray:
     Raises:
         RequestError: 413 if it unpacks to more, 400 if it does not fit the encoding.
     """
-    unpacker = _UNPACKERS.get(encoding)
-    try:
-        return body if unpacker is None else unpacker(body, limit)
-    except (zlib.error, zstandard.ZstdError) as error:
-        raise _encoding_error(encoding, error) from None
+    unpacked, unpacking = bytearray(), Unpacking(encoding)
+    for piece in unpacking.feed(bytes(body)):
+        unpacked += piece
+        if len(unpacked) > limit:
+            raise RequestError(413, f"the body unpacks to more than the limit of {limit} bytes: send fewer or shorter documents")
+    unpacking.end()
+    return unpacked
 
 
 def unpack_small(body: bytearray, encoding: str, at_most: int) -> bytearray | None:
@@ -166,15 +163,14 @@ def unpack_small(body: bytearray, encoding: str, at_most: int) -> bytearray | No
 
 def is_supported(encoding: str) -> bool:
     """Whether bodies of this content-encoding can be read."""
-    return encoding == "identity" or encoding in _UNPACKERS
+    return encoding in _MEMBERS
 
 
 class Unpacking:
-    """Unpacks a body that arrives in a stream; see `is_supported`."""
+    """Unpacks a body that arrives in a stream; see `is_supported`. A gzip file has members one after the other, zstd has frames."""
 
     def __init__(self, encoding: str) -> None:
         self._encoding = encoding
-        self._start = {"identity": None, "zstd": _zstd().decompressobj}.get(encoding, _gzip_member)
         self._member: Any = None  # a member that is not complete yet
         self._received = self._members = 0
 
@@ -183,13 +179,14 @@ class Unpacking:
 
         Raises RequestError 400 if they do not fit the encoding, or come in too many members or frames.
         """
-        if self._start is None:
+        begin = _MEMBERS[self._encoding]
+        if begin is None:
             yield piece
             return
         try:
             for start in range(0, len(piece), FEED_BYTES):
                 self._received += FEED_BYTES
-                yield from self._unpacked(piece[start : start + FEED_BYTES])
+                yield from self._unpacked(piece[start : start + FEED_BYTES], begin)
         except (zlib.error, zstandard.ZstdError) as error:
             raise _encoding_error(self._encoding, error) from None
 
@@ -198,19 +195,19 @@ class Unpacking:
         if self._member is not None:
             raise _encoding_error(self._encoding, "it ends too early")
 
-    def _unpacked(self, rest: bytes) -> Iterator[bytes]:
-        while rest:
+    def _unpacked(self, rest: bytes, begin: Callable[[], Any]) -> Iterator[bytes]:
+        while self._member is not None or (rest := rest.lstrip(b"\0")):  # a file may be padded
             if self._member is None:
-                rest = rest.lstrip(b"\0")  # a file may be padded
-                if not rest or self._start is None:
-                    return
                 self._members += 1
-                _check_members(self._members, self._received)
-                self._member = self._start()
+                if self._members > MOST_SMALL_MEMBERS + self._received // MEMBER_BYTES:
+                    problem = f"{self._received} bytes of the body begin {self._members} gzip members or zstd frames"
+                    raise RequestError(400, f"{problem}: compress it as one")
+                self._member = begin()
             yield self._member.decompress(rest)
             rest = self._member.unused_data
-            if self._member.eof:
-                self._member = None
+            if not self._member.eof:
+                return
+            self._member = None
 
 
 def _encoding_error(encoding: str, reason: object) -> RequestError:
@@ -224,56 +221,17 @@ def _gzip_member() -> Any:
     return zlib.decompressobj(wbits=31)
 
 
-def _zstd() -> zstandard.ZstdDecompressor:
-    return zstandard.ZstdDecompressor(max_window_size=LARGEST_WINDOW)
+def _zstd_frame() -> Any:
+    return zstandard.ZstdDecompressor(max_window_size=LARGEST_WINDOW).decompressobj()
 
 
-def _check_members(n_members: int, n_bytes: int) -> None:
-    if n_members > MOST_SMALL_MEMBERS + n_bytes // MEMBER_BYTES:
-        raise RequestError(400, f"{n_bytes} bytes of the body begin {n_members} gzip members or zstd frames: compress it as one")
-
-
-def _gunzip(body: bytearray, limit: int) -> bytearray:
-    unpacked = bytearray()
-    rest = bytes(body)
-    for _ in range(MOST_MEMBERS):
-        member = zlib.decompressobj(wbits=31)  # gzip
-        unpacked += member.decompress(rest, limit + 1 - len(unpacked))
-        _check_size(unpacked, limit)
-        if not member.eof:
-            raise zlib.error("it ends too early")
-        rest = member.unused_data.lstrip(b"\0")
-        if not rest:
-            return unpacked
-    raise zlib.error(f"it has more than {MOST_MEMBERS} members")
-
-
-def _unzstd(body: bytearray, limit: int) -> bytearray:
-    _check_frames(body)
-    unpacked = bytearray()
-    with _zstd().stream_reader(bytes(body), read_across_frames=True) as stream:
-        while piece := stream.read(PIECE):
-            unpacked += piece
-            _check_size(unpacked, limit)
-    if zstandard.frame_content_size(bytes(body[:ZSTD_HEADER])) > len(unpacked):
-        raise zstandard.ZstdError("it ends too early")
-    return unpacked
-
-
-def _check_frames(body: bytearray) -> None:
-    """Count the frames before they are unpacked, in windows, so that no step holds the interpreter lock for long."""
-    n_frames = 0
-    for start in range(0, len(body), PIECE):
-        n_frames += sum(body.count(magic, start, start + PIECE + len(magic) - 1) for magic in ZSTD_MAGIC)
-        _check_members(n_frames, min(start + PIECE, len(body)))
-
-
-def _check_size(unpacked: bytearray, limit: int) -> None:
-    if len(unpacked) > limit:
-        raise RequestError(413, f"the body unpacks to more than the limit of {limit} bytes: send fewer or shorter documents")
-
-
-_UNPACKERS: Mapping[str, Callable[[bytearray, int], bytearray]] = {"gzip": _gunzip, "x-gzip": _gunzip, "zstd": _unzstd}
+# what begins to unpack a member; None: nothing is packed
+_MEMBERS: Mapping[str, Callable[[], Any] | None] = {
+    "identity": None,
+    "gzip": _gzip_member,
+    "x-gzip": _gzip_member,
+    "zstd": _zstd_frame,
+}
 
 
 def parse(body: bytearray, limits: Limits) -> dict[str, Any]:
@@ -287,7 +245,7 @@ def parse(body: bytearray, limits: Limits) -> dict[str, Any]:
         del body[: len(_BOM)]
     if _read_piecewise(body):
         steps = max(STEPS, STEPS_A_DOCUMENT * limits.max_documents)
-        pieces = Pieces(body, decode, limits.max_document_chars, steps, most_values(limits.max_documents))
+        pieces = Pieces(body, decode, steps, most_values(limits.max_documents))
         payload: Any = pieces.request(DOCUMENTS, limits.max_documents)
     else:
         payload = decode(memoryview(body), 0)
@@ -300,7 +258,7 @@ def parse(body: bytearray, limits: Limits) -> dict[str, Any]:
 def parse_line(line: bytearray, limits: Limits) -> Any:
     """The JSON value in one line of a stream of documents; a large one must be an object. Raises RequestError as `parse` does."""
     if _read_piecewise(line):
-        value: Any = Pieces(line, decode, limits.max_document_chars, STEPS, most_values(limits.max_documents)).line()
+        value: Any = Pieces(line, decode, STEPS, most_values(limits.max_documents)).line()
     else:
         value = decode(memoryview(line), 0)
     if isinstance(value, dict):

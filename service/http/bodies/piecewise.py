@@ -1,28 +1,151 @@
 """Reads a large JSON object piece by piece, so that no step holds the interpreter lock for long and no value grows without limit.
 
-orjson holds the lock for the whole of a body: 220 ms for 120 MB. Here a scan in short steps (`service.http.bodies.scanning`)
-finds the members of an object and the elements of its arrays, and orjson decodes one at a time. The tests compare the result with
-decoding at once. A large value that no option has is refused undecoded: 63 MiB of empty lists would take 2.5 GB.
+orjson holds the lock for the whole of a body: 220 ms for 120 MB. Here a scan in short steps finds the members of an object and
+the elements of its arrays, and orjson decodes one at a time. The scan decodes nothing: what a value holds may be invalid JSON,
+which decoding finds. The tests compare the result with decoding at once. A large value that no option has is refused undecoded:
+63 MiB of empty lists would take 2.5 GB.
 """
 
+import re
 from collections.abc import Callable, Collection
 from typing import Any
 
 from keyblock.ranking.warnings import LONGEST_SHOWN
 from service.errors import Path, RequestError
-from service.http.bodies import scanning
-from service.http.bodies.scanning import CLOSE, CLOSE_LIST, OPEN, OPEN_LIST, Scanner, not_json
 
 STEPS = 1 << 18  # limit of members, brackets and strings in an object
 STEPS_A_DOCUMENT = 128  # the limit per document, if that gives more steps
 _UNREAD_BYTES = 1 << 20  # limit of a value other than a document, a text or a query; no option is that large
 DOCUMENT_MEMBERS = 256
 _TEXTS = ("text", "title")
+WINDOW = 1 << 20  # bytes that a regular expression may search in one step
+OPEN_LIST, CLOSE_LIST, OPEN, CLOSE = b"[]{}"
+_QUOTE, _BACKSLASH, _COMMA, _COLON = b'"\\,:'
+_SPACE = frozenset(b" \t\n\r")
+_STRUCTURE = re.compile(rb'["{}\[\]]')
+_SCALAR = re.compile(rb"[^\s,\]}]+")
+_SPACES = re.compile(rb"[ \t\n\r]*")
+_TEXT = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
+_DEEPEST = 200
+MOST_ELEMENTS = 1 << 21  # such as the numbers of vectors: decoded they take 64 MB
 
 Decode = Callable[[memoryview, int], Any]
 """Decodes one JSON value, given its bytes and where they start in the body; raises RequestError."""
 Value = tuple[Any, int]
 """A value and the place where it ends."""
+
+
+class Scanner:
+    """Finds the ends of values in one text.
+
+    Args:
+        body: the text.
+        steps: limit of members, brackets and strings; each is a step in Python.
+        elements: limit of the elements in nested lists and objects.
+
+    Every method raises RequestError: 400 if the text is not JSON, 422 if there are more steps or elements.
+    """
+
+    def __init__(self, body: bytearray, steps: int, elements: int = MOST_ELEMENTS) -> None:
+        self._body = body
+        self._steps = steps
+        self._elements = elements
+
+    def byte(self, at: int) -> int:
+        """The byte at a place."""
+        if at >= len(self._body):
+            raise not_json("it ends too early", at)
+        return self._body[at]
+
+    def is_string(self, at: int) -> bool:
+        """Whether a string starts here."""
+        return self.byte(at) == _QUOTE
+
+    def skip(self, at: int) -> int:
+        """The next place that is not a space."""
+        body, end = self._body, len(self._body)
+        while at < end and body[at] in _SPACE:
+            at = found.end() if (found := _SPACES.match(body, at, at + WINDOW)) else at + 1
+        return at
+
+    def step(self, path: Path, elements: int = 0) -> None:
+        """Count one step, and the elements that it passes; `path` is the place, for the message."""
+        self._steps -= 1
+        self._elements -= elements
+        if self._steps < 0 or self._elements < 0:
+            raise RequestError(422, "there are too many members, lists and strings up to here", path)
+
+    def has_more(self, at: int, close: int, *, first: bool) -> bool:
+        """Whether another member or element follows; `at` is on its first byte, or on the comma before it."""
+        mark = self.byte(at)
+        if mark == close:
+            return False
+        if not first and mark != _COMMA:
+            raise not_json(f"expected ',' or '{chr(close)}'", at)
+        return True
+
+    def name_end(self, at: int) -> int:
+        """The end of the member's name that starts here."""
+        if not self.is_string(at):
+            raise not_json("expected a member's name in quotes", at)
+        return self._string_end(at)
+
+    def value_after(self, name_end: int) -> int:
+        """The start of a member's value."""
+        if self.byte(colon := self.skip(name_end)) != _COLON:
+            raise not_json("expected ':'", colon)
+        return self.skip(colon + 1)
+
+    def end(self, at: int, path: Path) -> int:
+        """The end of the value that starts here."""
+        first = self.byte(at)
+        if first == _QUOTE:
+            return self._string_end(at)
+        if first in (OPEN, OPEN_LIST):
+            return self._nested_end(at, path)
+        scalar = _SCALAR.match(self._body, at, at + WINDOW)
+        if scalar is None:
+            raise not_json("expected a value", at)
+        return scalar.end()
+
+    def _string_end(self, at: int) -> int:
+        body, start = self._body, at
+        quote = body.find(b'"', at + 1)
+        if quote >= 0 and body[quote - 1] != _BACKSLASH:
+            return quote + 1
+        at = start + 1 if quote >= 0 else len(body)
+        while at < len(body):
+            if found := _TEXT.match(body, at, at + WINDOW):
+                at = found.end()
+            if body[at : at + 1] == b'"':
+                return at + 1
+            at += 2 * (body[at : at + 1] == b"\\")  # an escape that the window cut
+        raise not_json("a string is not closed", start)
+
+    def _nested_end(self, at: int, path: Path) -> int:
+        start, depth = at, 0
+        while (at := self._structure(at, path)) >= 0:
+            mark = self._body[at]
+            if mark == _QUOTE:
+                at = self._string_end(at)
+                continue
+            depth += 1 if mark in (OPEN, OPEN_LIST) else -1
+            at += 1
+            if not depth:
+                return at
+            if depth > _DEEPEST:
+                raise not_json(f"nested more than {_DEEPEST} deep", at)
+        raise not_json("a list or object is not closed", start)
+
+    def _structure(self, at: int, path: Path) -> int:
+        """The next quote or bracket, in as many steps as windows are searched; -1 for none."""
+        for start in range(at, len(self._body), WINDOW):
+            found = _STRUCTURE.search(self._body, start, start + WINDOW)
+            end = found.start() if found else start + WINDOW
+            self.step(path, self._body.count(b",", start, end))
+            if found:
+                return end
+        return -1
 
 
 class Pieces:
@@ -31,19 +154,17 @@ class Pieces:
     Args:
         body: the bytes.
         decode: reads one piece.
-        longest_text: characters a document's text may have; a much longer one is refused undecoded.
         steps: limit of members, brackets and strings.
         option_values: limit of the values in all options together.
     """
 
-    def __init__(self, body: bytearray, decode: Decode, longest_text: int, steps: int = STEPS, option_values: int = STEPS) -> None:
+    def __init__(self, body: bytearray, decode: Decode, steps: int = STEPS, option_values: int = STEPS) -> None:
         self._body = body
         self._view = memoryview(body)
         self._decode = decode
-        self._longest_text = longest_text
         self._longest_array = 0
         self._scan = Scanner(body, steps)
-        self._scan_option = Scanner(body, 2 * option_values + len(body) // scanning.WINDOW, option_values)
+        self._scan_option = Scanner(body, 2 * option_values + len(body) // WINDOW, option_values)
 
     def request(self, documents: Collection[str], longest_array: int) -> dict[str, Any]:
         """Read the object as a request; its members `documents` hold lists of at most `longest_array` documents.
@@ -110,7 +231,7 @@ class Pieces:
         if self._scan.byte(at) != OPEN:
             return self._text(at, path)
         end = self._scan.end(at, path)
-        if end - at > scanning.WINDOW:
+        if end - at > WINDOW:
             return self._object(at, path, self._field)
         return self._decode(self._view[at:end], at), end
 
@@ -125,7 +246,6 @@ class Pieces:
         if not self._scan.is_string(at):
             return self._value(at, path, self._scan)
         end = self._scan.end(at, path)
-        self._check_length(at, end, path)
         return self._decode(self._view[at:end], at), end
 
     def _option(self, at: int, path: Path) -> Value:
@@ -140,12 +260,7 @@ class Pieces:
             raise RequestError(422, f"holds {(end - at) / 2**20:.1f} MiB; no option is that large", path)
         return self._decode(self._view[at:end], at), end
 
-    def _check_length(self, start: int, end: int, path: Path) -> None:
-        """Refuse a string that certainly has too many characters; a character takes at most 4 bytes, or 6 per escape."""
-        if end - start <= self._longest_text:
-            return
-        window = scanning.WINDOW
-        escapes = sum(self._body.count(b"\\", at, min(at + window, end)) for at in range(start, end, window))
-        at_least = (end - start - 2 - 6 * escapes) // 4 + escapes // 2
-        if at_least > self._longest_text:
-            raise RequestError(422, f"has at least {at_least} characters, limit {self._longest_text}", path)
+
+def not_json(problem: str, at: int) -> RequestError:
+    """The error for a text that is not JSON at the byte `at`."""
+    return RequestError(400, f"the body is not JSON: {problem} (byte {at})")

@@ -1,10 +1,7 @@
-"""The dialects of clients: each reads a payload into a Call and writes a Ranking, or an error, back.
+"""The dialects of clients: each reads a payload into a Call and writes a Ranking, or an error, back."""
 
-There is a module for each dialect.
-"""
-
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import orjson
 from starlette.responses import Response
@@ -12,33 +9,34 @@ from starlette.responses import Response
 from keyblock.ranking.answer import Answered
 from service.call import Call
 from service.errors import RequestError
-from service.http.dialects import native, nim, score, tei, voyage
+from service.http.dialects import kin, native
 from service.http.dialects.common import About, PiecesResponse
 from service.settings import Limits
 
 JSON = "application/json"
 
 
-class Dialect(Protocol):
-    """The members of a dialect's module."""
+class Dialect(NamedTuple):
+    """A dialect.
 
-    NAME: str
+    Attributes:
+        name: in the metrics.
+        read: reads a request, and raises RequestError.
+        answer: writes the answer.
+        error: the body of an error.
+    """
 
-    def read(self, payload: dict[str, Any], limits: Limits) -> Call:
-        """Read a request. Raises RequestError."""
-
-    def answer(self, call: Call, answered: Answered, about: About) -> PiecesResponse:
-        """The answer."""
-
-    def error(self, problem: RequestError) -> Mapping[str, Any]:
-        """The body of an error."""
+    name: str
+    read: Callable[[dict[str, Any], Limits], Call]
+    answer: Callable[[Call, Answered, About], PiecesResponse]
+    error: Callable[[RequestError], Mapping[str, Any]]
 
 
-NATIVE: Dialect = native
-TEI: Dialect = tei
-VOYAGE: Dialect = voyage
-SCORE: Dialect = score
-NIM: Dialect = nim
+NATIVE = Dialect("native", native.read, native.answer, native.error)
+TEI = Dialect("tei", kin.read_tei, kin.answer_tei, kin.error_tei)
+VOYAGE = Dialect("voyage", kin.read_voyage, kin.answer_voyage, kin.error_voyage)
+SCORE = Dialect("score", kin.read_score, kin.answer_score, native.error)
+NIM = Dialect("nim", kin.read_nim, kin.answer_nim, native.error)
 DIALECTS = (NATIVE, TEI, VOYAGE, SCORE, NIM)
 
 

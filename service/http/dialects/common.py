@@ -32,6 +32,7 @@ TIMES = {
     "inference": ["select", "model", "upstream"],
 }
 COST_HEADERS = ("X-Compute-Tokens", "X-Compute-Characters", *(f"X-{name.capitalize()}-Time" for name in TIMES))
+ERROR_TYPES = {401: "Unauthorized", 403: "Forbidden", 429: "Overloaded", 500: "Backend", 503: "Unhealthy"}  # TEI's
 
 M = TypeVar("M", bound=BaseModel)
 Payload = dict[str, Any]
@@ -223,17 +224,27 @@ class About:
     request_id: str
 
 
-def json_list(items: Iterable[Mapping[str, object]]) -> Iterator[bytes]:
-    """A JSON list, in pieces of about a megabyte."""
-    piece = bytearray(b"[")
-    comma = b""
-    for item in items:
-        piece += comma + orjson.dumps(item)
-        comma = b","
+def in_pieces(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """Parts joined to pieces of about a megabyte."""
+    piece = bytearray()
+    for part in parts:
+        piece += part
         if len(piece) >= PIECE:
             yield bytes(piece)
             piece.clear()
-    yield bytes(piece) + b"]"
+    yield bytes(piece)
+
+
+def json_list(items: Iterable[Mapping[str, object]]) -> Iterator[bytes]:
+    """A JSON list, in pieces of about a megabyte."""
+
+    def parts() -> Iterator[bytes]:
+        yield b"["
+        for number, item in enumerate(items):
+            yield b"," * bool(number) + orjson.dumps(item)
+        yield b"]"
+
+    return in_pieces(parts())
 
 
 def with_list(frame: Mapping[str, object], name: str, items: Iterable[Mapping[str, object]]) -> Iterator[bytes]:

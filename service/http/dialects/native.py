@@ -28,6 +28,7 @@ from keyblock.wire import (
 from service.call import Call, Documents
 from service.errors import RequestError
 from service.http.dialects.common import (
+    ERROR_TYPES,
     About,
     Payload,
     PiecesResponse,
@@ -37,10 +38,8 @@ from service.http.dialects.common import (
     unknown_fields,
     with_list,
 )
-from service.http.dialects.tei import ERROR_TYPES
 from service.settings import Limits
 
-NAME = "native"
 LITELLM = "litellm/"  # the start of its User-Agent
 LONGEST_PROBLEM = 400  # characters of a message that repeats what was sent
 DOCUMENTS_PER_UNIT = 100  # Cohere bills a query with up to 100 documents as one search unit

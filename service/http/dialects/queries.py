@@ -1,6 +1,6 @@
 """Several queries in one native request: each is answered as a request of its own, with the options that all share."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import orjson
 
@@ -13,10 +13,10 @@ from service.http.bodies.parsing import described
 from service.http.dialects import native
 from service.http.dialects.common import (
     COST_HEADERS,
-    PIECE,
     About,
     Payload,
     PiecesResponse,
+    in_pieces,
     read_documents,
     read_options,
     read_query,
@@ -122,23 +122,11 @@ def error(problem: RequestError) -> PiecesResponse:
 
 def together(answers: Sequence[PiecesResponse]) -> PiecesResponse:
     """The answers to all queries: their tokens and characters together, and the longest of their times, since they run at once."""
-    whole = PiecesResponse(_joined(answers))
+    parts = [part for one in answers for part in (b",", *one.pieces)][1:]
+    whole = PiecesResponse(in_pieces([b'{"answers":[', *parts, b"]}"]))
     for name in COST_HEADERS:
         of_each = [int(one.headers.get(name, 0)) for one in answers]
         whole.headers[name] = str(max(of_each, default=0) if name.endswith("-Time") else sum(of_each))
     if any("x-degraded" in one.headers for one in answers):
         whole.headers["x-degraded"] = "true"
     return whole
-
-
-def _joined(answers: Sequence[PiecesResponse]) -> Iterator[bytes]:
-    """All answers in pieces of about a megabyte."""
-    piece = bytearray(b'{"answers":[')
-    for number, one in enumerate(answers):
-        piece += b"," * bool(number)
-        for part in one.pieces:
-            piece += part
-            if len(piece) >= PIECE:
-                yield bytes(piece)
-                piece.clear()
-    yield bytes(piece) + b"]}"

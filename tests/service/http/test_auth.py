@@ -12,8 +12,9 @@ from starlette.testclient import TestClient
 
 from keyblock.wire import ErrorBody
 from service import playground, reference
-from service.app import HEALTH, JOINED_PATHS, RERANK_PATHS, create_admin_app, create_app
+from service.app import JOINED_PATHS, RERANK_PATHS, create_admin_app, create_app
 from service.http.auth import SCHEME
+from service.http.info import HEALTH
 from service.ranking.ranker import Ranker
 from service.settings import Settings
 from tests.service.faults import PATIENCE, Connection, wait_for

@@ -18,10 +18,10 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from service.errors import RequestError
 from service.http import connection
-from service.http.connection import MOST_PIPELINED, STEADY_BYTES, Port
+from service.http.connection import HEAD_BYTES, MOST_HEADERS, MOST_PIPELINED, MOST_SMALL_CHUNKS, STEADY_BYTES, Port, Received
 from service.http.dialects.common import PiecesResponse
-from service.http.received import HEAD_BYTES, MOST_HEADERS, MOST_SMALL_CHUNKS
 from service.settings import Settings
 from service.telemetry.metrics import TABLE, Metrics
 from tests.service.faults import PATIENCE, wait_for
@@ -197,6 +197,25 @@ def test_a_head_within_its_bounds_is_read_whole(server: Server) -> None:
     assert (status(answer), answer[-27:]) == (200, b"['connection', 'host', 'long']"[-27:])
     many = b"".join(b"a%d: b\r\n" % n for n in range(MOST_HEADERS - 2))
     assert status(server.ask(GET + many + b"Connection: close\r\n\r\n")) == 200
+
+
+def test_the_limits_themselves_are_let_through() -> None:
+    """Counted by hand, since a socket does not say in which pieces a head arrives."""
+    received = Received()
+    received.head_piece(HEAD_BYTES - 2)
+    received.header(2, MOST_HEADERS - 1)
+    for one_more in (lambda: received.header(0, MOST_HEADERS), lambda: received.head_piece(1)):
+        with pytest.raises(RequestError, match="send less in its URL and headers"):
+            one_more()
+    received.overhead = HEAD_BYTES + 1
+    with pytest.raises(RequestError, match="send less in its URL and headers"):
+        received.check_overhead()
+    received.head()
+    received.overhead += HEAD_BYTES
+    received.check_overhead()
+    received.overhead += 1
+    with pytest.raises(RequestError, match="sizes of chunks"):
+        received.check_overhead()
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,12 @@ import orjson
 import pytest
 import zstandard
 from prometheus_client import CollectorRegistry
+from pydantic import TypeAdapter
 from starlette.testclient import TestClient
 from starlette.types import Message
 
-from service.app import create_app
+from keyblock.wire import ErrorBody
+from service.app import ERRORS, RERANK_PATHS, create_app
 from service.http import endpoint
 from service.http.bodies import parsing
 from service.queue.graphs import Graphs
@@ -60,6 +62,12 @@ def test_a_failing_batch_is_a_500_and_the_next_request_is_served(client: TestCli
     assert client.post("/rerank", json=GOOD).status_code == 200
     registry = ranker.metrics.registry
     assert [requests(registry, "failed"), requests(registry, "failed", "tei"), requests(registry, "ok")] == [1, 1, 1]
+
+
+def test_every_status_that_can_be_had_is_documented(client: TestClient) -> None:
+    paths = client.get("/openapi.json").json()["paths"]
+    for path in RERANK_PATHS:
+        assert {int(status) for status in paths[path]["post"]["responses"]} == {200, *ERRORS}
 
 
 def test_a_dead_thread_turns_health_red_and_answers_503(client: TestClient, faulty: Faulty, ranker: Ranker) -> None:
@@ -196,7 +204,8 @@ def test_beyond_the_limits_requests_are_refused_unread_with_a_time_to_come_back(
         first = pool.submit(client.post, "/rerank", json=GOOD)
         wait_for(lambda: bool(ranker.worker.jobs()))
         response = client.post("/rerank", content=b"not even JSON")
-        assert (response.status_code, response.json()["error"]["type"]) == (429, "overloaded")
+        answer = TypeAdapter(ErrorBody).validate_json(response.content)
+        assert (response.status_code, answer["error"]["type"], answer["error_type"]) == (429, "overloaded", "Overloaded")
         assert int(response.headers["retry-after"]) >= 1
         assert 'keyblock_refused_total{why="requests"} 1.0' in client.get("/metrics").text
         assert "keyblock_in_flight_requests 1.0" in client.get("/metrics").text

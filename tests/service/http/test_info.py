@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 from keyblock import __version__
 from keyblock.bundle import FORMAT_VERSION
 from keyblock.description import PipelineConfig
-from service.http.inference import add_inference
+from service.http.info import add_info
 from service.ranking.ranker import Ranker
 from service.ranking.reload import Reloader, ReloadError
 from service.settings import Limits
@@ -76,7 +76,7 @@ def test_before_the_model_is_warm_nothing_is_ready(ranker: Ranker, monkeypatch: 
     monkeypatch.setattr(ranker, "health", Cold())
     app = FastAPI()
     app.state.ranker, app.state.keyring = ranker, None
-    add_inference(app)
+    add_info(app)
     response = TestClient(app).get("/v2/models/tiny/ready")
     assert (response.status_code, response.json()) == (503, {"name": "tiny", "ready": False})
 

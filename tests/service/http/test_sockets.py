@@ -17,7 +17,7 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 
-from service.http.sockets import ListenError, Main, allow_files, bind, overlap
+from service.http.sockets import ListenError, Main, allow_files, bind
 from tests.service.faults import PATIENCE
 from tests.service.keyed import ALL, bearing
 from tests.support.ports import free_port, wait_ready
@@ -151,17 +151,6 @@ def test_an_invalid_host_name_is_one_line(host: str) -> None:
 def bound_at(host: str, port: int) -> Iterator[list[socket.socket]]:
     with ExitStack() as held:
         yield [held.enter_context(one) for one in bind(host, port)]
-
-
-@pytest.mark.parametrize(("host", "both"), [("127.0.0.1", True), ("0.0.0.0", True), ("127.0.0.2", False)])
-def test_two_addresses_that_overlap(host: str, both: bool) -> None:
-    (one,) = bind("127.0.0.1", 0)
-    (other,) = bind(host, one.getsockname()[1])
-    (elsewhere,) = bind(host, 0)
-    with one, other, elsewhere:
-        assert overlap([one], [elsewhere, other]) is overlap([other], [one]) is both
-        assert not overlap([one], [elsewhere])
-        assert not overlap([one], [])
 
 
 def test_another_process_that_listens_first_ends_the_start(caplog: pytest.LogCaptureFixture) -> None:

@@ -51,19 +51,6 @@ def test_outside_of_requests_there_is_no_id(kind: LogFormat) -> None:
     assert "request_id" not in line(kind)
 
 
-@pytest.mark.parametrize("kind", LogFormat)
-def test_a_traceback_is_kept(kind: LogFormat) -> None:
-    try:
-        raise ValueError("on fire")
-    except ValueError as error:
-        record = logging.LogRecord("x", logging.ERROR, __file__, 1, "failed", (), (ValueError, error, error.__traceback__))
-    shown = formatter(kind).format(record)
-    assert "Traceback" in shown
-    assert "on fire" in shown
-    if kind is LogFormat.JSON:
-        assert "\n" not in shown
-
-
 def scope(*ids: bytes, **more: object) -> dict[str, Any]:
     headers = [(b"x-request-id", identity) for identity in ids]
     return {"type": "http", "method": "GET", "path": "/info", "raw_path": b"/info", "headers": headers, **more}

@@ -25,7 +25,7 @@ def test_a_label_has_the_values_declared_and_no_others() -> None:
         metrics.add("requests", dialect="native", outcome="teapot")
     with pytest.raises(ValueError, match="stage has no value"):
         metrics.observe("stages", 1.0, stage="coffee")
-    assert tuple(dialect.NAME for dialect in MODULES) == DIALECTS
+    assert tuple(dialect.name for dialect in MODULES) == DIALECTS
 
 
 def test_metrics_of_two_models_share_a_registry_and_tell_them_apart() -> None:

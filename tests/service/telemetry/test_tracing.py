@@ -10,6 +10,7 @@ from starlette.testclient import TestClient
 
 from service.app import create_app
 from service.settings import Settings
+from service.telemetry import account
 from service.telemetry.account import sampled_trace_id
 from tests.service.otlp import Collector
 from tests.support.ports import free_port
@@ -89,7 +90,10 @@ def test_errors_are_recorded_in_spans(settings: Settings, collector: Collector) 
 
 
 @pytest.mark.filterwarnings("ignore")  # the exporter says that nobody answers
-def test_a_collector_that_is_away_costs_nothing(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_collector_that_is_away_costs_nothing(
+    settings: Settings, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(account, "FLUSH_SECONDS", 0.1)
     with serving(settings, f"http://127.0.0.1:{free_port()}") as client:
         assert all(ready(client).post("/rerank", json=GOOD).status_code == 200 for _ in range(3))
     assert "Traceback" not in caplog.text

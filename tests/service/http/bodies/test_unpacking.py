@@ -1,7 +1,6 @@
 import gzip
 import random
 import time
-import zlib
 
 import pytest
 import zstandard
@@ -12,7 +11,6 @@ from service.errors import RequestError
 from service.http.bodies.parsing import (
     LARGEST_WINDOW,
     MEMBER_BYTES,
-    MOST_MEMBERS,
     MOST_SMALL_MEMBERS,
     Unpacking,
     is_supported,
@@ -28,13 +26,6 @@ def packed(content: bytes, encoding: str) -> bytearray:
     return bytearray(zstandard.ZstdCompressor().compress(content) if encoding == "zstd" else gzip.compress(content))
 
 
-@given(st.binary(max_size=LIMIT), st.sampled_from([*ENCODINGS, "identity"]))
-def test_what_was_packed_is_unpacked(content: bytes, encoding: str) -> None:
-    body = bytearray(content) if encoding == "identity" else packed(content, encoding)
-    assert unpack(body, encoding, LIMIT) == content
-    assert is_supported(encoding)
-
-
 def test_several_members_or_frames_follow_each_other() -> None:
     for encoding in ENCODINGS:
         assert unpack(packed(b"ab", encoding) + packed(b"cd", encoding), encoding, LIMIT) == b"abcd"
@@ -43,22 +34,17 @@ def test_several_members_or_frames_follow_each_other() -> None:
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_a_bomb_stops_at_the_limit(encoding: str) -> None:
-    for content in (b"x" * (LIMIT + 1), b"x" * 50_000_000):
+    one_too_many = packed(b"x" * LIMIT, encoding) + packed(b"x", encoding)
+    for body in (packed(b"x" * (LIMIT + 1), encoding), packed(b"x" * 50_000_000, encoding), one_too_many):
         with pytest.raises(RequestError, match="unpacks to more than the limit of 1000 bytes") as caught:
-            unpack(packed(content, encoding), encoding, LIMIT)
+            unpack(body, encoding, LIMIT)
         assert caught.value.status == 413
-    with pytest.raises(RequestError, match="more than the limit"):
-        unpack(packed(b"x" * LIMIT, encoding) + packed(b"x", encoding), encoding, LIMIT)
 
 
-def test_a_gzip_that_ends_too_early_or_has_countless_members() -> None:
-    with pytest.raises(RequestError, match="ends too early"):
-        unpack(packed(b"river" * 100, "gzip")[:-9], "gzip", LIMIT)
-    with pytest.raises(RequestError, match="ends too early"):
-        unpack(packed(bytes(range(256)), "zstd")[:-9], "zstd", LIMIT)
-    with pytest.raises(RequestError, match=f"more than {MOST_MEMBERS} members"):
-        unpack(packed(b"", "gzip") * (MOST_MEMBERS + 1), "gzip", LIMIT)
-    assert zlib.decompress(packed(b"", "gzip"), wbits=31) == b""
+def test_a_body_that_ends_too_early() -> None:
+    for content, encoding in ((b"river" * 100, "gzip"), (bytes(range(256)), "zstd")):
+        with pytest.raises(RequestError, match="ends too early"):
+            unpack(packed(content, encoding)[:-9], encoding, LIMIT)
 
 
 @pytest.mark.parametrize("member", [packed(b"", "gzip"), packed(b"", "zstd"), bytearray(b"\x5f\x2a\x4d\x18\1\0\0\0x")])
@@ -70,9 +56,6 @@ def test_countless_members_are_refused_before_they_cost_time(member: bytearray) 
     with pytest.raises(RequestError, match=r"begin 1\d\d\d gzip members or zstd frames") as caught:
         in_pieces(body * 100, encoding, 1 << 16)
     assert caught.value.status == 400
-    if encoding == "zstd":
-        with pytest.raises(RequestError, match="compress it as one"):
-            unpack(bytearray(body * 100), encoding, LIMIT)
     assert time.process_time() - began < 1
     assert in_pieces(bytes(member * MOST_SMALL_MEMBERS), encoding, 100) == b""
 
@@ -104,14 +87,9 @@ def test_a_frame_may_have_the_window_that_http_allows(size: int) -> None:
         assert len(unpack(bytearray(with_size), "zstd", size)) == size
         assert in_pieces(without, "zstd", 10) == b"x" * 100
         return
-    for unpacking in (
-        lambda: unpack(bytearray(with_size), "zstd", size),
-        lambda: in_pieces(with_size, "zstd", 100),
-        lambda: unpack(bytearray(without), "zstd", size),
-        lambda: in_pieces(without, "zstd", 100),
-    ):
+    for body in (with_size, without):
         with pytest.raises(RequestError, match="its window has more than 8 MiB, which HTTP does not allow") as raised:
-            unpacking()
+            unpack(bytearray(body), "zstd", size)
         assert raised.value.status == 400
 
 
@@ -137,6 +115,7 @@ def test_a_bomb_in_a_stream_comes_in_pieces_of_bounded_size(encoding: str) -> No
 
 
 def test_others_are_not_known() -> None:
+    assert all(map(is_supported, [*ENCODINGS, "identity"]))
     assert not is_supported("br")
     assert not is_supported("gzip, gzip, zstd")  # layers multiply what a body unpacks to
     assert not is_supported("")
