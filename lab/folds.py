@@ -9,8 +9,7 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from training.data.collection import Collection
-from training.data.described import DescribedCollection
+from training.data.collection import Collection, DescribedCollection
 from training.data.files import numbered_lines, read_run, write_run
 from training.data.folds import rotations
 from training.data.types import CollectionError, FileError, Run

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from training.data import datasets
-from training.data.collection import Collection
-from training.data.described import DescribedCollection
+from training.data.collection import Collection, DescribedCollection
 from training.data.descriptions import JUDGED, SCORED, Description, Part
 from training.data.directory import run_file
 from training.data.folds import Round

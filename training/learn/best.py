@@ -24,8 +24,7 @@ from torch import Tensor, nn
 from keyblock.encoders import ENCODERS
 from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
-from training.data.collection import Collection
-from training.data.described import AlignedSpans
+from training.data.collection import AlignedSpans, Collection
 from training.data.examples import Preparation, Segments, Selected
 from training.data.files import read_json, write_json
 from training.data.sampling import Group

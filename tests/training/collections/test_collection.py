@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.data.collection import Collection, distinct_names
-from training.data.described import AlignedSpans
+from training.data.collection import AlignedSpans, Collection, distinct_names
 from training.data.directory import read_qrels, write_directory
 from training.data.files import join_runs, numbered_lines, open_text, ranked, read_run, write_run
 from training.data.types import CollectionError, Document, FileError, Span, find_passage

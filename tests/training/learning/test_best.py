@@ -16,8 +16,7 @@ from torch import Tensor
 from keyblock.pipeline import Pipeline
 from keyblock.scoring import ScoreSequences
 from training.commands.train import main as train_main
-from training.data.collection import Collection
-from training.data.described import AlignedSpans
+from training.data.collection import AlignedSpans, Collection
 from training.data.examples import Preparation, Prepared, Row, Selected, Waiting
 from training.data.types import Span
 from training.evaluate.ranking import load_run_pipeline
