@@ -182,10 +182,8 @@ class TextPreparer:
         """The blocks of a text whose first `lead` characters belong to the prompt."""
         bounds = self.segmenter.ranges(self._costs(reading))
         starts, ends = reading.offsets(bounds)
-        # a cut may split a character of several tokens (Hangul): it belongs to the first block, unless the second has no other
-        cut_in_two = (bounds[:-1, 1] <= bounds[1:, 0]) & (ends[:-1] < ends[1:])
-        starts[1:] = np.where(cut_in_two, np.maximum(starts[1:], ends[:-1]), starts[1:])
-        terms = self._universal_terms(reading.text, reading.ids, starts, ends, pause) or reading.terms(starts, ends, pause)
+        terms = self._universal_terms(reading.text, reading.ids, starts, ends, pause)
+        terms = terms or terms_between(reading.text, starts, ends, self.analyzer, pause)
         if lead:
             starts, ends = np.maximum(starts - lead, 0), np.maximum(ends - lead, 0)
         return CutText(reading.ids, bounds, starts, ends, terms)

@@ -7,7 +7,7 @@ enough to cut words out of a text, and the tokens of a word do not depend on its
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from enum import IntEnum
 from functools import cache
 from typing import Any
@@ -63,32 +63,6 @@ def _found_kinds(tokenizer: Tokenizer) -> NDArray[np.uint8] | None:
     kinds[list(map(ord, characters))] = list(_kinds_of(tokenizer, characters))
     kinds.setflags(write=False)
     return kinds
-
-
-def ends_word(tokenizer: Tokenizer, character: str) -> bool:
-    """Whether a tokenizer that `reads_words` separates a character from the letters around it."""
-    if "\ud800" <= character <= "\udfff":  # a surrogate, which no tokenizer accepts
-        return False
-    (kind,) = _kinds_of(tokenizer, [character])
-    return kind in (Kind.SPACE, Kind.BREAK)
-
-
-def is_dropped(tokenizer: Tokenizer, character: str) -> bool:
-    """Whether a tokenizer that `reads_words` reads a text as if the character were not there."""
-    return not "\ud800" <= character <= "\udfff" and not tokenizer.normalizer.normalize_str(character)
-
-
-def remembered(holds: Callable[[str], bool]) -> Callable[[str], bool]:
-    """The same question about a character, asked once for each of them; the answers take a megabyte, however many they are."""
-    answers = bytearray(CODES)  # 0 for one that was not asked for
-
-    def ask(character: str) -> bool:
-        code = ord(character)
-        if not answers[code]:
-            answers[code] = 2 if holds(character) else 1
-        return answers[code] == 2
-
-    return ask
 
 
 def text_of(codes: NDArray[np.integer[Any]]) -> str:

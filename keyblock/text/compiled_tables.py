@@ -76,8 +76,8 @@ def letters() -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
     """The lower case of each code point, and its flags without its Kind, shape (CODES,) each."""
     core = native.core
     flag = core.FLAGS
-    lower, flags = np.arange(CODES, dtype=np.uint32), sentences.KINDS.astype(np.uint32) << core.SIGN_SHIFT
-    flags |= np.where(word_characters(), flag["WORD"] | flag["NAME"], 0).astype(np.uint32)
+    lower = np.arange(CODES, dtype=np.uint32)
+    flags = np.where(word_characters(), flag["WORD"] | flag["NAME"], 0).astype(np.uint32)
     flags |= np.where(_alphabetic(), flag["ALPHABETIC"], 0).astype(np.uint32)
     every = text_of(np.asarray(ASSIGNED))
     varied = [chr(code) for codes in _varied_pieces(every) for code in codes]
@@ -151,7 +151,9 @@ def _flagged(flagged: NDArray[np.bool_], name: str) -> Codes:
 
 
 def _ends() -> Codes:
-    return _flagged(sentences.KINDS >= sentences.ENDING, "ENDS_SENTENCE")
+    ends = np.zeros(CODES, np.bool_)
+    ends[list(map(ord, sentences.MARKS + sentences.FULL_STOPS + sentences.BREAKS))] = True
+    return _flagged(ends, "ENDS_SENTENCE")
 
 
 @cache

@@ -61,14 +61,26 @@ void split(const std::vector<uint8_t>& costs, size_t longest, Ints& found) {
 }
 
 template <class Unit>
-Ints WholeSentences::bounds(View<Unit> text, const Reading& reading) const {
+Ints Segmenter::bounds(View<Unit> text, const Reading& reading) const {
+    Costs costs(reading.tokens.size(), 0);
+    switch (by_) {
+        case TOKENS: std::transform(reading.tokens.begin(), reading.tokens.end(), costs.begin(), [this](const Piece& token) { return by_token(token.id); }); break;
+        case SENTENCES: cut_sentences(text, reading, costs); break;
+        case STRUCTURE: cut_structure(text, reading, costs); break;
+    }
+    Ints bounds;
+    split(costs, longest_, bounds);
+    return bounds;
+}
+
+template <class Unit>
+void Segmenter::cut_sentences(View<Unit> text, const Reading& reading, Costs& costs) const {
     const std::vector<Piece>& tokens = reading.tokens;
     const size_t n = tokens.size();
-    std::vector<uint8_t> costs(n, 0);
     for (size_t i = 0; i + 1 < n; ++i)
-        if ((role(tokens[i].id) & ENDS_CLAUSE) != 0 && tokens[i].tail < tokens[i + 1].head) costs[i] = CLAUSE_COST;
-    Ints ends, bounds;
-    sentences_.ends(text, reading.marks, ends);
+        if ((by_token(tokens[i].id) & ENDS_CLAUSE) != 0 && tokens[i].tail < tokens[i + 1].head) costs[i] = CLAUSE_COST;
+    Ints ends;
+    structure_.sentences.ends(text, reading.marks, ends);
     size_t start = 0, token = 0;  // of the sentence; after it
     const auto close = [&](size_t end) {  // cuts at clauses are possible only in sentences longer than a block
         if (end - start <= longest_) std::fill(costs.begin() + static_cast<std::ptrdiff_t>(start), costs.begin() + static_cast<std::ptrdiff_t>(end), 0);
@@ -78,11 +90,9 @@ Ints WholeSentences::bounds(View<Unit> text, const Reading& reading) const {
         while (token < n && tokens[token].head < end) ++token;
         if (token == start) continue;
         close(token);
-        costs[token - 1] = (role(tokens[token - 1].id) & LEADS_ON) != 0 ? LEADING_COST : SENTENCE_COST;
+        costs[token - 1] = (by_token(tokens[token - 1].id) & LEADS_ON) != 0 ? LEADING_COST : SENTENCE_COST;
     }
     close(n);
-    split(costs, longest_, bounds);
-    return bounds;
 }
 
 namespace {
@@ -120,9 +130,8 @@ std::vector<uint8_t> inside_long(const std::vector<uint8_t>& costs, size_t longe
 }  // namespace
 
 template <class Unit>
-Ints ByStructure::bounds(View<Unit> text, const Reading& reading) const {
-    std::vector<uint8_t> costs(reading.tokens.size(), 0);
-    Ints within, bounds;  // within: tokens that end a sentence inside a row
+void Segmenter::cut_structure(View<Unit> text, const Reading& reading, Costs& costs) const {
+    Ints within;  // tokens that end a sentence inside a row
     TokensBefore before(reading.tokens);
     for (const Cut cut : structure_.cuts(text, reading.marks)) {
         const size_t n = before(cut.place);
@@ -131,12 +140,10 @@ Ints ByStructure::bounds(View<Unit> text, const Reading& reading) const {
         else costs[n - 1] = cut.kind;  // of several cuts after a token, the last one counts
     }
     offer_clauses(text, reading, within, costs);
-    split(costs, longest_, bounds);
-    return bounds;
 }
 
 template <class Unit>
-void ByStructure::offer_clauses(View<Unit> text, const Reading& reading, const Ints& within, std::vector<uint8_t>& costs) const {
+void Segmenter::offer_clauses(View<Unit> text, const Reading& reading, const Ints& within, Costs& costs) const {
     const std::vector<uint8_t> inside = inside_long(costs, longest_);
     if (inside.empty()) return;
     TokensBefore before(reading.tokens);
@@ -194,11 +201,8 @@ Blocks blocks_between(const Reading& reading, const KeysBetween& apart, const In
     return blocks;
 }
 
-template Ints WholeSentences::bounds(View<uint8_t>, const Reading&) const;
-template Ints WholeSentences::bounds(View<uint16_t>, const Reading&) const;
-template Ints WholeSentences::bounds(View<uint32_t>, const Reading&) const;
-template Ints ByStructure::bounds(View<uint8_t>, const Reading&) const;
-template Ints ByStructure::bounds(View<uint16_t>, const Reading&) const;
-template Ints ByStructure::bounds(View<uint32_t>, const Reading&) const;
+template Ints Segmenter::bounds(View<uint8_t>, const Reading&) const;
+template Ints Segmenter::bounds(View<uint16_t>, const Reading&) const;
+template Ints Segmenter::bounds(View<uint32_t>, const Reading&) const;
 
 }  // namespace keyblock

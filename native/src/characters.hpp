@@ -30,7 +30,7 @@ enum Flag : uint32_t {
     NAME = 1 << 14,     // may stand in the name of a speaker
     ENDS = 1 << 15,     // may end a sentence, by its sign
 };
-constexpr uint32_t SIGN_SHIFT = 16;  // three bits: its kind in keyblock.text.sentences
+constexpr uint32_t SIGN_SHIFT = 16;  // three bits: its Sign, by which most ends of sentences are told from its neighbours'
 enum Sign : uint32_t { OTHER, BLANK, UPPER_CASE, LOWER_CASE, NUMERAL, PERIOD, ASK, STOP };
 constexpr Sign sign_of(uint32_t flags) { return static_cast<Sign>(flags >> SIGN_SHIFT & 7); }
 
@@ -44,6 +44,16 @@ enum LayoutFlag : uint32_t {  // its properties in keyblock.text.structure: more
     WIDE_COLON = 1 << 25,  // follows the name of a speaker without a space
 };
 constexpr Code NONE = 0xFFFFFFFF;
+
+constexpr Sign sign_of(Code c, uint32_t flags) {
+    if (c == ' ') return BLANK;
+    if (c >= 'A' && c <= 'Z') return UPPER_CASE;
+    if (c >= 'a' && c <= 'z') return LOWER_CASE;
+    if (c >= '0' && c <= '9') return NUMERAL;
+    if (c == '.') return PERIOD;
+    if (c == '?' || c == '!') return ASK;
+    return (flags & (MARK | FULL_STOP | LINE_BREAK)) != 0 ? STOP : OTHER;
+}
 
 // A table in pages; equal pages are stored once: 100 KB instead of 17 MB.
 class Characters {
@@ -59,7 +69,8 @@ class Characters {
             // steps from the code point itself, so that pages without cases are equal
             for (Code i = 0, c = first; i < PAGE; ++i, ++c) {
                 rare[i] = {normal[c] - c, lower[c] == NONE ? NONE : lower[c] - c};
-                common[i] = {flags[c] | (sign_of(flags[c]) >= PERIOD ? ENDS : 0u), folded[c] - c};
+                const Sign sign = sign_of(c, flags[c]);
+                common[i] = {flags[c] | sign << SIGN_SHIFT | (sign >= PERIOD ? ENDS : 0u), folded[c] - c};
             }
             std::string bytes(reinterpret_cast<const char*>(rare.data()), PAGE * sizeof(Rare));
             bytes.append(reinterpret_cast<const char*>(common.data()), PAGE * sizeof(Common));

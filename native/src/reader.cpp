@@ -66,23 +66,6 @@ struct WordReader::Call {
         read_all();
     }
 
-    // Reads the missing part of a text that was begun.
-    void go_on() {
-        const Reading begun = std::move(found);
-        found.clear();
-        found.marks = begun.marks;
-        size_t token = 0, run = 0;
-        const auto take_up_to = [&](int32_t place) {
-            for (; token < begun.tokens.size() && begun.tokens[token].head < place; ++token) found.tokens.push_back(begun.tokens[token]);
-            for (; run < begun.runs.size() && begun.runs[run].head < place; ++run) found.runs.push_back(begun.runs[run]);
-        };
-        for (size_t i = 0; i < begun.missing.size(); i += 3) {
-            take_up_to(begun.missing[i]);
-            odd(static_cast<size_t>(begun.missing[i]), static_cast<size_t>(begun.missing[i + 1]));
-        }
-        take_up_to(static_cast<int32_t>(text.size));
-    }
-
     static uint64_t first(size_t size) { return ~(~uint64_t{0} << size); }  // the lowest `size` bits, which are not all
 
     // Finds the characters that may end a sentence.
@@ -277,7 +260,7 @@ struct WordReader::Call {
                 return;
             }
         }
-        const auto place = given.find(std::u32string(text.data + start, text.data + end));
+        const auto place = given.find(name_of(TOKENS, text.data + start, text.data + end));
         if (place == given.end()) return found.ask(start, end, TOKENS);
         const Odd& read = place->second;
         if (size <= LONGEST) known->add(word, read.pieces, read.keys);
@@ -292,9 +275,7 @@ struct WordReader::Call {
 
 template <class Unit>
 void WordReader::read(View<Unit> text, const Odds& given, Reading& found) const {
-    Call<Unit> call{*this, text, given, found};
-    if (found.missing.empty()) call.run();
-    else call.go_on();
+    Call<Unit>{*this, text, given, found}.run();
 }
 
 void WordReader::meet(const std::vector<std::pair<std::vector<Code>, int32_t>>& words) const {

@@ -20,8 +20,14 @@ struct Run {
 };
 
 // A question about a stretch: its tokens, as the first unit of a text, as the last unit, whose end may change, or as any other unit;
-// or its terms. The first two precede the names of such units as a character.
-enum Asked : Code { TOKENS = 0, FIRST_TOKENS = 0x10FFFF, LAST_TOKENS = 0x10FFFE, TERMS = 0x10FFFD };
+// or its terms. Only the first of these does not stand before the stretch in the name of its answer: others are no characters.
+enum Asked : Code { TOKENS = 0, FIRST_TOKENS = 0x110000, LAST_TOKENS = 0x110001, TERMS = 0x110002 };
+
+template <class Unit>
+std::u32string name_of(Asked asked, const Unit* from, const Unit* to) {
+    std::u32string name(asked == TOKENS ? 0 : 1, static_cast<char32_t>(asked));
+    return name.append(from, to);
+}
 
 struct Reading {
     std::vector<Piece> tokens;  // with their places in the text
@@ -51,8 +57,7 @@ class WordReader {
     // Reads the first of these words, so that a new process has the common ones.
     void meet(const std::vector<std::pair<std::vector<Code>, int32_t>>& words) const;
 
-    // Reads a text into `found`, which is empty, or has the part read before: then only the missing part is read. `given` answers odd
-    // stretches; the short ones are stored.
+    // Reads a text into `found`, which is empty. `given` answers odd stretches; the short ones are stored.
     template <class Unit>
     void read(View<Unit> text, const Odds& given, Reading& found) const;
 

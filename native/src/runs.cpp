@@ -122,7 +122,7 @@ struct RunReader::Call {
         if (plain && by.analyzer_ != nullptr) {
             keys.assign(1, by.analyzer_->key(word.codes(), size));
         } else {
-            const auto place = given.find(std::u32string(text.data + head, text.data + tail));
+            const auto place = given.find(name_of(TERMS, text.data + head, text.data + tail));
             if (place == given.end()) return found.ask(head, tail, TERMS);
             keys = place->second.keys;
         }

@@ -233,12 +233,8 @@ struct UnitReader::Call {
             if (is_short) known->add(name, pieces, NO_KEYS);
             return add(pieces.data(), pieces.size(), start);
         }
-        std::u32string called(text.data + start, text.data + end);
-        if (extra > 0) called.insert(called.begin(), static_cast<char32_t>(asked));
-        const auto place = given.find(called);
-        if (place == given.end()) {
-            return found.ask(start, end, asked);
-        }
+        const auto place = given.find(name_of(asked, text.data + start, text.data + end));
+        if (place == given.end()) return found.ask(start, end, asked);
         if (is_short) known->add(name, place->second.pieces, NO_KEYS);
         add(place->second.pieces.data(), place->second.pieces.size(), start);
     }

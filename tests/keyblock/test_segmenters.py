@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from keyblock.pipeline import Pipeline
 from keyblock.segmenters import SEGMENTERS, CogLtxSegmenter, between, cut_costs, split
-from keyblock.text.analyzer import Analyzer, AnalyzerConfig
 from keyblock.text.reading import encoded
 from keyblock.text.sentences import sentences
 from keyblock.text.tokenizer import Tokenizer
@@ -291,7 +290,7 @@ def test_what_leads_on_stays_with_the_sentence_behind_it(pipeline: Pipeline, ope
 
 def test_commas_within_numbers_are_no_clauses(tokenizer: Tokenizer) -> None:
     text = "it cost 3,000 euros, he said; we paid"
-    reading = encoded(text, tokenizer.encode([text])[0], Analyzer(AnalyzerConfig()))
+    reading = encoded(text, tokenizer.encode([text])[0])
     costs = SEGMENTERS.create("whole_sentences").cut_costs(tokenizer)(reading)
     heads, tails = reading.places()
     assert [text[heads[i] : tails[i]] for i in np.flatnonzero(costs)] == [",", ";"]
@@ -301,7 +300,7 @@ def test_commas_within_numbers_are_no_clauses(tokenizer: Tokenizer) -> None:
 def test_structure_keeps_sentences_of_any_script_and_cuts_long_ones_at_commas(tokenizer: Tokenizer) -> None:
     """Eight characters a block: a sentence of four, one of four, and one of nine that has a comma behind its third."""
     text = "一二三。四五六。一二，四五六七八。"
-    reading = encoded(text, tokenizer.encode([text])[0], Analyzer(AnalyzerConfig()))
+    reading = encoded(text, tokenizer.encode([text])[0])
     segmenter = SEGMENTERS.create({"name": "structure", "block_tokens": 8})
     bounds = segmenter.ranges(segmenter.cut_costs(tokenizer)(reading))
     starts, ends = reading.offsets(bounds)
@@ -311,7 +310,7 @@ def test_structure_keeps_sentences_of_any_script_and_cuts_long_ones_at_commas(to
 def test_structure_ends_blocks_where_parts_end(tokenizer: Tokenizer) -> None:
     """Of two ways to make two blocks the one that ends with the paragraph, and the heading goes with its text."""
     text = "One two. Three four.\n\n# Five\n\nSix seven. Eight nine."
-    reading = encoded(text, tokenizer.encode([text])[0], Analyzer(AnalyzerConfig()))
+    reading = encoded(text, tokenizer.encode([text])[0])
     segmenter = SEGMENTERS.create({"name": "structure", "block_tokens": 9})
     starts, _ = reading.offsets(segmenter.ranges(segmenter.cut_costs(tokenizer)(reading)))
     assert [text[start:][:3] for start in starts] == ["One", "# F"]

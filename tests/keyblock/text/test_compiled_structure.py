@@ -17,7 +17,7 @@ from keyblock.segmenters import SEGMENTERS, StructureSegmenter
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig
 from keyblock.text.compiled import CompiledReader, compiled_reader
 from keyblock.text.reader import PART
-from keyblock.text.reading import ByStructure, CutText, WholeSentences
+from keyblock.text.reading import CutText, Rule
 from keyblock.text.structure import Cut, clauses, cuts
 from keyblock.text.tokenizer import Tokenizer
 from tests.keyblock.text import layouts
@@ -50,9 +50,9 @@ def pairs(request: pytest.FixtureRequest, tokenizer: Tokenizer, tmp_path_factory
 
 
 def assert_cut_alike(reader: CompiledReader, text: str) -> None:
-    for found, expected in zip(reader.cuts(text), cuts(text), strict=True):
+    for found, expected in zip(reader.structure.cuts(text), cuts(text), strict=True):
         np.testing.assert_array_equal(found, expected, err_msg=repr(text), strict=True)
-    assert reader.clauses(text).tolist() == clauses(text), repr(text)
+    assert reader.structure.clauses(text).tolist() == clauses(text), repr(text)
 
 
 @THOROUGHLY
@@ -126,13 +126,11 @@ def test_blocks_of_any_text(pairs: Pairs, texts: list[str], block_tokens: int) -
     pairs[block_tokens].check(texts)
 
 
-@pytest.mark.parametrize("segmenter", [ByStructure, WholeSentences])
-def test_blocks_of_no_tokens_or_too_many_are_refused(reader: CompiledReader, segmenter: type[ByStructure | WholeSentences]) -> None:
+def test_blocks_of_no_tokens_or_too_many_are_refused(reader: CompiledReader) -> None:
     """And do not fill the memory. The longest that places can count cuts nothing."""
 
     def cut(block_tokens: int) -> CutText | None:
-        rules = ByStructure(block_tokens), WholeSentences(np.zeros(9, np.bool_), block_tokens)
-        return reader.cut(["The river rose. It fell."], next(rule for rule in rules if isinstance(rule, segmenter)))[0]
+        return reader.cut(["The river rose. It fell."], Rule("structure", block_tokens, np.zeros(0, np.uint8)))[0]
 
     for block_tokens in (0, 2**31, 2**32, 2**63):
         with pytest.raises(ValueError, match="no such number of tokens"):
@@ -143,12 +141,9 @@ def test_blocks_of_no_tokens_or_too_many_are_refused(reader: CompiledReader, seg
 
 
 def test_python_cuts_nothing(pairs: Pairs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """But for a text that is read in parts."""
-    cut: list[str] = []
-    monkeypatch.setattr(segmenters, "cuts", lambda text: [cut.append(text), cuts(text)][1])
+    monkeypatch.setattr(segmenters, "cuts", None)
     long = "The river rose.\n- An item\n" * (PART // 20)
     documents = pairs[63].fast.prepare_documents(["The river.\n\n- One, two", long])
-    assert cut == [long]
     assert min(document.n_blocks for document in documents) > 0
     monkeypatch.undo()
     pairs[63].check([long])
@@ -170,8 +165,8 @@ def test_cutting_takes_time_in_proportion_to_the_length(reader: CompiledReader, 
         taken = []
         for _ in range(3):
             started = time.thread_time()
-            places, _ = reader.cuts(text)
-            ends = reader.clauses(text)
+            places, _ = reader.structure.cuts(text)
+            ends = reader.structure.clauses(text)
             taken.append(time.thread_time() - started)
             assert len(places) + len(ends) <= 2 * len(text)
         return min(taken)
@@ -204,7 +199,7 @@ def test_the_documentation(pairs: Pairs, reader: CompiledReader) -> None:
         assert_cut_alike(reader, text)
         assert_cut_alike(reader, text.replace("\n", "\r\n"))
     pairs[63].check(texts)
-    assert all(first < second for first, second in pairwise(reader.cuts(texts[0])[0].tolist()))
+    assert all(first < second for first, second in pairwise(reader.structure.cuts(texts[0])[0].tolist()))
 
 
 def test_blocks_by_hand(reader: CompiledReader, tokenizer: Tokenizer) -> None:
@@ -223,7 +218,7 @@ def test_blocks_by_hand(reader: CompiledReader, tokenizer: Tokenizer) -> None:
 
 def test_cuts_by_hand(reader: CompiledReader) -> None:
     text = "# Heading\nOne. Two\n\n- item\n| rose. Fell |"
-    places, kinds = reader.cuts(text)
+    places, kinds = reader.structure.cuts(text)
     found = {text[:place].rsplit("\n", 1)[-1]: Cut(kind).name for place, kind in zip(places.tolist(), kinds.tolist(), strict=True)}
     assert found == {"# Heading": "NONE", "One.": "SENTENCE", "One. Two": "FREE", "- item": "FREE", "| rose.": "CLAUSE"}
-    assert reader.clauses('a, b, "c",d').tolist() == [2, 5]
+    assert reader.structure.clauses('a, b, "c",d').tolist() == [2, 5]
