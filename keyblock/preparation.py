@@ -15,7 +15,7 @@ from keyblock.queries import QUERY_TERMS, long_query
 from keyblock.segmenters import SEGMENTERS
 from keyblock.selectors import SELECTORS
 from keyblock.text.alphabets import Alphabets
-from keyblock.text.analyzer import Analyzer, AnalyzerConfig, DocumentFrequencies, Spelling, unique_in_order
+from keyblock.text.analyzer import Analyzer, AnalyzerConfig, DocumentFrequencies, Spelling
 from keyblock.text.reader import Pause, Reader
 from keyblock.text.reading import CutText, Reading, Terms, terms_between
 from keyblock.text.tokenizer import Tokenizer, respelled
@@ -110,7 +110,7 @@ class TextPreparer:
         keys = self.analyzer.keys(text)
         if self._universal is not None and self._alphabets is not None and self._alphabets.foreign(ids, at_least=1):
             keys = self._universal.keys(text) + keys
-        return np.asarray(unique_in_order(keys)[:QUERY_TERMS], dtype=np.int64)
+        return np.asarray(list(dict.fromkeys(keys))[:QUERY_TERMS], dtype=np.int64)
 
     def _in_another_script(self, ids: NDArray[np.int32]) -> bool:
         """Whether the tokens are clearly in a script that the model has not learned; False if the bundle names no scripts."""

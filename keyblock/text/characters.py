@@ -9,7 +9,7 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable
 from enum import IntEnum
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,6 @@ ASKED = (  # the characters that are tried: blocks of alphabets with spaces betw
 WORD = re.compile(r"\w")
 LAST_LETTERS = 0x40000  # higher code points have no letters or digits: they are unassigned or for private use
 PIECE = 1 << 16  # code points that are looked up at a time
-MOST_KINDS = 4  # the most tokenizers whose kinds are kept
 
 
 class Kind(IntEnum):
@@ -43,19 +42,12 @@ def character_kinds(tokenizer: Tokenizer) -> NDArray[np.uint8] | None:
     """The Kind of each code point, shape (CODES,); None for a tokenizer that does not read word by word as BERT's does."""
     if not isinstance(tokenizer.model, WordPiece):
         return None  # the description of a large vocabulary takes a second
-    description = tokenizer.to_str()
-    if description not in _kinds:
-        if len(_kinds) >= MOST_KINDS:
-            _kinds.clear()
-        _kinds[description] = _found_kinds(tokenizer)
-    return _kinds[description]
+    return _found_kinds(tokenizer.to_str())
 
 
-_kinds: dict[str, NDArray[np.uint8] | None] = {}
-"""Kinds by the tokenizer's description: pipelines of one tokenizer share them."""
-
-
-def _found_kinds(tokenizer: Tokenizer) -> NDArray[np.uint8] | None:
+@lru_cache(maxsize=4)  # pipelines of one tokenizer share them
+def _found_kinds(description: str) -> NDArray[np.uint8] | None:
+    tokenizer = Tokenizer.from_str(description)
     if not reads_words(tokenizer):
         return None
     kinds = np.full(CODES, Kind.ODD, dtype=np.uint8)

@@ -52,7 +52,7 @@ def compiled_reader(tokenizer: Tokenizer, analyzer: Analyzer) -> "CompiledReader
         return None
     at_once = kinds is not None and analyzer.config.name == "english"
     reader = native.core.TextReader(tokens, None if at_once else run_reader(analyzer, characters))
-    return CompiledReader(reader, tokenizer, analyzer, characters, at_once=at_once)
+    return CompiledReader(reader, tokenizer, analyzer, characters, units=kinds is None, at_once=at_once)
 
 
 def _word_reader(tokenizer: Tokenizer, analyzer: Analyzer, characters: Any) -> Any:
@@ -77,15 +77,17 @@ class CompiledReader:
         tokenizer: reads odd stretches.
         analyzer: finds the terms of odd stretches, and of blocks that cut one.
         characters: the properties of each code point.
+        units: whether it reads units, and not words.
         at_once: whether the reader asks for the tokens and the terms of a stretch in one question.
 
     Attributes:
         sentences, structure: find sentences and parts of a text, see `keyblock.text.sentences` and `keyblock.text.structure`.
     """
 
-    def __init__(self, reader: Any, tokenizer: Tokenizer, analyzer: Analyzer, characters: Any, *, at_once: bool) -> None:
-        self._reader, self._tokenizer, self._analyzer, self._at_once = reader, tokenizer, analyzer, at_once
-        self._words = character_kinds(tokenizer.backend) is not None
+    def __init__(
+        self, reader: Any, tokenizer: Tokenizer, analyzer: Analyzer, characters: Any, *, units: bool, at_once: bool
+    ) -> None:
+        self._reader, self._tokenizer, self._analyzer, self._units, self._at_once = reader, tokenizer, analyzer, units, at_once
         rules = (sentences.TITLES, sentences.NAMES_GO_ON, sentences.BEFORE_NUMBERS, sentences.BEGINNERS)
         self.sentences = native.core.Sentences(characters, *map(set, rules))
         self.structure = native.core.Structure(self.sentences)
@@ -115,7 +117,7 @@ class CompiledReader:
     def _answers(self, questions: Iterable[Question]) -> list[Answer]:
         first, terms = native.core.ASKED["FIRST_TOKENS"], native.core.ASKED["TERMS"]
         for_tokens = [question for question in questions if question[0] != terms]
-        before = ["" if self._words or what == first else FILLER for what, _ in for_tokens]
+        before = [FILLER if self._units and what != first else "" for what, _ in for_tokens]
         tokens = tokens_of(self._tokenizer, [stretch for _, stretch in for_tokens], before)
         found = [
             (what, stretch, own, self._analyzer.keys(stretch) if self._at_once else [])

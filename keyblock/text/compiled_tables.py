@@ -31,8 +31,6 @@ from keyblock.text.scripts import ASSIGNED, IGNORABLE, UNSPACED, joining, spaced
 from keyblock.text.tokenizer import Tokenizer
 from keyblock.text.units import GPT_2, MARK, SOLID, SPACE, SPACES, WITH_NEWLINES, Borders, character_sorts, steps_of
 
-PIECE = 128  # code points that are checked together
-WORD_OR_SPACE = re.compile(r"[\w\s]")
 MOST_RUNS = 1 << 18  # most runs that are remembered if runs may be pairs; half as many otherwise
 SYLLABLES = range(0xAC00, 0xD7A4)  # Korean syllables: composed of letters, and all treated alike
 PAIRED: tuple[range, ...] = (  # Kana, Bopomofo and Han
@@ -78,18 +76,17 @@ def letters() -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
     flag = core.FLAGS
     lower = np.arange(CODES, dtype=np.uint32)
     flags = np.where(word_characters(), flag["WORD"] | flag["NAME"], 0).astype(np.uint32)
-    flags |= np.where(_alphabetic(), flag["ALPHABETIC"], 0).astype(np.uint32)
+    codes = np.flatnonzero(word_characters())
+    flags[codes[np.fromiter(map(str.isalpha, text_of(codes)), np.bool_, len(codes))]] |= flag["ALPHABETIC"]
     every = text_of(np.asarray(ASSIGNED))
-    varied = [chr(code) for codes in _varied_pieces(every) for code in codes]
-    places = np.fromiter(map(ord, varied), np.intp, len(varied))
-    for character in varied:
+    for code, character in enumerate(every):
         if (small := character.lower()) != character:
-            lower[ord(character)] = ord(small) if len(small) == 1 else core.NONE
+            lower[code] = ord(small) if len(small) == 1 else core.NONE
     for name, test in (
         *(("WHITE", str.isspace), ("LOWER", str.islower), ("DIGIT", str.isdigit), ("DECIMAL", str.isdecimal)),
         *(("CAPITAL", str.isupper), ("CAPITAL", str.istitle)),
     ):
-        flags[places] |= np.where(np.fromiter(map(test, varied), np.bool_, len(varied)), flag[name], 0).astype(np.uint32)
+        flags[: len(every)] |= np.where(np.fromiter(map(test, every), np.bool_, len(every)), flag[name], 0).astype(np.uint32)
     for name, characters in (
         *(("MARK", sentences.MARKS), ("FULL_STOP", sentences.FULL_STOPS), ("CLOSING", sentences.CLOSING.replace("\\", ""))),
         *(("OPENING", sentences.OPENING), ("LINE_BREAK", sentences.BREAKS)),
@@ -100,31 +97,6 @@ def letters() -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
     for name, ranges in (("OTHER_STOP", structure.OTHER_STOPS), ("COMMA", structure.COMMAS), ("PHRASED", structure.PHRASED)):
         flags[[match.start() for match in re.finditer(f"[{ranges}]", every)]] |= flag[name]
     return lower, flags
-
-
-def _alphabetic() -> NDArray[np.bool_]:
-    """Whether each code point is a letter, shape (CODES,). Most pieces of word characters hold only letters."""
-    letter = word_characters().copy()
-    codes = np.flatnonzero(letter)
-    text = text_of(codes)
-    for start in range(0, len(text), PIECE):
-        piece = text[start : start + PIECE]
-        if not piece.isalpha():
-            letter[codes[start : start + PIECE]] = list(map(str.isalpha, piece))
-    return letter
-
-
-def _varied_pieces(every: str) -> Iterator[range]:
-    """Pieces of ASSIGNED that need flags. Most need none: they hold only letters without case, or no word character or space.
-
-    Args:
-        every: the characters of ASSIGNED.
-    """
-    for start in ASSIGNED[::PIECE]:
-        piece = every[start : start + PIECE]
-        no_case = f"{piece}a".islower() and f"{piece}A".isupper()
-        if not (no_case and (piece.isalpha() or WORD_OR_SPACE.search(piece) is None)):
-            yield range(start, start + PIECE)
 
 
 def run_reader(analyzer: Analyzer, characters: Any) -> Any:

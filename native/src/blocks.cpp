@@ -153,39 +153,10 @@ void Segmenter::offer_clauses(View<Unit> text, const Reading& reading, const Int
         if (inside[static_cast<size_t>(token)] != 0) costs[static_cast<size_t>(token)] = SENTENCE_CUT;
 }
 
-namespace {
-
-// Finds the keys of blocks; the blocks come in the order of the text.
-class TermFinder {
-  public:
-    TermFinder(const KeysBetween& apart, const std::vector<Run>& runs) : apart_(apart), runs_(runs) {}
-
-    // Appends the keys between two places; returns false if only Python can find them.
-    bool between(int32_t start, int32_t end, std::vector<int64_t>& found) {
-        while (first_ < runs_.size() && runs_[first_].tail <= start) ++first_;
-        const size_t n_found = found.size();
-        bool cut = first_ < runs_.size() && runs_[first_].head < end && runs_[first_].head < start;
-        for (size_t i = first_; i < runs_.size() && runs_[i].head < end; ++i) {
-            const auto& [head, tail, key] = runs_[i];
-            cut |= tail > end || tail - head > static_cast<int32_t>(LONGEST);
-            if (key != 0) found.push_back(key);
-        }
-        if (!cut) return true;
-        found.resize(n_found);
-        return apart_(static_cast<size_t>(start), static_cast<size_t>(end), found);
-    }
-
-  private:
-    const KeysBetween& apart_;
-    const std::vector<Run>& runs_;
-    size_t first_ = 0;  // the first run that ends after the block's start
-};
-
-}  // namespace
-
-Blocks blocks_between(const Reading& reading, const KeysBetween& apart, const Ints& bounds) {
+Blocks blocks_between(const Reading& reading, const Ints& bounds) {
     Blocks blocks;
-    TermFinder terms(apart, reading.runs);
+    const std::vector<Run>& runs = reading.runs;
+    size_t first_run = 0;  // the first that ends after the block's start
     blocks.key_bounds.push_back(0);
     for (size_t i = 0; i + 1 < bounds.size(); ++i) {
         const int32_t first = bounds[i], last = bounds[i + 1];
@@ -195,7 +166,18 @@ Blocks blocks_between(const Reading& reading, const KeysBetween& apart, const In
         if (i > 0 && blocks.ends.back() < end) start = std::max(start, blocks.ends.back());
         blocks.bounds.push_back(first), blocks.bounds.push_back(last);
         blocks.starts.push_back(start), blocks.ends.push_back(end);
-        if (!terms.between(start, end, blocks.keys)) blocks.asked.push_back(static_cast<int32_t>(i));
+        while (first_run < runs.size() && runs[first_run].tail <= start) ++first_run;
+        const size_t n_keys = blocks.keys.size();
+        bool cut = false;
+        for (size_t run = first_run; run < runs.size() && runs[run].head < end; ++run) {
+            const auto& [head, tail, key] = runs[run];
+            cut |= head < start || tail > end || tail - head > static_cast<int32_t>(LONGEST);
+            if (key != 0) blocks.keys.push_back(key);
+        }
+        if (cut) {
+            blocks.keys.resize(n_keys);
+            blocks.asked.push_back(static_cast<int32_t>(i));
+        }
         blocks.key_bounds.push_back(static_cast<int32_t>(blocks.keys.size()));
     }
     return blocks;

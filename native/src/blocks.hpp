@@ -1,6 +1,5 @@
 // Blocks of a text that was read.
 #pragma once
-#include <functional>
 #include <vector>
 
 #include "reader.hpp"
@@ -14,7 +13,7 @@ struct Blocks {
     Ints starts, ends;  // in the text
     std::vector<int64_t> keys;
     Ints key_bounds;
-    Ints asked;  // blocks whose terms Python must find: they cut an odd stretch, or hold a long one; their keys are left out
+    Ints asked;  // blocks whose terms Python must find: they cut a run, or hold a long one; their keys are left out
 };
 
 // The most tokens of a block; throws std::invalid_argument for a number by which no text can be cut.
@@ -52,10 +51,7 @@ class Segmenter {
     std::vector<uint8_t> by_token_;
 };
 
-// Appends the keys of the text between two places, read separately; returns false, and appends nothing, if only Python can find them.
-using KeysBetween = std::function<bool(size_t, size_t, std::vector<int64_t>&)>;
-
-// The blocks between these bounds, with their places and terms. `apart` finds the terms of blocks that cut a run, or hold a long one.
-Blocks blocks_between(const Reading& reading, const KeysBetween& apart, const Ints& bounds);
+// The blocks between these bounds, with their places and terms.
+Blocks blocks_between(const Reading& reading, const Ints& bounds);
 
 }  // namespace keyblock

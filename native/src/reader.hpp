@@ -1,11 +1,11 @@
 // Reading a text word by word: its tokens, and the runs of which its terms are made (see keyblock.text.compiled).
 #pragma once
 #include <memory>
-#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "known.hpp"
 #include "outline.hpp"
 #include "pieces.hpp"
 #include "terms.hpp"
@@ -48,8 +48,6 @@ struct Odd {
 };
 using Odds = std::unordered_map<std::u32string, Odd>;
 
-class Known;
-
 class WordReader {
   public:
     WordReader(const Characters& characters, std::unique_ptr<Model> model, std::unique_ptr<Analyzer> analyzer);
@@ -61,23 +59,16 @@ class WordReader {
     template <class Unit>
     void read(View<Unit> text, const Odds& given, Reading& found) const;
 
-    // Appends the keys of runs cut at these places; returns false, and appends nothing, if a character between them is ODD.
-    template <class Unit>
-    bool keys_between(View<Unit> text, size_t start, size_t end, std::vector<int64_t>& found) const;
-
     const Characters& characters;
 
   private:
     template <class Unit>
     struct Call;  // the reading of one text
 
-    std::shared_ptr<Known> known() const;
-
     const Ascii ascii_;
     std::unique_ptr<Model> model_;
     std::unique_ptr<Analyzer> analyzer_;
-    mutable std::shared_ptr<Known> known_;
-    mutable std::mutex renewing_;
+    Memory memory_;
 };
 
 }  // namespace keyblock

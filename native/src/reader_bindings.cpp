@@ -18,11 +18,13 @@
 namespace keyblock {
 namespace {
 
-using Table = Given<uint32_t>;
-
-const uint32_t* rows_of(const Table& table) {
-    if (table.size() != Paged::ROWS) throw nb::value_error("a table has not a row for each code point");
+const uint32_t* rows_of(const Given<uint32_t>& table) {
+    if (table.size() != CODES) throw nb::value_error("a table has not a row for each code point");
     return table.data();
+}
+
+Table table_of(const Given<uint32_t>& table) {
+    return Table([rows = rows_of(table)](Code c) { return rows[c]; });
 }
 
 std::vector<Codes> strings_of(const nb::list& strings) {
@@ -161,11 +163,7 @@ class TextReader {
         return each<CutText>(texts, [&](auto text, Reading& scratch) {
             read_one(text, odds, scratch);
             if (!scratch.missing.empty()) return CutText(scratch, {});
-            const auto apart = [&](size_t start, size_t end, std::vector<int64_t>& found) {
-                if (runs_ != nullptr) return runs_->keys_between(text, start, end, odds, found);
-                return std::get<const WordReader*>(tokens_)->keys_between(text, start, end, found);
-            };
-            return CutText(scratch, blocks_between(scratch, apart, segmenter.bounds(text, scratch)));
+            return CutText(scratch, blocks_between(scratch, segmenter.bounds(text, scratch)));
         });
     }
 
@@ -250,9 +248,7 @@ void bind_readers(nb::module_& module) {
     describe_rows(module);
     nb::class_<Characters>(module, "Characters")
         .def("__init__", [](Characters* self, Given<Code> normal, Given<Code> folded, Given<Code> lower, Given<uint32_t> flags) {
-            for (size_t size : {normal.size(), folded.size(), lower.size(), flags.size()})
-                if (size != CODES) throw nb::value_error("a table has not a row for each code point");
-            new (self) Characters(normal.data(), folded.data(), lower.data(), flags.data());
+            new (self) Characters(rows_of(normal), rows_of(folded), rows_of(lower), rows_of(flags));
         }, "normal"_a, "folded"_a, "lower"_a, "flags"_a);
     nb::class_<Sentences>(module, "Sentences")
         .def("__init__", [](Sentences* self, const Characters& characters, Strings titles, Strings names_go_on, Strings before_numbers,
@@ -272,8 +268,8 @@ void bind_readers(nb::module_& module) {
         .def("__init__", &make_word_reader, "characters"_a, "vocabulary"_a, "prefix"_a, "unknown"_a, "most"_a, "stop_words"_a, "stem"_a,
              nb::keep_alive<1, 2>());
     nb::class_<Spellings>(module, "Spellings")
-        .def("__init__", [](Spellings* self, const Table& steps, const nb::list& several) {
-            new (self) Spellings(rows_of(steps), strings_of(several));
+        .def("__init__", [](Spellings* self, Given<uint32_t> steps, const nb::list& several) {
+            new (self) Spellings(table_of(steps), strings_of(several));
         }, "steps"_a, "several"_a);
     nb::class_<Subwords>(module, "Subwords");
     nb::class_<Merges, Subwords>(module, "Merges").def("__init__", &make_merges, "symbols"_a, "merges"_a, "whole"_a);
@@ -286,21 +282,21 @@ void bind_readers(nb::module_& module) {
         .def_rw("mark_each", &UnitRules::mark_each).def_rw("mark_first", &UnitRules::mark_first)
         .def_rw("keeps_space", &UnitRules::keeps_space).def_rw("marks_alone", &UnitRules::marks_alone).def_rw("joins", &UnitRules::joins);
     nb::class_<UnitReader>(module, "UnitReader")
-        .def("__init__", [](UnitReader* self, const Table& sorts, const Spellings& normal, const UnitRules& rules, nb::str bytes,
+        .def("__init__", [](UnitReader* self, Given<uint32_t> sorts, const Spellings& normal, const UnitRules& rules, nb::str bytes,
                             const nb::list& added, const Subwords* model) {
             UnitRules all = rules;
             all.bytes = codes_of(bytes), all.added = strings_of(added);
             if (!all.bytes.empty() && all.bytes.size() != 256) throw nb::value_error("there is not a symbol for each byte");
-            new (self) UnitReader(rows_of(sorts), normal, std::move(all), model);
+            new (self) UnitReader(table_of(sorts), normal, std::move(all), model);
         }, "sorts"_a, "normal"_a, "rules"_a, "bytes"_a, "added"_a, "model"_a.none(), nb::keep_alive<1, 7>());
     nb::class_<Analyzer>(module, "Analyzer");
     nb::class_<Universal, Analyzer>(module, "Universal").def(nb::init<Spellings>(), "folded"_a);
     nb::class_<English, Analyzer>(module, "English")
         .def(nb::init<const Characters&, Strings, bool>(), "characters"_a, "stop_words"_a, "stem"_a, nb::keep_alive<1, 2>());
     nb::class_<RunReader>(module, "RunReader")
-        .def("__init__", [](RunReader* self, const Table& flags, const Analyzer* analyzer, size_t most) {
+        .def("__init__", [](RunReader* self, Given<uint32_t> flags, const Analyzer* analyzer, size_t most) {
             if (most == 0 || (most & (most - 1)) != 0) throw nb::value_error("most is no power of two");
-            new (self) RunReader(rows_of(flags), analyzer, most);
+            new (self) RunReader(table_of(flags), analyzer, most);
         }, "flags"_a, "analyzer"_a.none(), "most"_a, nb::keep_alive<1, 3>());
     nb::class_<TextReader>(module, "TextReader")
         .def("__init__", [](TextReader* self, const UnitReader& tokens, const RunReader& runs) { new (self) TextReader(&tokens, &runs); },

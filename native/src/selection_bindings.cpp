@@ -129,7 +129,7 @@ void bind_selection(nb::module_& module) {
     nb::class_<SharedRules>(module, "SharedRules")
         .def("__init__", [](SharedRules* self, const Bm25& bm25, size_t kept, size_t looked_up, size_t fewest, double share, int32_t clearly,
                             Given<int8_t> kinds, Given<int64_t> known) {
-            new (self) SharedRules{bm25, kept, looked_up, fewest, share, clearly, {kinds.data(), kinds.data() + kinds.size()}, Keys(span(known))};
+            new (self) SharedRules{bm25, kept, looked_up, fewest, share, clearly, {kinds.data(), kinds.data() + kinds.size()}, keys_of(span(known))};
         }, "bm25"_a, "kept"_a, "looked_up"_a, "fewest"_a, "share"_a, "clearly"_a, "kinds"_a, "known"_a);
     nb::class_<AskedQuery>(module, "Query")
         .def(nb::init<Given<int64_t>, Given<double>, Given<double>, double, Given<double>, const Similar*, bool,

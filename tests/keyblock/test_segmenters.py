@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from keyblock.pipeline import Pipeline
-from keyblock.segmenters import SEGMENTERS, CogLtxSegmenter, between, cut_costs, split
+from keyblock.segmenters import SEGMENTERS, cut_costs, split
 from keyblock.text.reading import encoded
 from keyblock.text.sentences import sentences
 from keyblock.text.tokenizer import Tokenizer
@@ -94,14 +94,6 @@ def test_costs_follow_the_tokenizer(tokenizer: Tokenizer) -> None:
     assert np.count_nonzero(costs) == 4
 
 
-def test_the_segmenter_cuts_as_split_does() -> None:
-    costs = np.asarray(([0] * 9 + [1]) * 10)
-    segmenter = SEGMENTERS.create({"name": "cogltx", "block_tokens": 25})
-    assert segmenter.ranges(costs).tolist() == [[0, 20], [20, 40], [40, 60], [60, 80], [80, 100]]
-    assert segmenter.ranges(costs).tolist() == between(split(costs, 25)).tolist()
-    assert CogLtxSegmenter().describe() == {"name": "cogltx", "block_tokens": 63}
-
-
 def ranges_of(costs: NDArray[np.int64], **description: Any) -> list[tuple[int, int]]:
     ranges = SEGMENTERS.create(description).ranges(costs)
     assert ranges.dtype == np.int32
@@ -132,26 +124,6 @@ def test_windows_by_hand() -> None:
     assert windows[600] == [(0, 225), (200, 425), (400, 600)]
     assert windows[625] == [(0, 225), (200, 425), (400, 625)]
     assert windows[626] == [(0, 225), (200, 425), (400, 625), (600, 626)]
-
-
-def slow_windows(n: int, block_tokens: int, stride: int) -> list[tuple[int, int]]:
-    """Go on by a stride until a window reaches the end."""
-    windows, start = [], 0
-    while n:
-        windows.append((start, min(start + block_tokens, n)))
-        if windows[-1][1] == n:
-            break
-        start += stride
-    return windows
-
-
-@given(st.integers(0, 700), st.integers(1, 80), st.integers(1, 80))
-def test_windows_equal_the_slow_walk_and_cover_every_token(n: int, block_tokens: int, stride: int) -> None:
-    stride = min(stride, block_tokens)
-    windows = ranges_of(np.zeros(n, dtype=np.int64), name="window", block_tokens=block_tokens, stride=stride)
-    assert windows == slow_windows(n, block_tokens, stride)
-    assert {token for start, end in windows for token in range(start, end)} == set(range(n))
-    assert all(1 <= end - start <= block_tokens for start, end in windows)
 
 
 def test_windows_that_would_lose_tokens_are_refused() -> None:
@@ -215,24 +187,6 @@ def test_every_length_between_the_limits_occurs() -> None:
     lengths = [end - start for start, end in ranges_of(np.zeros(30_000, dtype=np.int64), **DRAWN)][:-1]
     assert set(lengths) == set(range(20, 41))
     assert 29 < np.mean(lengths) < 31
-
-
-def slow_whole_sentences(costs: list[int], longest: int) -> list[tuple[int, int]]:
-    """The slow program of `split`, with the clauses of short sentences left out."""
-    kept, start = list(costs), 0
-    for place in range(1, len(costs) + 1):
-        if place == len(costs) or costs[place - 1] == 1:
-            if place - start <= longest:
-                kept[start:place] = [int(cost == 1) for cost in costs[start:place]]
-            start = place
-    bounds = slow_split(kept, longest)
-    return list(pairwise(bounds))
-
-
-@given(COSTS | DENSE, st.integers(1, 70))
-def test_whole_sentences_equal_the_slow_program(costs: NDArray[np.int64], longest: int) -> None:
-    ranges = ranges_of(costs, name="whole_sentences", block_tokens=longest)
-    assert ranges == slow_whole_sentences(costs.tolist(), longest)
 
 
 @given(COSTS | DENSE, st.integers(1, 70))

@@ -16,7 +16,6 @@ from keyblock.selectors import (
     Bm25,
     Hybrid,
     Learned,
-    Selector,
     Spread,
     TfIdf,
     Vectors,
@@ -202,11 +201,6 @@ def test_selectors_declare_what_they_need() -> None:
         Bm25().shortlist(np.zeros(3))
 
 
-def test_an_unfinished_selector_says_so(frequencies: DocumentFrequencies) -> None:
-    with pytest.raises(TypeError, match="Selector does not say how it scores"):
-        Selector().scores(query_of("river"), document_of([["river"]]), frequencies)
-
-
 def with_given_vectors(document: PreparedDocument, *vectors: list[float]) -> PreparedDocument:
     return replace(document, vectors=np.rint(np.asarray(vectors) * 127).astype(np.int8))
 
@@ -369,12 +363,6 @@ def test_blocks_that_are_equally_near_are_not_distinguished() -> None:
     assert not hybrid.tells_apart(hybrid.of(pair), np.zeros(2), pair)
     nearer = QueryDocument(WeighedQuery(replace(query, similar=GivenSimilar([[1.0], [0.0]])), table), document)
     assert hybrid.tells_apart(hybrid.of(nearer), np.zeros(2), nearer)
-
-
-@pytest.mark.parametrize("weight", [math.nan, math.inf])
-def test_weights_are_numbers(weight: float) -> None:
-    with pytest.raises(ValueError, match="hybrid: vectors: Input should be"):
-        SELECTORS.create({"name": "hybrid", "vectors": weight})
 
 
 def test_nearest_tokens_that_were_not_made() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from keyblock import segmenters
 from keyblock.description import PipelineConfig
-from keyblock.segmenters import SEGMENTERS, StructureSegmenter
+from keyblock.segmenters import SEGMENTERS
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig
 from keyblock.text.compiled import CompiledReader, compiled_reader
 from keyblock.text.reader import PART
@@ -25,7 +25,7 @@ from tests.keyblock.text.test_compiled import Pair
 from tests.keyblock.text.trained_tokenizers import trained
 from tests.support.compiled import need_compiled
 
-THOROUGHLY = settings(settings.default, max_examples=20 * settings.default.max_examples)
+THOROUGHLY = settings(settings.default, max_examples=10 * settings.default.max_examples)
 LINES = sorted({*layouts.MARKDOWN, *layouts.CODE, *layouts.RECORDS, *layouts.TURNS, *layouts.PROSE})
 NAMES = ["wordpiece", "xlm-roberta", "qwen2"]
 Pairs = dict[int, Pair]
@@ -108,7 +108,7 @@ def test_names_and_assigned_values_of_each_length(reader: CompiledReader, length
 
 def test_every_character_where_it_may_count(reader: CompiledReader) -> None:
     """In front of a line, in it, and behind it; before a space and none; alone it is a list's mark, a name, a stop, a comma."""
-    codes = [*range(0x3200), *range(0xA600, 0xAB00), *range(0xFE00, 0x11000), 0x1D7CE, 0x20000, 0x2FA1D, 0x30000, 0xE0001]
+    codes = [*range(0x3200), *range(0xA600, 0xAB00), *range(0xFE00, 0x10200), 0x1D7CE, 0x20000, 0x2FA1D, 0x30000, 0xE0001]
     for first in range(0, len(codes), 100):
         some = [chr(code) for code in codes[first : first + 100]]
         for form in ("{} a\n{}a\nab{}cd, e{}, f\n", "กิ{} ก,{}\n", "x{}: y\n{}a(\nreturn{}x\n", f"{layouts.LONG}{{}}\n{{}}b\n"):
@@ -149,14 +149,6 @@ def test_python_cuts_nothing(pairs: Pairs, monkeypatch: pytest.MonkeyPatch) -> N
     pairs[63].check([long])
 
 
-def test_a_custom_segmenter_cuts_texts_itself(tokenizer: Tokenizer) -> None:
-    class Own(StructureSegmenter):
-        pass
-
-    assert Own().rule(tokenizer) is None
-    assert StructureSegmenter().rule(tokenizer) is not None
-
-
 @pytest.mark.parametrize("unit", layouts.UNITS)
 def test_cutting_takes_time_in_proportion_to_the_length(reader: CompiledReader, unit: str) -> None:
     """Sixteen times as long, sixteen times the time: in proportion to the square it would be 256 times."""
@@ -178,9 +170,9 @@ def test_cutting_takes_time_in_proportion_to_the_length(reader: CompiledReader, 
 
 @pytest.mark.parametrize("name", ["squad-articles", "squad-far", "qmsum", "languages", "evidence"])
 def test_real_documents(pairs: Pairs, reader: CompiledReader, shared_data: Path, name: str) -> None:
-    for path in sorted((shared_data / name).glob("**/corpus*.jsonl.gz"))[:14]:
+    for path in sorted((shared_data / name).glob("**/corpus*.jsonl.gz"))[:14:2]:
         with gzip.open(path, "rt", encoding="utf-8") as corpus:
-            texts = [json.loads(line)["text"][:20_000] for line, _ in zip(corpus, range(100), strict=False)][::40]
+            texts = [json.loads(line)["text"][:20_000] for line, _ in zip(corpus, range(100), strict=False)][::50]
         for text in texts:
             assert_cut_alike(reader, text)
         pairs[12].check(texts)

@@ -4,7 +4,6 @@ import gzip
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -136,19 +135,6 @@ def test_models_by_hand(tmp_path: Path, model: models.Model, expected: list[str]
     (found,) = reader_of(tokenizer, Analyzer(AnalyzerConfig())).read(["ab xy"])
     assert found is not None
     assert [tokenizer.backend.id_to_token(token) for token in found.ids.tolist()] == expected
-
-
-def test_a_sentence_by_eye(tmp_path: Path) -> None:
-    """Words of SentencePiece carry the mark of the last space in front of them, and stand where the text has them."""
-    tokenizer, analyzer = trained("bge-m3", tmp_path), Analyzer(AnalyzerConfig())
-    text = "the bridges  weren't built"
-    (found,) = reader_of(tokenizer, analyzer).read([text])
-    assert found is not None
-    tokens = [tokenizer.backend.id_to_token(token) for token in found.ids.tolist()]
-    assert "".join(tokens) == "▁the▁bridges▁weren't▁built"
-    words = [i for i, token in enumerate(tokens) if token.startswith("▁")]
-    heads, tails = found.heads[words].tolist(), np.append(found.heads[words][1:], len(text)).tolist()
-    assert [text[head:tail] for head, tail in zip(heads, tails, strict=True)] == ["the", " bridges ", " weren't", " built"]
 
 
 SENTENCEPIECE, BYTES, BREAKS_JOIN = Borders(False, False), Borders(False, True), Borders(True, True)
