@@ -51,7 +51,7 @@ def _found_kinds(description: str) -> NDArray[np.uint8] | None:
     if not reads_words(tokenizer):
         return None
     kinds = np.full(CODES, Kind.ODD, dtype=np.uint8)
-    characters = [chr(code) for codes in ASKED for code in codes if _plain(chr(code))]
+    characters = [chr(code) for codes in ASKED for code in codes if is_plain(chr(code))]
     kinds[list(map(ord, characters))] = list(_kinds_of(tokenizer, characters))
     kinds.setflags(write=False)
     return kinds
@@ -74,16 +74,6 @@ def word_characters() -> NDArray[np.bool_]:
     return words
 
 
-@cache
-def spaced_kinds() -> NDArray[np.uint8]:
-    """The Kind of each code point for an analyzer alone: SPACE, LETTER (independent of its neighbours) or ODD, shape (CODES,)."""
-    kinds = np.full(CODES, Kind.ODD, dtype=np.uint8)
-    kinds[[code for codes in ASKED for code in codes if _plain(chr(code))]] = Kind.LETTER
-    kinds[[ord(space) for space in " \t\n\r"]] = Kind.SPACE
-    kinds.setflags(write=False)  # it is shared
-    return kinds
-
-
 def reads_words(tokenizer: Tokenizer) -> bool:
     """Whether the tokenizer finds words and punctuation character by character, and tokens within them (BERT's WordPiece).
 
@@ -97,7 +87,7 @@ def reads_words(tokenizer: Tokenizer) -> bool:
     return all(token.special for token in added)  # added tokens that are not special are found within words, too
 
 
-def _plain(character: str) -> bool:
+def is_plain(character: str) -> bool:
     """Whether its lower case is one character of the same sort whatever its neighbours, and it is no control or combining mark."""
     lower = character.lower()
     same_sort = len(lower) == 1 and bool(WORD.match(lower)) == bool(WORD.match(character))

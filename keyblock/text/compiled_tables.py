@@ -15,7 +15,7 @@ import re
 import unicodedata
 from collections.abc import Iterator
 from functools import cache, lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ from tokenizers import models, normalizers
 from keyblock import native
 from keyblock.text import sentences, structure
 from keyblock.text.analyzer import STOP_WORDS, Analyzer
-from keyblock.text.characters import CODES, Kind, spaced_kinds, text_of, word_characters
+from keyblock.text.characters import ASKED, CODES, Kind, is_plain, text_of, word_characters
 from keyblock.text.normalization import VANISHING, caseless, folded
 from keyblock.text.scripts import ASSIGNED, IGNORABLE, UNSPACED, joining, spaced_letters
 from keyblock.text.tokenizer import Tokenizer
@@ -108,9 +108,8 @@ def run_reader(analyzer: Analyzer, characters: Any) -> Any:
     """
     config = analyzer.config
     if config.name == "universal":
-        folds = _folds()
-        universal = native.core.Universal(native.core.Spellings(folds.steps, folds.several))
-        return native.core.RunReader(folds.flags, universal, MOST_RUNS)
+        flags, steps, several = _folds()
+        return native.core.RunReader(flags, native.core.Universal(native.core.Spellings(steps, several)), MOST_RUNS)
     flags = run_kinds() | _flagged(word_characters(), "IN_RUN") | _ends()
     if config.name != "english":
         return native.core.RunReader(flags | _flagged(paired_characters(), "PAIRED"), None, MOST_RUNS)
@@ -141,7 +140,9 @@ def paired_characters() -> NDArray[np.bool_]:
 @cache
 def run_kinds() -> NDArray[np.uint8]:
     """How analyzers read each code point, shape (CODES,): SPACE, ODD, or LETTER if it does not change its neighbours."""
-    kinds = spaced_kinds().copy()
+    kinds = np.full(CODES, Kind.ODD, dtype=np.uint8)
+    kinds[[code for codes in ASKED for code in codes if is_plain(chr(code))]] = Kind.LETTER
+    kinds[[ord(space) for space in SPACES]] = Kind.SPACE
     within = re.compile(f"[{UNSPACED}{IGNORABLE}]")
     for code in range(ASSIGNED.stop):
         character = chr(code)
@@ -153,27 +154,17 @@ def run_kinds() -> NDArray[np.uint8]:
     return kinds
 
 
-class Folds(NamedTuple):
-    """How the universal analyzer reads characters.
-
-    Attributes:
-        flags: RUNS of `keyblock_native` and a Kind, which is ODD if folding depends on a character's neighbours, shape (CODES,).
-        steps: the distance to the folded code point, or SEVERAL plus an index in `several`, shape (CODES,).
-        several: the strings of characters that do not fold to a single one.
-    """
-
-    flags: Codes
-    steps: Codes
-    several: list[str]
-
-
 @cache
-def _folds() -> Folds:
-    """The folds of all characters. Only its characters make a text a word or a pair, so text between those is read separately."""
+def _folds() -> tuple[Codes, Codes, list[str]]:
+    """How the universal analyzer reads each code point: its flags, the step to its folded code point, and strings as in `_normal`.
+
+    The flags are RUNS of `keyblock_native` and a Kind, which is ODD if folding depends on a character's neighbours. Only its
+    characters make a text a word or a pair, so text between those is read separately.
+    """
     every = "".join(map(chr, ASSIGNED))
     words, pairs = (_within(characters, every) for characters in (spaced_letters(), UNSPACED))
     kinds = np.full(CODES, Kind.LETTER, np.uint32)
-    kinds[[ord(space) for space in " \t\n\r"]] = Kind.SPACE
+    kinds[[ord(space) for space in SPACES]] = Kind.SPACE
     kinds[ASSIGNED.stop :] = Kind.ODD
     kinds[: len(every)][_within(IGNORABLE, every)] = Kind.ODD
     vanishes, marks = np.zeros(CODES, np.bool_), np.zeros(CODES, np.uint32)
@@ -193,7 +184,7 @@ def _folds() -> Folds:
     in_words, paired = np.zeros(CODES, np.bool_), np.zeros(CODES, np.bool_)
     in_words[: len(every)], paired[: len(every)] = words, pairs & (kinds[: len(every)] == Kind.LETTER)
     marks |= _flagged(vanishes, "VANISHES")
-    return Folds(kinds | _flagged(in_words, "IN_RUN") | _flagged(paired, "PAIRED") | marks | _ends(), steps, several)
+    return kinds | _flagged(in_words, "IN_RUN") | _flagged(paired, "PAIRED") | marks | _ends(), steps, several
 
 
 def _within(characters: str, every: str) -> NDArray[np.bool_]:
