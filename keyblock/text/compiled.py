@@ -12,7 +12,6 @@ asks about odd stretches: the tokenizer and the analyzer read each separately. S
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from keyblock.text import sentences
 from keyblock.text.analyzer import STOP_WORDS, Analyzer
 from keyblock.text.characters import character_kinds
 from keyblock.text.compiled_tables import plain_characters, read_characters, run_reader, unit_reader
-from keyblock.text.reading import CutText, Reading, Rule, Terms, concatenated
+from keyblock.text.reading import CutText, Reading, Rule, Terms
 from keyblock.text.tokenizer import Tokenizer
 from keyblock.text.units import borders_of
 
@@ -128,14 +127,16 @@ class CompiledReader:
     def _cut_text(self, text: str, result: tuple[Any, ...], pause: Callable[[int], object]) -> CutText:
         """The cut text; the analyzer finds the terms of the blocks in `by_analyzer`, since the compiled part cannot."""
         ids, bounds, starts, ends, keys, key_bounds, by_analyzer = result
-        terms = Terms(keys, key_bounds)
         if len(by_analyzer):
-            blocks: list[Any] = [keys[start:end] for start, end in pairwise(key_bounds.tolist())]
+            found, lengths = list[int](), np.zeros(len(bounds), np.int32)
             for i in by_analyzer.tolist():
-                blocks[i] = self._analyzer.keys(text[starts[i] : ends[i]])
+                of_block = self._analyzer.keys(text[starts[i] : ends[i]])
+                found += of_block
+                lengths[i] = len(of_block)
                 pause(0)
-            terms = concatenated(blocks)
-        return CutText(ids, bounds, starts, ends, terms)
+            keys = np.insert(keys, np.repeat(key_bounds[:-1], lengths), np.asarray(found, np.int64))
+            key_bounds += np.append(0, np.cumsum(lengths)).astype(np.int32)
+        return CutText(ids, bounds, starts, ends, Terms(keys, key_bounds))
 
 
 def tokens_of(tokenizer: Tokenizer, stretches: Sequence[str], before: Sequence[str]) -> list[list[Token]]:

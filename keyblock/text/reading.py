@@ -4,7 +4,7 @@ Tests hold the compiled way (`keyblock.text.compiled`) to this one, with any Uni
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,14 +108,8 @@ def terms_between(text: str, starts: Ints, ends: Ints, analyzer: Analyzer, pause
     """The analyzer's terms of the blocks between these offsets; `pause` is called with 0 after every AT_ONCE blocks."""
     blocks = []
     for number, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True), 1):
-        blocks.append(analyzer.keys(text[start:end]))
+        blocks.append(np.asarray(analyzer.keys(text[start:end]), dtype=np.int64))
         if number % AT_ONCE == 0:
             pause(0)
-    return concatenated(blocks)
-
-
-def concatenated(blocks: Sequence[Any]) -> Terms:
-    """The terms of several blocks from the keys of each."""
-    keys = [np.asarray(block, dtype=np.int64) for block in blocks]
-    bounds = np.cumsum([0, *map(len, keys)], dtype=np.int32)
-    return Terms(np.concatenate(keys) if keys else np.zeros(0, np.int64), bounds)
+    bounds = np.cumsum([0, *map(len, blocks)], dtype=np.int32)
+    return Terms(np.concatenate(blocks) if blocks else np.zeros(0, np.int64), bounds)
