@@ -235,10 +235,13 @@ class Pipeline(TextPreparer):
 
     def _compiled_selection(self) -> "CompiledSelection | None":
         """The compiled part for `select_each`, if it is installed and supports all parts of this pipeline; else None."""
-        if not is_compiled(self.config, self.selector, self.evidence, self.aggregator):
+        selector, evidence, aggregator = self.selector, self.evidence, self.aggregator
+        lexical = all(isinstance(one, Bm25) and one.idf == "documents" for one in (evidence, selector.terms_by))
+        plain = not (self.config.packing.grow or aggregator.weighted or self.config.cosine_scale is not None)
+        packs = plain or not isinstance(aggregator, PassageAggregator)
+        if native.core is None or not (isinstance(selector, Bm25 | Hybrid) and lexical and packs):
             return None
-        template = self.tokenizer.template
-        return CompiledSelection(self.selector, self.evidence, self.aggregator, template, self.frequencies, self._alphabets)
+        return CompiledSelection(selector, evidence, aggregator, self.tokenizer.template, self.frequencies, self._alphabets)
 
     def _select(self, pair: QueryDocument, budget: int, shortlisted: ScoredShortlist | None = None) -> Selection:
         if shortlisted is not None:
@@ -335,18 +338,6 @@ class Pipeline(TextPreparer):
     def _budget(self, budget: int | None) -> int:
         """Tokens that a sequence may have."""
         return self.config.packing.budget if budget is None else budget
-
-
-def is_compiled(config: PipelineConfig, selector: Selector, evidence: Selector, aggregator: Aggregator) -> bool:
-    """Whether the compiled part is installed and supports everything that such a pipeline does when it selects."""
-    lexical = evidence, selector.terms_by
-    one_by_one = isinstance(aggregator, PassageAggregator)
-    return (
-        native.core is not None
-        and isinstance(selector, Bm25 | Hybrid)
-        and all(isinstance(one, Bm25) and one.idf == "documents" for one in lexical)
-        and not (one_by_one and (config.packing.grow or aggregator.weighted or config.cosine_scale is not None))
-    )
 
 
 class CompiledSelection:

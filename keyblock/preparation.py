@@ -15,7 +15,7 @@ from keyblock.queries import QUERY_TERMS, long_query
 from keyblock.segmenters import SEGMENTERS
 from keyblock.selectors import SELECTORS
 from keyblock.text.alphabets import Alphabets
-from keyblock.text.analyzer import Analyzer, AnalyzerConfig, DocumentFrequencies, Spelling, unique_in_order
+from keyblock.text.analyzer import Analyzer, AnalyzerConfig, DocumentFrequencies, Spelling
 from keyblock.text.reader import Pause, Reader
 from keyblock.text.reading import CutText, Reading, Terms, terms_between
 from keyblock.text.tokenizer import Tokenizer, respelled
@@ -110,7 +110,7 @@ class TextPreparer:
         keys = self.analyzer.keys(text)
         if self._universal is not None and self._alphabets is not None and self._alphabets.foreign(ids, at_least=1):
             keys = self._universal.keys(text) + keys
-        return np.asarray(unique_in_order(keys)[:QUERY_TERMS], dtype=np.int64)
+        return np.asarray(list(dict.fromkeys(keys))[:QUERY_TERMS], dtype=np.int64)
 
     def _in_another_script(self, ids: NDArray[np.int32]) -> bool:
         """Whether the tokens are clearly in a script that the model has not learned; False if the bundle names no scripts."""
@@ -182,10 +182,8 @@ class TextPreparer:
         """The blocks of a text whose first `lead` characters belong to the prompt."""
         bounds = self.segmenter.ranges(self._costs(reading))
         starts, ends = reading.offsets(bounds)
-        # a cut may split a character of several tokens (Hangul): it belongs to the first block, unless the second has no other
-        cut_in_two = (bounds[:-1, 1] <= bounds[1:, 0]) & (ends[:-1] < ends[1:])
-        starts[1:] = np.where(cut_in_two, np.maximum(starts[1:], ends[:-1]), starts[1:])
-        terms = self._universal_terms(reading.text, reading.ids, starts, ends, pause) or reading.terms(starts, ends, pause)
+        terms = self._universal_terms(reading.text, reading.ids, starts, ends, pause)
+        terms = terms or terms_between(reading.text, starts, ends, self.analyzer, pause)
         if lead:
             starts, ends = np.maximum(starts - lead, 0), np.maximum(ends - lead, 0)
         return CutText(reading.ids, bounds, starts, ends, terms)

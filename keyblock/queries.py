@@ -77,7 +77,7 @@ def is_question(sentence: str) -> bool:
 
 def query_sentences(reading: Reading, analyzer: Analyzer) -> list[Sentence]:
     """The sentences of a query that has at least one token; together they hold all of its tokens."""
-    (heads, tails), n = reading.places(), len(reading.ids)
+    heads, tails, n = reading.heads, reading.tails, len(reading.ids)
     words = np.append(np.flatnonzero(heads[1:] > tails[:-1]) + 1, n)  # where words begin after a space
     ends = np.unique([0, *np.searchsorted(heads, sentence_ends(reading.text)).tolist(), n]).tolist()
     bounds = [0]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from keyblock.registry import Component, Registry
-from keyblock.text.reading import ENDS_CLAUSE, LEADS_ON, ByStructure, Reading, Rule, WholeSentences
+from keyblock.text.reading import ENDS_CLAUSE, LEADS_ON, Reading, Rule
 from keyblock.text.sentences import sentence_ends
 from keyblock.text.structure import Cut, clauses, cuts
 from keyblock.text.tokenizer import Tokenizer
@@ -119,13 +119,13 @@ def sentence_costs(reading: Reading, roles: NDArray[np.uint8]) -> NDArray[np.int
         reading: the text's reading.
         roles: see `token_roles`.
     """
-    heads, tails = reading.places()
+    heads, tails = reading.heads, reading.tails
     costs = np.zeros(len(reading.ids), np.int64)
     ends = np.flatnonzero(roles[reading.ids[:-1]] & ENDS_CLAUSE)
     costs[ends[tails[ends] < heads[ends + 1]]] = CLAUSE_COST
     last = np.searchsorted(heads, sentence_ends(reading.text)) - 1
     last = last[last >= 0]
-    costs[last] = np.where(roles[np.asarray(reading.ids)[last]] & LEADS_ON, LEADING_COST, SENTENCE_COST)
+    costs[last] = np.where(roles[reading.ids[last]] & LEADS_ON, LEADING_COST, SENTENCE_COST)
     return costs
 
 
@@ -136,7 +136,7 @@ def _ends_sentence(costs: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 def structure_costs(reading: Reading, longest: int) -> NDArray[np.int64]:
     """The cost of each Cut after the last token before it, shape (n_tokens,): clauses only in stretches longer than `longest`."""
-    heads, _ = reading.places()
+    heads = reading.heads
     costs = np.zeros(len(reading.ids), np.int64)
     places, kinds = cuts(reading.text)
     last = np.searchsorted(heads, places) - 1
@@ -187,6 +187,11 @@ class CogLtxSegmenter(Segmenter):
 
     block_tokens: int = Field(63, ge=1, le=512, description="tokens a block has at most")
 
+    def rule(self, tokenizer: Tokenizer) -> Rule | None:
+        """See Segmenter; None for subclasses."""
+        costs = cut_costs(tokenizer).astype(np.uint8)
+        return Rule("tokens", self.block_tokens, costs) if type(self) is CogLtxSegmenter else None
+
     def ranges(self, costs: NDArray[np.int64]) -> NDArray[np.int32]:
         """See `split`."""
         return between(split(costs, self.block_tokens))
@@ -209,7 +214,7 @@ class WholeSentenceSegmenter(Segmenter):
 
     def rule(self, tokenizer: Tokenizer) -> Rule | None:
         """See Segmenter; None for subclasses."""
-        return WholeSentences(token_roles(tokenizer), self.block_tokens) if type(self) is WholeSentenceSegmenter else None
+        return Rule("sentences", self.block_tokens, token_roles(tokenizer)) if type(self) is WholeSentenceSegmenter else None
 
     def ranges(self, costs: NDArray[np.int64]) -> NDArray[np.int32]:
         """As `split`, with clause ends only in long sentences, shape (n_blocks, 2)."""
@@ -246,7 +251,7 @@ class StructureSegmenter(WholeSentenceSegmenter):
 
     def rule(self, tokenizer: Tokenizer) -> Rule | None:
         """See Segmenter; None for subclasses."""
-        return ByStructure(self.block_tokens) if type(self) is StructureSegmenter else None
+        return Rule("structure", self.block_tokens, np.zeros(0, np.uint8)) if type(self) is StructureSegmenter else None
 
     def ranges(self, costs: NDArray[np.int64]) -> NDArray[np.int32]:
         """As `split`, shape (n_blocks, 2)."""

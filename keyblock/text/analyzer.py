@@ -10,21 +10,18 @@ They also tell which words of a query are likely typing errors.
 """
 
 import re
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
-import Stemmer
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from keyblock import native
-from keyblock.text.languages import LANGUAGES, Stems
+from keyblock.text.languages import LANGUAGES, Stems, stemmer
 from keyblock.text.universal import pieces, spelling
 
 # The Snowball project's English stop words, without those that are meaningful terms.
@@ -74,11 +71,6 @@ class AnalyzerConfig(BaseModel):
         return self
 
 
-@cache
-def _stop_terms(enabled: bool) -> frozenset[str]:
-    return STOP_WORDS if enabled else frozenset()
-
-
 def term_key(term: str) -> int:
     """A stable signed 64-bit key of a term: the same in every process, so prepared documents can be stored."""
     return int.from_bytes(blake2b(term.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little", signed=True)
@@ -88,8 +80,8 @@ class English:
     """Words lower-cased, without English stop words, by Porter's stems."""
 
     def __init__(self, config: AnalyzerConfig) -> None:
-        self._stop, self._stems = _stop_terms(config.stop_words), config.stem
-        self._local = threading.local()  # a Stemmer keeps state between calls: one for each thread
+        self._stop = STOP_WORDS if config.stop_words else frozenset()
+        self._stem = stemmer("porter") if config.stem else str
 
     @staticmethod
     def pieces(text: str) -> list[str]:
@@ -100,14 +92,7 @@ class English:
         """The term of a word; empty for a stop word."""
         if word in self._stop:
             return ""
-        word = word[:_LONGEST_WORD]
-        return self._stem(word) if self._stems else word
-
-    def _stem(self, word: str) -> str:
-        stemmer: Any = getattr(self._local, "stemmer", None)
-        if stemmer is None:
-            stemmer = self._local.stemmer = Stemmer.Stemmer("porter", 0)
-        return str(stemmer.stemWord(word))
+        return self._stem(word[:_LONGEST_WORD])
 
 
 def _rules(config: AnalyzerConfig) -> tuple[Callable[[str], Iterable[str]], Callable[[str], str]]:
@@ -160,11 +145,6 @@ class Analyzer:
         if len(piece) <= _LONGEST_WORD:
             self._memo[piece] = key
         return key
-
-
-def unique_in_order(keys: Iterable[int]) -> list[int]:
-    """The distinct keys in the order of their first appearance."""
-    return list(dict.fromkeys(keys))
 
 
 class DocumentFrequencies:

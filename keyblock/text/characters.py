@@ -7,9 +7,9 @@ enough to cut words out of a text, and the tokens of a word do not depend on its
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from enum import IntEnum
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,6 @@ ASKED = (  # the characters that are tried: blocks of alphabets with spaces betw
 WORD = re.compile(r"\w")
 LAST_LETTERS = 0x40000  # higher code points have no letters or digits: they are unassigned or for private use
 PIECE = 1 << 16  # code points that are looked up at a time
-MOST_KINDS = 4  # the most tokenizers whose kinds are kept
 
 
 class Kind(IntEnum):
@@ -43,52 +42,19 @@ def character_kinds(tokenizer: Tokenizer) -> NDArray[np.uint8] | None:
     """The Kind of each code point, shape (CODES,); None for a tokenizer that does not read word by word as BERT's does."""
     if not isinstance(tokenizer.model, WordPiece):
         return None  # the description of a large vocabulary takes a second
-    description = tokenizer.to_str()
-    if description not in _kinds:
-        if len(_kinds) >= MOST_KINDS:
-            _kinds.clear()
-        _kinds[description] = _found_kinds(tokenizer)
-    return _kinds[description]
+    return _found_kinds(tokenizer.to_str())
 
 
-_kinds: dict[str, NDArray[np.uint8] | None] = {}
-"""Kinds by the tokenizer's description: pipelines of one tokenizer share them."""
-
-
-def _found_kinds(tokenizer: Tokenizer) -> NDArray[np.uint8] | None:
+@lru_cache(maxsize=4)  # pipelines of one tokenizer share them
+def _found_kinds(description: str) -> NDArray[np.uint8] | None:
+    tokenizer = Tokenizer.from_str(description)
     if not reads_words(tokenizer):
         return None
     kinds = np.full(CODES, Kind.ODD, dtype=np.uint8)
-    characters = [chr(code) for codes in ASKED for code in codes if _plain(chr(code))]
+    characters = [chr(code) for codes in ASKED for code in codes if is_plain(chr(code))]
     kinds[list(map(ord, characters))] = list(_kinds_of(tokenizer, characters))
     kinds.setflags(write=False)
     return kinds
-
-
-def ends_word(tokenizer: Tokenizer, character: str) -> bool:
-    """Whether a tokenizer that `reads_words` separates a character from the letters around it."""
-    if "\ud800" <= character <= "\udfff":  # a surrogate, which no tokenizer accepts
-        return False
-    (kind,) = _kinds_of(tokenizer, [character])
-    return kind in (Kind.SPACE, Kind.BREAK)
-
-
-def is_dropped(tokenizer: Tokenizer, character: str) -> bool:
-    """Whether a tokenizer that `reads_words` reads a text as if the character were not there."""
-    return not "\ud800" <= character <= "\udfff" and not tokenizer.normalizer.normalize_str(character)
-
-
-def remembered(holds: Callable[[str], bool]) -> Callable[[str], bool]:
-    """The same question about a character, asked once for each of them; the answers take a megabyte, however many they are."""
-    answers = bytearray(CODES)  # 0 for one that was not asked for
-
-    def ask(character: str) -> bool:
-        code = ord(character)
-        if not answers[code]:
-            answers[code] = 2 if holds(character) else 1
-        return answers[code] == 2
-
-    return ask
 
 
 def text_of(codes: NDArray[np.integer[Any]]) -> str:
@@ -108,16 +74,6 @@ def word_characters() -> NDArray[np.bool_]:
     return words
 
 
-@cache
-def spaced_kinds() -> NDArray[np.uint8]:
-    """The Kind of each code point for an analyzer alone: SPACE, LETTER (independent of its neighbours) or ODD, shape (CODES,)."""
-    kinds = np.full(CODES, Kind.ODD, dtype=np.uint8)
-    kinds[[code for codes in ASKED for code in codes if _plain(chr(code))]] = Kind.LETTER
-    kinds[[ord(space) for space in " \t\n\r"]] = Kind.SPACE
-    kinds.setflags(write=False)  # it is shared
-    return kinds
-
-
 def reads_words(tokenizer: Tokenizer) -> bool:
     """Whether the tokenizer finds words and punctuation character by character, and tokens within them (BERT's WordPiece).
 
@@ -131,7 +87,7 @@ def reads_words(tokenizer: Tokenizer) -> bool:
     return all(token.special for token in added)  # added tokens that are not special are found within words, too
 
 
-def _plain(character: str) -> bool:
+def is_plain(character: str) -> bool:
     """Whether its lower case is one character of the same sort whatever its neighbours, and it is no control or combining mark."""
     lower = character.lower()
     same_sort = len(lower) == 1 and bool(WORD.match(lower)) == bool(WORD.match(character))

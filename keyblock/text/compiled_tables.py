@@ -15,7 +15,7 @@ import re
 import unicodedata
 from collections.abc import Iterator
 from functools import cache, lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,14 +25,12 @@ from tokenizers import models, normalizers
 from keyblock import native
 from keyblock.text import sentences, structure
 from keyblock.text.analyzer import STOP_WORDS, Analyzer
-from keyblock.text.characters import CODES, Kind, spaced_kinds, text_of, word_characters
+from keyblock.text.characters import ASKED, CODES, Kind, is_plain, text_of, word_characters
 from keyblock.text.normalization import VANISHING, caseless, folded
 from keyblock.text.scripts import ASSIGNED, IGNORABLE, UNSPACED, joining, spaced_letters
 from keyblock.text.tokenizer import Tokenizer
 from keyblock.text.units import GPT_2, MARK, SOLID, SPACE, SPACES, WITH_NEWLINES, Borders, character_sorts, steps_of
 
-PIECE = 128  # code points that are checked together
-WORD_OR_SPACE = re.compile(r"[\w\s]")
 MOST_RUNS = 1 << 18  # most runs that are remembered if runs may be pairs; half as many otherwise
 SYLLABLES = range(0xAC00, 0xD7A4)  # Korean syllables: composed of letters, and all treated alike
 PAIRED: tuple[range, ...] = (  # Kana, Bopomofo and Han
@@ -76,20 +74,19 @@ def letters() -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
     """The lower case of each code point, and its flags without its Kind, shape (CODES,) each."""
     core = native.core
     flag = core.FLAGS
-    lower, flags = np.arange(CODES, dtype=np.uint32), sentences.KINDS.astype(np.uint32) << core.SIGN_SHIFT
-    flags |= np.where(word_characters(), flag["WORD"] | flag["NAME"], 0).astype(np.uint32)
-    flags |= np.where(_alphabetic(), flag["ALPHABETIC"], 0).astype(np.uint32)
+    lower = np.arange(CODES, dtype=np.uint32)
+    flags = np.where(word_characters(), flag["WORD"] | flag["NAME"], 0).astype(np.uint32)
+    codes = np.flatnonzero(word_characters())
+    flags[codes[np.fromiter(map(str.isalpha, text_of(codes)), np.bool_, len(codes))]] |= flag["ALPHABETIC"]
     every = text_of(np.asarray(ASSIGNED))
-    varied = [chr(code) for codes in _varied_pieces(every) for code in codes]
-    places = np.fromiter(map(ord, varied), np.intp, len(varied))
-    for character in varied:
+    for code, character in enumerate(every):
         if (small := character.lower()) != character:
-            lower[ord(character)] = ord(small) if len(small) == 1 else core.NONE
+            lower[code] = ord(small) if len(small) == 1 else core.NONE
     for name, test in (
         *(("WHITE", str.isspace), ("LOWER", str.islower), ("DIGIT", str.isdigit), ("DECIMAL", str.isdecimal)),
         *(("CAPITAL", str.isupper), ("CAPITAL", str.istitle)),
     ):
-        flags[places] |= np.where(np.fromiter(map(test, varied), np.bool_, len(varied)), flag[name], 0).astype(np.uint32)
+        flags[: len(every)] |= np.where(np.fromiter(map(test, every), np.bool_, len(every)), flag[name], 0).astype(np.uint32)
     for name, characters in (
         *(("MARK", sentences.MARKS), ("FULL_STOP", sentences.FULL_STOPS), ("CLOSING", sentences.CLOSING.replace("\\", ""))),
         *(("OPENING", sentences.OPENING), ("LINE_BREAK", sentences.BREAKS)),
@@ -102,31 +99,6 @@ def letters() -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
     return lower, flags
 
 
-def _alphabetic() -> NDArray[np.bool_]:
-    """Whether each code point is a letter, shape (CODES,). Most pieces of word characters hold only letters."""
-    letter = word_characters().copy()
-    codes = np.flatnonzero(letter)
-    text = text_of(codes)
-    for start in range(0, len(text), PIECE):
-        piece = text[start : start + PIECE]
-        if not piece.isalpha():
-            letter[codes[start : start + PIECE]] = list(map(str.isalpha, piece))
-    return letter
-
-
-def _varied_pieces(every: str) -> Iterator[range]:
-    """Pieces of ASSIGNED that need flags. Most need none: they hold only letters without case, or no word character or space.
-
-    Args:
-        every: the characters of ASSIGNED.
-    """
-    for start in ASSIGNED[::PIECE]:
-        piece = every[start : start + PIECE]
-        no_case = f"{piece}a".islower() and f"{piece}A".isupper()
-        if not (no_case and (piece.isalpha() or WORD_OR_SPACE.search(piece) is None)):
-            yield range(start, start + PIECE)
-
-
 def run_reader(analyzer: Analyzer, characters: Any) -> Any:
     """The compiled reader that finds the runs of texts and, if the analyzer is compiled, their terms.
 
@@ -136,9 +108,8 @@ def run_reader(analyzer: Analyzer, characters: Any) -> Any:
     """
     config = analyzer.config
     if config.name == "universal":
-        folds = _folds()
-        universal = native.core.Universal(native.core.Spellings(folds.steps, folds.several))
-        return native.core.RunReader(folds.flags, universal, MOST_RUNS)
+        flags, steps, several = _folds()
+        return native.core.RunReader(flags, native.core.Universal(native.core.Spellings(steps, several)), MOST_RUNS)
     flags = run_kinds() | _flagged(word_characters(), "IN_RUN") | _ends()
     if config.name != "english":
         return native.core.RunReader(flags | _flagged(paired_characters(), "PAIRED"), None, MOST_RUNS)
@@ -151,7 +122,9 @@ def _flagged(flagged: NDArray[np.bool_], name: str) -> Codes:
 
 
 def _ends() -> Codes:
-    return _flagged(sentences.KINDS >= sentences.ENDING, "ENDS_SENTENCE")
+    ends = np.zeros(CODES, np.bool_)
+    ends[list(map(ord, sentences.MARKS + sentences.FULL_STOPS + sentences.BREAKS))] = True
+    return _flagged(ends, "ENDS_SENTENCE")
 
 
 @cache
@@ -167,7 +140,9 @@ def paired_characters() -> NDArray[np.bool_]:
 @cache
 def run_kinds() -> NDArray[np.uint8]:
     """How analyzers read each code point, shape (CODES,): SPACE, ODD, or LETTER if it does not change its neighbours."""
-    kinds = spaced_kinds().copy()
+    kinds = np.full(CODES, Kind.ODD, dtype=np.uint8)
+    kinds[[code for codes in ASKED for code in codes if is_plain(chr(code))]] = Kind.LETTER
+    kinds[[ord(space) for space in SPACES]] = Kind.SPACE
     within = re.compile(f"[{UNSPACED}{IGNORABLE}]")
     for code in range(ASSIGNED.stop):
         character = chr(code)
@@ -179,27 +154,17 @@ def run_kinds() -> NDArray[np.uint8]:
     return kinds
 
 
-class Folds(NamedTuple):
-    """How the universal analyzer reads characters.
-
-    Attributes:
-        flags: RUNS of `keyblock_native` and a Kind, which is ODD if folding depends on a character's neighbours, shape (CODES,).
-        steps: the distance to the folded code point, or SEVERAL plus an index in `several`, shape (CODES,).
-        several: the strings of characters that do not fold to a single one.
-    """
-
-    flags: Codes
-    steps: Codes
-    several: list[str]
-
-
 @cache
-def _folds() -> Folds:
-    """The folds of all characters. Only its characters make a text a word or a pair, so text between those is read separately."""
+def _folds() -> tuple[Codes, Codes, list[str]]:
+    """How the universal analyzer reads each code point: its flags, the step to its folded code point, and strings as in `_normal`.
+
+    The flags are RUNS of `keyblock_native` and a Kind, which is ODD if folding depends on a character's neighbours. Only its
+    characters make a text a word or a pair, so text between those is read separately.
+    """
     every = "".join(map(chr, ASSIGNED))
     words, pairs = (_within(characters, every) for characters in (spaced_letters(), UNSPACED))
     kinds = np.full(CODES, Kind.LETTER, np.uint32)
-    kinds[[ord(space) for space in " \t\n\r"]] = Kind.SPACE
+    kinds[[ord(space) for space in SPACES]] = Kind.SPACE
     kinds[ASSIGNED.stop :] = Kind.ODD
     kinds[: len(every)][_within(IGNORABLE, every)] = Kind.ODD
     vanishes, marks = np.zeros(CODES, np.bool_), np.zeros(CODES, np.uint32)
@@ -219,7 +184,7 @@ def _folds() -> Folds:
     in_words, paired = np.zeros(CODES, np.bool_), np.zeros(CODES, np.bool_)
     in_words[: len(every)], paired[: len(every)] = words, pairs & (kinds[: len(every)] == Kind.LETTER)
     marks |= _flagged(vanishes, "VANISHES")
-    return Folds(kinds | _flagged(in_words, "IN_RUN") | _flagged(paired, "PAIRED") | marks | _ends(), steps, several)
+    return kinds | _flagged(in_words, "IN_RUN") | _flagged(paired, "PAIRED") | marks | _ends(), steps, several
 
 
 def _within(characters: str, every: str) -> NDArray[np.bool_]:

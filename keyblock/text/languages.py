@@ -4,50 +4,21 @@ Stems are Snowball's (PyStemmer), stop words those of stopwords-iso, which has n
 """
 
 import threading
+from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 import Stemmer
 
 from keyblock.text.normalization import caseless, folded
 from keyblock.text.universal import HEAD
 
-LANGUAGES = {  # ISO 639-1, and Snowball's name
-    "ar": "arabic",
-    "ca": "catalan",
-    "cs": "czech",
-    "da": "danish",
-    "de": "german",
-    "el": "greek",
-    "en": "english",
-    "eo": "esperanto",
-    "es": "spanish",
-    "et": "estonian",
-    "eu": "basque",
-    "fa": "persian",
-    "fi": "finnish",
-    "fr": "french",
-    "ga": "irish",
-    "hi": "hindi",
-    "hu": "hungarian",
-    "hy": "armenian",
-    "id": "indonesian",
-    "it": "italian",
-    "lt": "lithuanian",
-    "ne": "nepali",
-    "nl": "dutch",
-    "no": "norwegian",
-    "pl": "polish",
-    "pt": "portuguese",
-    "ro": "romanian",
-    "ru": "russian",
-    "sr": "serbian",
-    "st": "sesotho",
-    "sv": "swedish",
-    "ta": "tamil",
-    "tr": "turkish",
-    "yi": "yiddish",
-}
+LANGUAGES = dict(  # ISO 639-1, and Snowball's name
+    pair.split(":")
+    for pair in """ar:arabic ca:catalan cs:czech da:danish de:german el:greek en:english eo:esperanto es:spanish et:estonian
+    eu:basque fa:persian fi:finnish fr:french ga:irish hi:hindi hu:hungarian hy:armenian id:indonesian it:italian
+    lt:lithuanian ne:nepali nl:dutch no:norwegian pl:polish pt:portuguese ro:romanian ru:russian sr:serbian
+    st:sesotho sv:swedish ta:tamil tr:turkish yi:yiddish""".split()
+)
 DOTLESS = str.maketrans({"I": "ı", "İ": "i"})  # Turkish
 
 
@@ -57,6 +28,18 @@ def stop_words(language: str) -> frozenset[str]:
     import stopwordsiso  # late: it reads its file on import
 
     return frozenset(map(caseless, stopwordsiso.stopwords(language))) if stopwordsiso.has_lang(language) else frozenset()
+
+
+def stemmer(name: str) -> Callable[[str], str]:
+    """Snowball's stemmer of this name, for any number of threads: one of PyStemmer's keeps state between calls."""
+    local = threading.local()
+
+    def stem(word: str) -> str:
+        if not hasattr(local, "stemmer"):
+            local.stemmer = Stemmer.Stemmer(name, 0)
+        return str(local.stemmer.stemWord(word))
+
+    return stem
 
 
 class Stems:
@@ -69,19 +52,12 @@ class Stems:
     """
 
     def __init__(self, language: str, *, stem: bool = True, stop: bool = True) -> None:
-        self._name, self._turkish = LANGUAGES[language] if stem else None, language == "tr"
+        self._stem, self._turkish = stemmer(LANGUAGES[language]) if stem else str, language == "tr"
         self._stop = stop_words(language) if stop else frozenset()
-        self._local = threading.local()  # a Stemmer keeps state between calls: one for each thread
 
     def __call__(self, piece: str) -> str:
         """The stem of a piece of text, see `keyblock.text.universal.pieces`, without accents; empty for a stop word."""
         word = caseless((piece.translate(DOTLESS) if self._turkish else piece)[:HEAD])
         if word in self._stop:
             return ""
-        return folded(word if self._name is None else self._stemmed(word))
-
-    def _stemmed(self, word: str) -> str:
-        stemmer: Any = getattr(self._local, "stemmer", None)
-        if stemmer is None:
-            stemmer = self._local.stemmer = Stemmer.Stemmer(self._name, 0)
-        return str(stemmer.stemWord(word))
+        return folded(self._stem(word))

@@ -1,23 +1,19 @@
 """Reads documents: by the compiled reader if there is one for their tokenizer, else in Python, with the same result."""
 
-from collections.abc import Callable, Sequence
-from functools import partial
-from itertools import accumulate, groupby, repeat
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, groupby
 
 import numpy as np
 
 from keyblock import native
 from keyblock.text.analyzer import Analyzer
-from keyblock.text.characters import character_kinds, ends_word, is_dropped, reads_words, remembered
-from keyblock.text.compiled import CompiledReader, compiled_reader, joined
-from keyblock.text.parts import LastCut, behind_words, nowhere, parts
+from keyblock.text.compiled import CompiledReader, compiled_reader
 from keyblock.text.readable import Oddity, oddities, without_data
-from keyblock.text.reading import CutText, Reading, Rule, encoded
-from keyblock.text.tokenizer import Tokenizer, respelled, without_surrogates
-from keyblock.text.unbroken import long_word
-from keyblock.text.units import borders_of
+from keyblock.text.reading import CutText, Reading, Rule, encoded, joined
+from keyblock.text.tokenizer import Tokenizer, respelled
+from keyblock.text.units import last_cut
 
-PART = 1 << 16  # the most characters that are read in one step
+PART = 1 << 16  # the most characters that the tokenizer reads in one step: its output takes 300 bytes for each
 Pause = Callable[[int], object]
 """Is called after each step of reading with the number of characters read in it; may raise to end the reading."""
 
@@ -33,6 +29,8 @@ SAMPLE = "\n".join(
 class Reader:
     """Reads texts: any Unicode. Safe to use from several threads.
 
+    Without a compiled reader a long text is read in parts, which may change the tokens where two parts meet: see `parts_of`.
+
     Args:
         tokenizer: the model's tokenizer.
         analyzer: finds terms.
@@ -40,8 +38,7 @@ class Reader:
     """
 
     def __init__(self, tokenizer: Tokenizer, analyzer: Analyzer, *, compiled: bool = True) -> None:
-        self._tokenizer, self._analyzer = tokenizer, analyzer
-        self._last_cut = _last_cut(tokenizer, analyzer)
+        self._tokenizer = tokenizer
         self._compiled = _compiled(tokenizer, analyzer) if compiled else None
         self._oddities = native.core.oddities if compiled and native.core is not None else oddities
 
@@ -59,12 +56,12 @@ class Reader:
         return found
 
     def read(self, texts: Sequence[str], pause: Pause = int) -> list[Reading]:
-        """A reading of each text.
-
-        Long texts are read in steps of bounded length if it is known where their tokenizer may restart; else in one step.
-        """
-        short = iter(self._short([text for text in texts if len(text) <= PART], pause))
-        return [next(short) if len(text) <= PART else self._long(text, pause) for text in texts]
+        """A reading of each text."""
+        found: list[Reading | None] = [None] * len(texts)
+        if self._compiled is not None:
+            found = [reading for batch in batches(texts, pause) for reading in self._compiled.read(batch)]
+        plain = iter(self._plain([text for text, reading in zip(texts, found, strict=True) if reading is None], pause))
+        return [reading or next(plain) for reading in found]
 
     def count(self, text: str) -> int:
         """The tokens of a text as a person reads it."""
@@ -80,70 +77,42 @@ class Reader:
         """
         if self._compiled is None or rule is None:
             return [None] * len(texts)
-        short = [i for i, text in enumerate(texts) if len(text) <= PART]
-        known = dict(zip(short, self._compiled.cut([texts[i] for i in short], rule), strict=True))
-        pause(sum(len(texts[i]) for i in short))
-        return [known.get(i) for i in range(len(texts))]
-
-    def _short(self, texts: Sequence[str], pause: Pause) -> list[Reading]:
-        """Readings of short texts or of parts of a text, each read in one step."""
-        found = [None] * len(texts) if self._compiled is None else self._compiled.read(texts)
-        rest = [text for text, reading in zip(texts, found, strict=True) if reading is None]
-        pause(sum(map(len, texts)) - sum(map(len, rest)))
-        plain = iter(self._plain(rest, pause))
-        return [next(plain) if reading is None else reading for reading in found]
+        return [found for batch in batches(texts, pause) for found in self._compiled.cut(batch, rule, pause)]
 
     def _plain(self, texts: Sequence[str], pause: Pause) -> list[Reading]:
-        """Readings by the tokenizer, about PART characters at a time, since its output takes many times the text's memory."""
-        found = list[Reading]()
-        for _, group in groupby(zip(accumulate(map(len, texts)), texts, strict=True), lambda one: one[0] // PART):
-            batch = [text for _, text in group]
-            found += map(encoded, batch, self._tokenizer.encode(batch), repeat(self._analyzer))
-            pause(sum(map(len, batch)))
-        return found
-
-    def _long(self, text: str, pause: Pause) -> Reading:
-        """The reading of a long text from separately read parts."""
-        places = list(parts(text, self._last_cut, PART))
-        readings = [self._part(text[part.start : part.end], pause) for part in places]
-        return joined(text, readings, apart=all(part.at_space for part in places))
-
-    def _part(self, text: str, pause: Pause) -> Reading:
-        """The reading of a part of a long text, which is long itself if there is no place to cut it."""
-        words = None
-        if len(text) > PART and reads_words(self._tokenizer.backend):
-            words = long_word(self._tokenizer.backend, without_surrogates(text), lambda: pause(0))
-        if words is None:
-            return self._short([text], pause)[0]
-        pause(len(text))
-        model = self._tokenizer.backend.model
-        places = np.asarray(words, np.int32).reshape(-1, 2)
-        ids = np.full(len(words), model.token_to_id(model.unk_token), np.int32)
-        return Reading(text, self._analyzer, ids, places[:, 0].copy(), places[:, 1].copy())
+        """Readings by the tokenizer."""
+        parts = [list(parts_of(text)) for text in texts]
+        every = [part for of_text in parts for part in of_text]
+        read = [encoded(*one) for batch in batches(every, pause) for one in zip(batch, self._tokenizer.encode(batch), strict=True)]
+        in_order = iter(read)
+        return [joined([next(in_order) for _ in of_text]) for of_text in parts]
 
 
-def _last_cut(tokenizer: Tokenizer, analyzer: Analyzer) -> LastCut:
-    """The function that finds where long texts may be cut for this tokenizer."""
-    if character_kinds(tokenizer.backend) is not None:
-        asked = (remembered(partial(ask, tokenizer.backend)) for ask in (ends_word, is_dropped))
-        last_cut = behind_words(*asked)
-    elif (borders := borders_of(tokenizer.backend)) is not None:
-        last_cut = borders.last_cut
-    else:
-        return nowhere
-    pieces = [SAMPLE[part.start : part.end] for part in parts(SAMPLE, last_cut, most=2)]
-    readings = list(map(encoded, pieces, tokenizer.encode(pieces), repeat(analyzer)))
-    return last_cut if _agrees(joined(SAMPLE, readings, apart=False), tokenizer) else nowhere
+def batches(texts: Sequence[str], pause: Pause) -> Iterator[list[str]]:
+    """The texts in batches of about PART characters, or of one text; after the work on each batch comes a pause."""
+    for _, group in groupby(zip(accumulate(map(len, texts)), texts, strict=True), lambda one: one[0] // PART):
+        batch = [text for _, text in group]
+        yield batch
+        pause(sum(map(len, batch)))
+
+
+def parts_of(text: str) -> Iterator[str]:
+    """The text in parts of at most PART characters.
+
+    A part ends before a space between two words, where known tokenizers may start anew (`keyblock.text.units`), or anywhere if
+    there is no such space.
+    """
+    start = 0
+    while len(text) - start > PART:
+        end = last_cut(text, start + 1, start + PART) or start + PART
+        yield text[start:end]
+        start = end
+    yield text[start:]
 
 
 def _compiled(tokenizer: Tokenizer, analyzer: Analyzer) -> CompiledReader | None:
-    """The compiled reader for this tokenizer and this analyzer, if there is one; else None."""
-    reader = compiled_reader(tokenizer, analyzer)
-    return reader if reader is not None and _agrees(reader.read([SAMPLE])[0], tokenizer) else None
-
-
-def _agrees(found: Reading | None, tokenizer: Tokenizer) -> bool:
-    """Whether SAMPLE is read as the tokenizer reads it: a final check for an unknown tokenizer."""
-    (expected,) = tokenizer.encode([SAMPLE])
-    places = np.asarray(expected.offsets, dtype=np.int32).reshape(-1, 2).T
-    return found is not None and np.array_equal(found.ids, expected.ids) and np.array_equal(np.stack(found.places()), places)
+    """The compiled reader, if there is one that reads SAMPLE as the tokenizer does: a final check for an unknown tokenizer."""
+    if (reader := compiled_reader(tokenizer, analyzer)) is None or (found := reader.read([SAMPLE])[0]) is None:
+        return None
+    expected = encoded(SAMPLE, *tokenizer.encode([SAMPLE]))
+    return reader if all(map(np.array_equal, found[1:], expected[1:])) else None

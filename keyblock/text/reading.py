@@ -4,8 +4,7 @@ Tests hold the compiled way (`keyblock.text.compiled`) to this one, with any Uni
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,30 +31,18 @@ class Terms(NamedTuple):
 ENDS_CLAUSE, LEADS_ON = 1, 2  # roles of tokens, see `keyblock.segmenters.token_roles`
 
 
-class WholeSentences(NamedTuple):
-    """The rule of the segmenter `whole_sentences`, for a reader that also cuts.
+class Rule(NamedTuple):
+    """The rule of a segmenter, for a reader that also cuts.
 
     Attributes:
-        roles: what each token does at its place, shape (vocabulary,).
+        by: where it cuts: after tokens, at the ends of sentences, or at those of parts of the text.
         block_tokens: the most tokens of a block.
+        by_token: shape (vocabulary,): the cost of a cut after each token, the token's roles, or nothing, shape (0,).
     """
 
-    roles: NDArray[np.uint8]
+    by: Literal["tokens", "sentences", "structure"]
     block_tokens: int
-
-
-class ByStructure(NamedTuple):
-    """The rule of the segmenter `structure`, for a reader that also cuts.
-
-    Attributes:
-        block_tokens: the most tokens of a block.
-    """
-
-    block_tokens: int
-
-
-Rule = WholeSentences | ByStructure
-"""The rule of a reader that also cuts."""
+    by_token: NDArray[np.uint8]
 
 
 class CutText(NamedTuple):
@@ -68,54 +55,61 @@ class CutText(NamedTuple):
     terms: Terms
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """A document's text as tokens and terms.
+class Reading(NamedTuple):
+    """A document's text as tokens.
 
     Attributes:
         text: the text.
-        analyzer: finds its terms.
         ids: the tokens, shape (n_tokens,).
         heads, tails: where the tokens start and end in the text, in code points, shape (n_tokens,) each.
     """
 
     text: str
-    analyzer: Analyzer
     ids: Ints
     heads: Ints
     tails: Ints
 
     def places(self) -> tuple[Ints, Ints]:
-        """Where the tokens start and end in the text, in code points, shape (n_tokens,) each."""
+        """Where the tokens start and end in the text."""
         return self.heads, self.tails
 
     def offsets(self, bounds: Ints) -> tuple[Ints, Ints]:
-        """Where blocks start and end in the text, in code points, shape (n_blocks,) each, from token ranges, (n_blocks, 2)."""
-        return self.heads[bounds[:, 0]], self.tails[bounds[:, 1] - 1]
+        """Where blocks start and end in the text, in code points, shape (n_blocks,) each, from token ranges, (n_blocks, 2).
 
-    def terms(self, starts: Ints, ends: Ints, pause: Callable[[int], object] = int) -> Terms:
-        """The terms of the blocks between these offsets; `pause` is called with 0 between steps of bounded length."""
-        return terms_between(self.text, starts, ends, self.analyzer, pause)
+        A cut may split a character of several tokens (Hangul): it belongs to the first block, unless the second has no other.
+        """
+        starts, ends = self.heads[bounds[:, 0]], self.tails[bounds[:, 1] - 1]
+        cut_in_two = (bounds[:-1, 1] <= bounds[1:, 0]) & (ends[:-1] < ends[1:])
+        starts[1:] = np.where(cut_in_two, np.maximum(starts[1:], ends[:-1]), starts[1:])
+        return starts, ends
 
 
-def encoded(text: str, encoding: Encoding, analyzer: Analyzer) -> Reading:
+def encoded(text: str, encoding: Encoding) -> Reading:
     """A reading from the tokenizer's encoding of a text."""
     heads, tails = np.asarray(encoding.offsets, dtype=np.int32).reshape(-1, 2).T
-    return Reading(text, analyzer, np.asarray(encoding.ids, dtype=np.int32), heads.copy(), tails.copy())
+    return Reading(text, np.asarray(encoding.ids, dtype=np.int32), heads.copy(), tails.copy())
+
+
+def joined(parts: Sequence[Reading]) -> Reading:
+    """The reading of a text from those of its parts, at least one."""
+    if len(parts) == 1:
+        return parts[0]
+    starts = np.cumsum([0, *(len(part.text) for part in parts[:-1])], dtype=np.int32)
+    ids, heads, tails = (
+        np.concatenate(column)
+        for column in zip(
+            *((part.ids, part.heads + start, part.tails + start) for part, start in zip(parts, starts, strict=True)), strict=True
+        )
+    )
+    return Reading("".join(part.text for part in parts), ids, heads, tails)
 
 
 def terms_between(text: str, starts: Ints, ends: Ints, analyzer: Analyzer, pause: Callable[[int], object] = int) -> Terms:
     """The analyzer's terms of the blocks between these offsets; `pause` is called with 0 after every AT_ONCE blocks."""
     blocks = []
     for number, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True), 1):
-        blocks.append(analyzer.keys(text[start:end]))
+        blocks.append(np.asarray(analyzer.keys(text[start:end]), dtype=np.int64))
         if number % AT_ONCE == 0:
             pause(0)
-    return concatenated(blocks)
-
-
-def concatenated(blocks: Sequence[Any]) -> Terms:
-    """The terms of several blocks from the keys of each."""
-    keys = [np.asarray(block, dtype=np.int64) for block in blocks]
-    bounds = np.cumsum([0, *map(len, keys)], dtype=np.int32)
-    return Terms(np.concatenate(keys) if keys else np.zeros(0, np.int64), bounds)
+    bounds = np.cumsum([0, *map(len, blocks)], dtype=np.int32)
+    return Terms(np.concatenate(blocks) if blocks else np.zeros(0, np.int64), bounds)

@@ -7,13 +7,10 @@ The end of a line also ends a sentence, unless the sentence continues in the nex
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from string import ascii_lowercase, ascii_uppercase, digits
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
-
-from keyblock.text.characters import CODES
 
 FULL_STOPS = "。！？｡।॥؟۔።։"  # these need no space after them
 CLOSING = "\"'”’“»)\\]}*_」』）】》〉"
@@ -36,18 +33,6 @@ BEGINNERS = frozenset(  # words that begin a sentence if they have a capital let
 )
 LONGEST = 6  # one more than the most characters of an abbreviation
 WRAPPED = range(40, 101)  # lengths of a line that may have been wrapped, in characters
-PIECE = 1 << 16  # characters that are looked up at a time
-REACH = 5  # characters before a mark that are looked up: a longer word is no abbreviation
-_SPACE, _UPPER, _LOWER, _DIGIT, _PERIOD, _ASK, _MARK = range(1, 8)  # kinds of characters; 0 is any other
-ENDING = _PERIOD  # characters of this kind and of the later kinds may end a sentence
-KINDS = np.zeros(CODES, np.uint8)
-"""The kind of each code point."""
-for _kind, _characters in (
-    *((_SPACE, " "), (_UPPER, ascii_uppercase), (_LOWER, ascii_lowercase), (_DIGIT, digits)),
-    *((_PERIOD, "."), (_ASK, "?!"), (_MARK, "…" + FULL_STOPS + BREAKS)),
-):
-    KINDS[list(map(ord, _characters))] = _kind
-Places = NDArray[np.intp]
 _END = re.compile(
     rf"(?<![{MARKS}])(?P<mark>[{MARKS}]++)[{CLOSING}]*+(?=\Z|\s++[{re.escape(OPENING)}]*+(?P<next>.?))"
     rf"|[{FULL_STOPS}]++[{CLOSING}]*+|(?P<line>[{BREAKS}]\s*+)",
@@ -66,11 +51,10 @@ def sentence_ends(text: str) -> NDArray[np.int32]:
         text: any Unicode; the time is proportional to its length.
     """
     capitals = not text.islower()
-    certain, uncertain = _looked_up(text, capitals)
     ends: list[int] = []
     doubtful: list[int] = []  # ends of lines before a capital letter: they end sentences, unless the text's lines are wrapped
     wrapped, line = False, 0
-    for found in _marks_at(text, uncertain):
+    for found in _END.finditer(text):
         if found["line"] is None:
             if found["mark"] is None or not _goes_on(text, found, capitals):
                 ends.append(found.end())
@@ -79,45 +63,8 @@ def sentence_ends(text: str) -> NDArray[np.int32]:
         line = found.end()
         wrapped |= is_end is False
         (doubtful if is_end is None else ends if is_end else []).append(found.start())
-    places = np.concatenate([certain, np.asarray(ends if wrapped else ends + doubtful, dtype=np.intp)])
-    places = np.sort(places[places < len(text)])  # np.unique holds the interpreter lock: 0.7 s for two million marks
-    return places[np.diff(places, prepend=-1) > 0].astype(np.int32)
-
-
-def _marks_at(text: str, places: Sequence[int]) -> Iterator[re.Match[str]]:
-    """The marks and line ends at these places, each with the quotes and brackets that close after it."""
-    past = 0
-    for place in places:
-        if place >= past and (found := _END.match(text, place)):
-            past = found.end()
-            yield found
-
-
-def _looked_up(text: str, capitals: bool) -> tuple[Places, list[int]]:
-    """Where sentences certainly end, and the places of marks and line ends that must be examined."""
-    ends, uncertain = [np.zeros(0, np.intp)], list[int]()
-    padded = " " * REACH + text + " " * REACH
-    for first in range(0, len(text), PIECE):
-        piece = padded[first : first + PIECE + 2 * REACH].encode("utf-32-le", "surrogatepass")
-        ended, doubted = _by_neighbours(KINDS[np.frombuffer(piece, np.uint32)], capitals)
-        ends.append(ended + first)
-        uncertain += (doubted + first).tolist()
-    return np.concatenate(ends), uncertain
-
-
-def _by_neighbours(kinds: NDArray[np.uint8], capitals: bool) -> tuple[Places, Places]:
-    """Where sentences certainly end in a piece with REACH more characters on both sides, and the marks that must be examined."""
-    at = np.flatnonzero(kinds[REACH:-REACH] >= _PERIOD) + REACH
-    mark, before, after, then = kinds[at], kinds[at - 1], kinds[at + 1], kinds[at + 2]
-    letters = (kinds == _UPPER) | (kinds == _LOWER)
-    word = np.logical_and.reduce([letters[at - back] for back in range(1, REACH + 1)])  # too long for an abbreviation
-    whole = (mark == _PERIOD) & word | (mark == _ASK) & letters[at - 1] | (mark <= _ASK) & (before == _SPACE)
-    ended = whole & (after == _SPACE) & (then == _UPPER)
-    within = letters[at + 1] | (after == _DIGIT)
-    if capitals:
-        within |= (after == _SPACE) & (then == _LOWER)
-    doubted = ~ended & ~(within & (mark <= _ASK))
-    return at[ended] - REACH + 1, at[doubted] - REACH
+    places = np.unique(np.asarray(ends if wrapped else ends + doubtful, dtype=np.int32))
+    return places[places < len(text)]
 
 
 def _goes_on(text: str, found: re.Match[str], capitals: bool) -> bool:

@@ -12,7 +12,6 @@ none      after a heading, the head of a table, a comment of code or the line th
 import re
 from collections.abc import Iterator
 from enum import IntEnum
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -98,7 +97,8 @@ def cuts(text: str) -> tuple[NDArray[np.int32], NDArray[np.int8]]:
         Ascending places in code points, shape (n,), and a Cut for each, shape (n,). CLAUSE is only for sentences inside records;
         `clauses` finds the ends of clauses.
     """
-    sentence = np.unique(np.concatenate([sentence_ends(text), _other_ends(text)])).astype(np.int64)
+    other_ends = [found.end() for found in _OTHER.finditer(text)]
+    sentence = np.unique(np.concatenate([sentence_ends(text), other_ends])).astype(np.int64)
     sentence = sentence[sentence > 0]  # a line break at the very start ends nothing
     parts, rows = _parts(text)
     parts += [(found.end(), Cut.FREE) for found in _RECORD.finditer(text)]
@@ -113,20 +113,6 @@ def cuts(text: str) -> tuple[NDArray[np.int32], NDArray[np.int8]]:
 def clauses(text: str) -> list[int]:
     """Where clauses end, ascending, in code points."""
     return [found.end() for found in _CLAUSE.finditer(text)]
-
-
-@cache
-def _other_stops() -> NDArray[np.bool_]:
-    """Whether each code point up to the last full stop is one of OTHER_STOPS; the last entry is for all higher code points."""
-    stop = re.compile(f"[{OTHER_STOPS}]")
-    return np.asarray([stop.match(chr(code)) is not None for code in range(0xFF10)])
-
-
-def _other_ends(text: str) -> list[int]:
-    """Where sentences end after a full stop of OTHER_STOPS, which few texts have."""
-    stops = _other_stops()
-    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
-    return [found.end() for found in _OTHER.finditer(text)] if stops[np.minimum(codes, len(stops) - 1)].any() else []
 
 
 def _of_sentences(places: NDArray[np.int64], rows: list[tuple[int, int]]) -> NDArray[np.int64]:

@@ -59,16 +59,6 @@ class Borders:
     words_end: bool
     spaces: str = SPACES
 
-    def last_cut(self, text: str, low: int, high: int) -> tuple[int, bool] | None:
-        """The last place from `low` up to `high` where a unit starts with a space, and True; None if no unit does."""
-        sorts = character_sorts()
-        place = text.rfind(" ", low, high)
-        while place >= 0:
-            if place + 1 < len(text) and ends_solid(text, place) and sorts[ord(text[place + 1])] & SOLID:
-                return place, True
-            place = text.rfind(" ", low, place)
-        return None
-
 
 @cache
 def character_sorts() -> NDArray[np.uint8]:
@@ -101,6 +91,20 @@ def ends_solid(text: str, end: int) -> bool:
         if sorts[ord(text[place])] != MARK:
             return bool(sorts[ord(text[place])] & SOLID)
     return False
+
+
+def last_cut(text: str, low: int, high: int) -> int | None:
+    """The last place from `low` up to `high` of a space between two solid characters; None if there is none.
+
+    Words of BERT end there, too.
+    """
+    sorts = character_sorts()
+    place = text.rfind(" ", low, high)
+    while place >= 0:
+        if place + 1 < len(text) and ends_solid(text, place) and sorts[ord(text[place + 1])] & SOLID:
+            return place
+        place = text.rfind(" ", low, place)
+    return None
 
 
 def borders_of(tokenizer: Tokenizer) -> Borders | None:

@@ -61,14 +61,26 @@ void split(const std::vector<uint8_t>& costs, size_t longest, Ints& found) {
 }
 
 template <class Unit>
-Ints WholeSentences::bounds(View<Unit> text, const Reading& reading) const {
+Ints Segmenter::bounds(View<Unit> text, const Reading& reading) const {
+    Costs costs(reading.tokens.size(), 0);
+    switch (by_) {
+        case TOKENS: std::transform(reading.tokens.begin(), reading.tokens.end(), costs.begin(), [this](const Piece& token) { return by_token(token.id); }); break;
+        case SENTENCES: cut_sentences(text, reading, costs); break;
+        case STRUCTURE: cut_structure(text, reading, costs); break;
+    }
+    Ints bounds;
+    split(costs, longest_, bounds);
+    return bounds;
+}
+
+template <class Unit>
+void Segmenter::cut_sentences(View<Unit> text, const Reading& reading, Costs& costs) const {
     const std::vector<Piece>& tokens = reading.tokens;
     const size_t n = tokens.size();
-    std::vector<uint8_t> costs(n, 0);
     for (size_t i = 0; i + 1 < n; ++i)
-        if ((role(tokens[i].id) & ENDS_CLAUSE) != 0 && tokens[i].tail < tokens[i + 1].head) costs[i] = CLAUSE_COST;
-    Ints ends, bounds;
-    sentences_.ends(text, reading.marks, ends);
+        if ((by_token(tokens[i].id) & ENDS_CLAUSE) != 0 && tokens[i].tail < tokens[i + 1].head) costs[i] = CLAUSE_COST;
+    Ints ends;
+    structure_.sentences.ends(text, reading.marks, ends);
     size_t start = 0, token = 0;  // of the sentence; after it
     const auto close = [&](size_t end) {  // cuts at clauses are possible only in sentences longer than a block
         if (end - start <= longest_) std::fill(costs.begin() + static_cast<std::ptrdiff_t>(start), costs.begin() + static_cast<std::ptrdiff_t>(end), 0);
@@ -78,11 +90,9 @@ Ints WholeSentences::bounds(View<Unit> text, const Reading& reading) const {
         while (token < n && tokens[token].head < end) ++token;
         if (token == start) continue;
         close(token);
-        costs[token - 1] = (role(tokens[token - 1].id) & LEADS_ON) != 0 ? LEADING_COST : SENTENCE_COST;
+        costs[token - 1] = (by_token(tokens[token - 1].id) & LEADS_ON) != 0 ? LEADING_COST : SENTENCE_COST;
     }
     close(n);
-    split(costs, longest_, bounds);
-    return bounds;
 }
 
 namespace {
@@ -120,9 +130,8 @@ std::vector<uint8_t> inside_long(const std::vector<uint8_t>& costs, size_t longe
 }  // namespace
 
 template <class Unit>
-Ints ByStructure::bounds(View<Unit> text, const Reading& reading) const {
-    std::vector<uint8_t> costs(reading.tokens.size(), 0);
-    Ints within, bounds;  // within: tokens that end a sentence inside a row
+void Segmenter::cut_structure(View<Unit> text, const Reading& reading, Costs& costs) const {
+    Ints within;  // tokens that end a sentence inside a row
     TokensBefore before(reading.tokens);
     for (const Cut cut : structure_.cuts(text, reading.marks)) {
         const size_t n = before(cut.place);
@@ -131,12 +140,10 @@ Ints ByStructure::bounds(View<Unit> text, const Reading& reading) const {
         else costs[n - 1] = cut.kind;  // of several cuts after a token, the last one counts
     }
     offer_clauses(text, reading, within, costs);
-    split(costs, longest_, bounds);
-    return bounds;
 }
 
 template <class Unit>
-void ByStructure::offer_clauses(View<Unit> text, const Reading& reading, const Ints& within, std::vector<uint8_t>& costs) const {
+void Segmenter::offer_clauses(View<Unit> text, const Reading& reading, const Ints& within, Costs& costs) const {
     const std::vector<uint8_t> inside = inside_long(costs, longest_);
     if (inside.empty()) return;
     TokensBefore before(reading.tokens);
@@ -146,39 +153,10 @@ void ByStructure::offer_clauses(View<Unit> text, const Reading& reading, const I
         if (inside[static_cast<size_t>(token)] != 0) costs[static_cast<size_t>(token)] = SENTENCE_CUT;
 }
 
-namespace {
-
-// Finds the keys of blocks; the blocks come in the order of the text.
-class TermFinder {
-  public:
-    TermFinder(const KeysBetween& apart, const std::vector<Run>& runs) : apart_(apart), runs_(runs) {}
-
-    // Appends the keys between two places; returns false if only Python can find them.
-    bool between(int32_t start, int32_t end, std::vector<int64_t>& found) {
-        while (first_ < runs_.size() && runs_[first_].tail <= start) ++first_;
-        const size_t n_found = found.size();
-        bool cut = first_ < runs_.size() && runs_[first_].head < end && runs_[first_].head < start;
-        for (size_t i = first_; i < runs_.size() && runs_[i].head < end; ++i) {
-            const auto& [head, tail, key] = runs_[i];
-            cut |= tail > end || tail - head > static_cast<int32_t>(LONGEST);
-            if (key != 0) found.push_back(key);
-        }
-        if (!cut) return true;
-        found.resize(n_found);
-        return apart_(static_cast<size_t>(start), static_cast<size_t>(end), found);
-    }
-
-  private:
-    const KeysBetween& apart_;
-    const std::vector<Run>& runs_;
-    size_t first_ = 0;  // the first run that ends after the block's start
-};
-
-}  // namespace
-
-Blocks blocks_between(const Reading& reading, const KeysBetween& apart, const Ints& bounds) {
+Blocks blocks_between(const Reading& reading, const Ints& bounds) {
     Blocks blocks;
-    TermFinder terms(apart, reading.runs);
+    const std::vector<Run>& runs = reading.runs;
+    size_t first_run = 0;  // the first that ends after the block's start
     blocks.key_bounds.push_back(0);
     for (size_t i = 0; i + 1 < bounds.size(); ++i) {
         const int32_t first = bounds[i], last = bounds[i + 1];
@@ -188,17 +166,25 @@ Blocks blocks_between(const Reading& reading, const KeysBetween& apart, const In
         if (i > 0 && blocks.ends.back() < end) start = std::max(start, blocks.ends.back());
         blocks.bounds.push_back(first), blocks.bounds.push_back(last);
         blocks.starts.push_back(start), blocks.ends.push_back(end);
-        if (!terms.between(start, end, blocks.keys)) blocks.asked.push_back(static_cast<int32_t>(i));
+        while (first_run < runs.size() && runs[first_run].tail <= start) ++first_run;
+        const size_t n_keys = blocks.keys.size();
+        bool cut = false;
+        for (size_t run = first_run; run < runs.size() && runs[run].head < end; ++run) {
+            const auto& [head, tail, key] = runs[run];
+            cut |= head < start || tail > end || tail - head > static_cast<int32_t>(LONGEST);
+            if (key != 0) blocks.keys.push_back(key);
+        }
+        if (cut) {
+            blocks.keys.resize(n_keys);
+            blocks.asked.push_back(static_cast<int32_t>(i));
+        }
         blocks.key_bounds.push_back(static_cast<int32_t>(blocks.keys.size()));
     }
     return blocks;
 }
 
-template Ints WholeSentences::bounds(View<uint8_t>, const Reading&) const;
-template Ints WholeSentences::bounds(View<uint16_t>, const Reading&) const;
-template Ints WholeSentences::bounds(View<uint32_t>, const Reading&) const;
-template Ints ByStructure::bounds(View<uint8_t>, const Reading&) const;
-template Ints ByStructure::bounds(View<uint16_t>, const Reading&) const;
-template Ints ByStructure::bounds(View<uint32_t>, const Reading&) const;
+template Ints Segmenter::bounds(View<uint8_t>, const Reading&) const;
+template Ints Segmenter::bounds(View<uint16_t>, const Reading&) const;
+template Ints Segmenter::bounds(View<uint32_t>, const Reading&) const;
 
 }  // namespace keyblock

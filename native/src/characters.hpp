@@ -1,15 +1,8 @@
 // The properties of each code point. Python computes them: nothing here knows Unicode.
 #pragma once
-#include <cstring>
-#include <string>
-#include <unordered_map>
-#include <vector>
-
-#include "text.hpp"
+#include "tables.hpp"
 
 namespace keyblock {
-
-constexpr Code CODES = 0x110000;
 
 enum Kind : uint32_t { ODD = 0, SPACE = 1, BREAK = 2, LETTER = 3 };  // keyblock.text.characters.Kind
 
@@ -30,7 +23,7 @@ enum Flag : uint32_t {
     NAME = 1 << 14,     // may stand in the name of a speaker
     ENDS = 1 << 15,     // may end a sentence, by its sign
 };
-constexpr uint32_t SIGN_SHIFT = 16;  // three bits: its kind in keyblock.text.sentences
+constexpr uint32_t SIGN_SHIFT = 16;  // three bits: its Sign, by which most ends of sentences are told from its neighbours'
 enum Sign : uint32_t { OTHER, BLANK, UPPER_CASE, LOWER_CASE, NUMERAL, PERIOD, ASK, STOP };
 constexpr Sign sign_of(uint32_t flags) { return static_cast<Sign>(flags >> SIGN_SHIFT & 7); }
 
@@ -45,66 +38,55 @@ enum LayoutFlag : uint32_t {  // its properties in keyblock.text.structure: more
 };
 constexpr Code NONE = 0xFFFFFFFF;
 
-// A table in pages; equal pages are stored once: 100 KB instead of 17 MB.
+constexpr Sign sign_of(Code c, uint32_t flags) {
+    if (c == ' ') return BLANK;
+    if (c >= 'A' && c <= 'Z') return UPPER_CASE;
+    if (c >= 'a' && c <= 'z') return LOWER_CASE;
+    if (c >= '0' && c <= '9') return NUMERAL;
+    if (c == '.') return PERIOD;
+    if (c == '?' || c == '!') return ASK;
+    return (flags & (MARK | FULL_STOP | LINE_BREAK)) != 0 ? STOP : OTHER;
+}
+
 class Characters {
   public:
-    // normal: the output of the tokenizer's normalizer, for a BREAK or a LETTER
-    // folded: a character that tokenizer and analyzer read in the same way; words are stored in this form
-    // lower:  the analyzer's lower case; NONE if that is several characters
-    Characters(const Code* normal, const Code* folded, const Code* lower, const uint32_t* flags) : numbers_(CODES / PAGE) {
-        std::unordered_map<std::string, uint16_t> known;
-        std::vector<Rare> rare(PAGE);
-        std::vector<Common> common(PAGE);
-        for (Code first = 0; first < CODES; first += PAGE) {
-            // steps from the code point itself, so that pages without cases are equal
-            for (Code i = 0, c = first; i < PAGE; ++i, ++c) {
-                rare[i] = {normal[c] - c, lower[c] == NONE ? NONE : lower[c] - c};
-                common[i] = {flags[c] | (sign_of(flags[c]) >= PERIOD ? ENDS : 0u), folded[c] - c};
-            }
-            std::string bytes(reinterpret_cast<const char*>(rare.data()), PAGE * sizeof(Rare));
-            bytes.append(reinterpret_cast<const char*>(common.data()), PAGE * sizeof(Common));
-            auto [place, added] = known.emplace(std::move(bytes), static_cast<uint16_t>(known.size()));
-            if (added) {
-                rare_.insert(rare_.end(), rare.begin(), rare.end());
-                common_.insert(common_.end(), common.begin(), common.end());
-            }
-            numbers_[first / PAGE] = place->second;
-        }
-    }
-
     struct Common {
         uint32_t flags;
         Code fold;  // to be added to the code point
     };
+
+    // normal: the output of the tokenizer's normalizer, for a BREAK or a LETTER
+    // folded: a character that tokenizer and analyzer read in the same way; words are stored in this form
+    // lower:  the analyzer's lower case; NONE if that is several characters
+    Characters(const Code* normal, const Code* folded, const Code* lower, const uint32_t* flags)
+        : common_([=](Code c) {
+              const Sign sign = sign_of(c, flags[c]);
+              return Common{flags[c] | sign << SIGN_SHIFT | (sign >= PERIOD ? ENDS : 0u), folded[c] - c};
+          }),
+          rare_([=](Code c) { return Rare{normal[c] - c, lower[c] == NONE ? NONE : lower[c] - c}; }) {}
+
     template <class Unit>
-    Common common(Unit c) const { return common_[place(c)]; }
+    Common common(Unit c) const { return common_[c]; }
     template <class Unit>
-    uint32_t flags(Unit c) const { return common_[place(c)].flags; }
+    uint32_t flags(Unit c) const { return common_[c].flags; }
     template <class Unit>
     Kind kind(Unit c) const { return static_cast<Kind>(flags(c) & KIND); }
     template <class Unit>
     bool is(Unit c, uint32_t some) const { return (flags(c) & some) != 0; }
-    Code normal(Code c) const { return c + rare_[place(c)].normal; }
+    Code normal(Code c) const { return c + rare_[c].normal; }
     Code lower(Code c) const {
-        const Code step = rare_[place(c)].lower;
+        const Code step = rare_[c].lower;
         return step == NONE ? NONE : c + step;
     }
 
   private:
-    static constexpr Code PAGE = 256;
     struct Rare {
         Code normal, lower;
     };
 
-    template <class Unit>
-    size_t place(Unit c) const {
-        if (sizeof(Unit) == 1 || c < PAGE) return c;  // page 0 is the first one
-        return numbers_[c / PAGE] * PAGE + c % PAGE;
-    }
-
-    std::vector<uint16_t> numbers_;
-    std::vector<Common> common_;
-    std::vector<Rare> rare_;
+    // steps from the code point itself, so that pages without cases are equal
+    Paged<Common> common_;
+    Paged<Rare> rare_;
 };
 
 }  // namespace keyblock

@@ -16,10 +16,10 @@ extern const uint64_t HASH_START, HASH_FACTOR;
 // A word of at most LONGEST characters, packed: one byte for each if all are Latin-1, else four, with zeros up to eight bytes.
 class Spelling {
   public:
-    // Where its characters are written before it is closed, in both widths.
-    Code* codes() { return codes_; }
-    uint8_t* narrow() { return narrow_; }
-    // Packs and hashes them. `bits`: all of them or-ed.
+    const Code* codes() const { return codes_; }
+    // Writes a character, in both widths.
+    void put(size_t at, Code c) { codes_[at] = c, narrow_[at] = static_cast<uint8_t>(c); }
+    // Packs and hashes the characters that were put. `bits`: all of them or-ed.
     void close(size_t size, Code bits) {
         size_ = size, wide_ = bits >= 256;
         codes_[size] = 0;
@@ -36,6 +36,15 @@ class Spelling {
             hash = mixed(HASH_START ^ shape, mark) * HASH_FACTOR;
         }
     };
+    // The same for characters elsewhere, of any width, after `before` unless that is 0.
+    template <class Unit>
+    void set(const Unit* from, size_t size, Code before = 0) {
+        Code bits = before;
+        size_t n = 0;
+        if (before != 0) put(n++, before);
+        for (size_t i = 0; i < size; ++i) bits |= from[i], put(n++, from[i]);
+        close(n, bits);
+    }
     // The same for characters elsewhere, one byte each; eight more bytes may be read there. The word's codes are not written.
     void take(const uint8_t* from, size_t size) {
         size_ = size, wide_ = false;
@@ -65,12 +74,8 @@ class Spelling {
     // The first eight bytes, or all if there are fewer, followed by zeros.
     static uint64_t first_bytes(const uint8_t* from, size_t size) {
         uint64_t found = 0;
-#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-        std::memcpy(&found, from, size < 8 ? size : 8);
-#else
         std::memcpy(&found, from, 8);
         if (size < 8) found &= ~uint64_t{0} >> (64 - 8 * size);
-#endif
         return found;
     }
     uint64_t word(size_t i) const {
@@ -126,11 +131,7 @@ class Known {
         return find(hash, [=](const Slot& slot, uint32_t shape) { return shape == own && slot.mark == mark; });
     }
     // Prefetches the memory that `find` needs.
-    void expect([[maybe_unused]] uint64_t hash) const {
-#if defined(__GNUC__)
-        __builtin_prefetch(&slots_[first_slot(hash)]);
-#endif
-    }
+    void expect(uint64_t hash) const { __builtin_prefetch(&slots_[first_slot(hash)]); }
     // The word's slot, which another thread may have added first; null if the table is full. There is at least one key.
     const Slot* add(const Spelling& word, const std::vector<Piece>& pieces, const std::vector<int64_t>& keys);
     bool full() const {
@@ -158,6 +159,22 @@ class Known {
     size_t left_ = 0;
     std::atomic<size_t> size_{0}, bytes_{0};
     std::mutex adding_;
+};
+
+// Known words, renewed when they are full.
+class Memory {
+  public:
+    explicit Memory(size_t most = Known::MOST) : most_(most), known_(std::make_shared<Known>(most)) {}
+    std::shared_ptr<Known> known() const {
+        std::lock_guard lock(renewing_);
+        if (known_->full()) known_ = std::make_shared<Known>(most_);  // threads that read the old one keep it until they are done
+        return known_;
+    }
+
+  private:
+    const size_t most_;
+    mutable std::shared_ptr<Known> known_;
+    mutable std::mutex renewing_;
 };
 
 }  // namespace keyblock

@@ -99,12 +99,12 @@ Ascii::Ascii(const Characters& characters) {
 }
 
 template <class Unit>
-void Outline::draw(const Ascii& ascii, View<Unit> text, bool plainly) {
+void Outline::draw(const Ascii& ascii, View<Unit> text) {
     size_ = text.size;
     bits_.resize(size_ / Bits::SIZE + 2);
     folded_.resize(size_ / Bits::SIZE * Bits::SIZE + Bits::SIZE + READ_AHEAD);
     size_t at = 0;
-    for (const bool fast = has_avx2() && !plainly; at + Bits::SIZE <= size_; at += Bits::SIZE) {
+    for (const bool fast = has_avx2(); at + Bits::SIZE <= size_; at += Bits::SIZE) {
         if (fast) draw_64(ascii, text.data + at, bits_[at / Bits::SIZE], folded_.data() + at);
         else draw_plainly(ascii, text.data + at, Bits::SIZE, bits_[at / Bits::SIZE], folded_.data() + at);
     }
@@ -112,8 +112,8 @@ void Outline::draw(const Ascii& ascii, View<Unit> text, bool plainly) {
     bits_[at / Bits::SIZE + 1] = {~uint64_t{0}, 0, 0, 0, 0};
 }
 
-template void Outline::draw(const Ascii&, View<uint8_t>, bool);
-template void Outline::draw(const Ascii&, View<uint16_t>, bool);
-template void Outline::draw(const Ascii&, View<uint32_t>, bool);
+template void Outline::draw(const Ascii&, View<uint8_t>);
+template void Outline::draw(const Ascii&, View<uint16_t>);
+template void Outline::draw(const Ascii&, View<uint32_t>);
 
 }  // namespace keyblock

@@ -29,22 +29,13 @@ class Ascii {
 };
 
 // The number of zeros below the lowest set bit; at least one bit must be set.
-inline size_t zeros(uint64_t bits) {
-#if defined(__GNUC__)
-    return static_cast<size_t>(__builtin_ctzll(bits));
-#else
-    size_t n = 0;
-    for (; (bits & 1) == 0; bits >>= 1) ++n;
-    return n;
-#endif
-}
+inline size_t zeros(uint64_t bits) { return static_cast<size_t>(__builtin_ctzll(bits)); }
 
 // A text's bits, and its ASCII characters folded.
 class Outline {
   public:
-    // plainly: character by character, whatever the processor supports.
     template <class Unit>
-    void draw(const Ascii& ascii, View<Unit> text, bool plainly = false);
+    void draw(const Ascii& ascii, View<Unit> text);
 
     // The first character from `at` on that is no space, or the text's end: after the text all are spaces.
     size_t other_than_space_from(size_t at) const {

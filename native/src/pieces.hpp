@@ -22,69 +22,42 @@ class Model {
     virtual void cut(const Code* word, size_t size, std::vector<Piece>& found) const = 0;
 };
 
-// Strings by their characters, in one hash table with open addressing. A string may be followed from any of several roots.
+// Strings by their characters. A string may be followed from any of several roots.
 class Trie {
   public:
-    explicit Trie(size_t roots) : values_(roots, -1), slots_(1024) {}
+    explicit Trie(size_t roots) : values_(roots, -1) {}
 
-    void add(size_t root, const std::vector<Code>& string, int32_t value);
+    void add(size_t root, const std::vector<Code>& string, int32_t value, size_t from = 0) {
+        size_t node = root;
+        for (size_t i = from; i < string.size(); ++i) {
+            node = nodes_.add(key_of(node, string[i]), static_cast<uint32_t>(values_.size()));
+            if (node == values_.size()) values_.push_back(-1);
+        }
+        values_[node] = value;
+    }
     // The longest string from a root with which a word starts: its length and its value; 0 and -1 for none.
-    std::pair<size_t, int32_t> longest(size_t root, const Code* word, size_t size) const;
+    std::pair<size_t, int32_t> longest(size_t root, const Code* word, size_t size) const {
+        std::pair<size_t, int32_t> found{0, -1};
+        each(root, word, size, [&](size_t length, int32_t value) { found = {length, value}; });
+        return found;
+    }
     // Calls `met` with the length and the value of each such string, shortest first.
     template <class Met>
     void each(size_t root, const Code* word, size_t size, Met&& met) const {
         size_t node = root;
         for (size_t i = 0; i < size; ++i) {
-            const Slot& slot = slots_[slot_of(key_of(node, word[i]))];
-            if (slot.key == 0) return;
-            node = slot.node;
+            const uint32_t* next = nodes_.find(key_of(node, word[i]));
+            if (next == nullptr) return;
+            node = *next;
             if (values_[node] >= 0) met(i + 1, values_[node]);
         }
     }
 
   private:
-    struct Slot {
-        uint64_t key = 0;  // node and character; 0 if it is free
-        uint32_t node = 0;
-    };
-    static uint64_t key_of(uint64_t node, Code c) { return ((node << 21) | c) + 1; }
-    size_t slot_of(uint64_t key) const {
-        size_t at = (key * 0x9E3779B97F4A7C15u) >> 20 & (slots_.size() - 1);
-        while (slots_[at].key != 0 && slots_[at].key != key) at = (at + 1) & (slots_.size() - 1);
-        return at;
-    }
-    void grow();
+    static uint64_t key_of(uint64_t node, Code c) { return (node << 21) | c; }
 
-    std::vector<int32_t> values_;
-    std::vector<Slot> slots_;
-    size_t used_ = 0;
-};
-
-// Tokens by their characters, in a hash table. A token may begin a word, continue one, or both: these are looked up separately.
-class TokenIndex {
-  public:
-    enum As : uint64_t { BEGINNING, CONTINUING };
-
-    explicit TokenIndex(size_t most);  // the most tokens
-    void add(As as, const Code* token, size_t size, int32_t id);
-    // The longest token with which a word starts: its length and its id; 0 and -1 for none.
-    std::pair<size_t, int32_t> longest(As as, const Code* word, size_t size) const;
-
-  private:
-    // Most look-ups find no token: one bit for each of many hashes tells that, and the bits fit into a processor's nearest caches.
-    static constexpr uint32_t SEEN_BITS = 19;
-    struct Slot {
-        uint32_t mark = 0, token = 0;  // its place in `tokens_`; 0 if the slot is free
-    };
-    const Code* find(uint64_t hash, const Code* token, size_t size) const;
-    size_t first_slot(uint64_t hash) const { return hash >> 32 & (slots_.size() - 1); }
-    static size_t seen_bit(uint64_t hash) { return hash >> (64 - SEEN_BITS); }
-    bool seen(uint64_t hash) const { return (seen_[seen_bit(hash) / 64] >> seen_bit(hash) % 64 & 1) != 0; }
-
-    std::vector<uint64_t> seen_;
-    std::vector<Slot> slots_;
-    std::vector<Code> tokens_{0};  // each token's id, length and characters, contiguous in memory
-    size_t longest_ = 0;
+    std::vector<int32_t> values_;  // of nodes
+    HashTable<uint32_t> nodes_;    // by the node before and the character
 };
 
 // Greedy, longest first (Devlin et al., 2019), as in `tokenizers`.
@@ -101,8 +74,10 @@ class WordPiece : public Model {
     void cut(const Code* word, size_t size, std::vector<Piece>& found) const override;
 
   private:
+    enum : size_t { BEGINNING, CONTINUING };  // a token may begin a word, continue one, or both
+
     const Characters& characters_;
-    TokenIndex tokens_;
+    Trie tokens_{2};
     int32_t unknown_;
     size_t most_;
 };

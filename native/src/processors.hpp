@@ -2,15 +2,10 @@
 #pragma once
 
 // Inlined into its caller, and compiled for the same processor.
-#if defined(__GNUC__)
 #define INLINED __attribute__((always_inline)) inline
 #define INLINED_BODY __attribute__((always_inline))  // of a lambda
-#else
-#define INLINED inline
-#define INLINED_BODY
-#endif
 
-#if defined(__GNUC__) && defined(__x86_64__)
+#if defined(__x86_64__)
 #include <cpuid.h>
 #define WITH_AVX2
 #define FOR_AVX2 __attribute__((target("avx2")))

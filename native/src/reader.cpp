@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "known.hpp"
-
 namespace keyblock {
 namespace {
 
@@ -13,13 +11,7 @@ constexpr size_t AT_A_LOOK = 63;  // the most characters of a stretch that is re
 }  // namespace
 
 WordReader::WordReader(const Characters& characters, std::unique_ptr<Model> model, std::unique_ptr<Analyzer> analyzer)
-    : characters(characters), ascii_(characters), model_(std::move(model)), analyzer_(std::move(analyzer)), known_(std::make_shared<Known>()) {}
-
-std::shared_ptr<Known> WordReader::known() const {
-    std::lock_guard lock(renewing_);
-    if (known_->full()) known_ = std::make_shared<Known>();  // threads that read the old one keep it until they are done
-    return known_;
-}
+    : characters(characters), ascii_(characters), model_(std::move(model)), analyzer_(std::move(analyzer)) {}
 
 template <class Unit>
 struct WordReader::Call {
@@ -27,7 +19,7 @@ struct WordReader::Call {
     const View<Unit> text;
     const Odds& given;
     Reading& found;
-    std::shared_ptr<Known> known = by.known();
+    std::shared_ptr<Known> known = by.memory_.known();
     Outline outline{};
     Spelling word{};
     std::vector<Code> long_word{};  // a word that is too long to be stored
@@ -64,23 +56,6 @@ struct WordReader::Call {
             if (later.size() >= AT_ONCE) read_all();
         }
         read_all();
-    }
-
-    // Reads the missing part of a text that was begun.
-    void go_on() {
-        const Reading begun = std::move(found);
-        found.clear();
-        found.marks = begun.marks;
-        size_t token = 0, run = 0;
-        const auto take_up_to = [&](int32_t place) {
-            for (; token < begun.tokens.size() && begun.tokens[token].head < place; ++token) found.tokens.push_back(begun.tokens[token]);
-            for (; run < begun.runs.size() && begun.runs[run].head < place; ++run) found.runs.push_back(begun.runs[run]);
-        };
-        for (size_t i = 0; i < begun.missing.size(); i += 3) {
-            take_up_to(begun.missing[i]);
-            odd(static_cast<size_t>(begun.missing[i]), static_cast<size_t>(begun.missing[i + 1]));
-        }
-        take_up_to(static_cast<int32_t>(text.size));
     }
 
     static uint64_t first(size_t size) { return ~(~uint64_t{0} << size); }  // the lowest `size` bits, which are not all
@@ -130,16 +105,13 @@ struct WordReader::Call {
             }
             const bool letters = (next.flags & KIND) == LETTER;
             uint32_t all = next.flags, any = 0, last;
-            Code* const codes_room = word.codes();
-            uint8_t* const narrow_room = word.narrow();
             Code bits = 0;
             size_t size = 0;  // of the word
             do {
                 if (size < LONGEST) {
                     const Code folded = text.data[head + size] + next.fold;
                     bits |= folded;
-                    codes_room[size] = folded;
-                    narrow_room[size] = static_cast<uint8_t>(folded);
+                    word.put(size, folded);
                 }
                 last = next.flags;
                 all &= last, any |= last;
@@ -243,8 +215,7 @@ struct WordReader::Call {
         Code bits = 0;
         for (size_t at = head; at < tail; ++at) {
             const Code c = text.data[at] + (folded ? by.characters.common(text.data[at]).fold : 0);
-            bits |= c;
-            word.codes()[at - head] = c, word.narrow()[at - head] = static_cast<uint8_t>(c);
+            bits |= c, word.put(at - head, c);
         }
         return bits;
     }
@@ -277,7 +248,7 @@ struct WordReader::Call {
                 return;
             }
         }
-        const auto place = given.find(std::u32string(text.data + start, text.data + end));
+        const auto place = given.find(name_of(TOKENS, text.data + start, text.data + end));
         if (place == given.end()) return found.ask(start, end, TOKENS);
         const Odd& read = place->second;
         if (size <= LONGEST) known->add(word, read.pieces, read.keys);
@@ -292,9 +263,7 @@ struct WordReader::Call {
 
 template <class Unit>
 void WordReader::read(View<Unit> text, const Odds& given, Reading& found) const {
-    Call<Unit> call{*this, text, given, found};
-    if (found.missing.empty()) call.run();
-    else call.go_on();
+    Call<Unit>{*this, text, given, found}.run();
 }
 
 void WordReader::meet(const std::vector<std::pair<std::vector<Code>, int32_t>>& words) const {
@@ -306,27 +275,8 @@ void WordReader::meet(const std::vector<std::pair<std::vector<Code>, int32_t>>& 
     }
 }
 
-template <class Unit>
-bool WordReader::keys_between(View<Unit> text, size_t start, size_t end, std::vector<int64_t>& found) const {
-    for (size_t at = start; at < end; ++at)
-        if (characters.kind(text.data[at]) == ODD) return false;
-    std::vector<Code> run;
-    const auto is_word = [&](size_t at) { return characters.is(text.data[at], WORD); };
-    for (size_t head = start, tail; head < end; head = tail) {
-        tail = head + 1;
-        if (!is_word(head)) continue;
-        while (tail < end && is_word(tail)) ++tail;
-        run.assign(text.data + head, text.data + tail);
-        if (const int64_t key = analyzer_->key(run.data(), run.size())) found.push_back(key);
-    }
-    return true;
-}
-
 template void WordReader::read(View<uint8_t>, const Odds&, Reading&) const;
 template void WordReader::read(View<uint16_t>, const Odds&, Reading&) const;
 template void WordReader::read(View<uint32_t>, const Odds&, Reading&) const;
-template bool WordReader::keys_between(View<uint8_t>, size_t, size_t, std::vector<int64_t>&) const;
-template bool WordReader::keys_between(View<uint16_t>, size_t, size_t, std::vector<int64_t>&) const;
-template bool WordReader::keys_between(View<uint32_t>, size_t, size_t, std::vector<int64_t>&) const;
 
 }  // namespace keyblock

@@ -1,11 +1,11 @@
 // Reading a text word by word: its tokens, and the runs of which its terms are made (see keyblock.text.compiled).
 #pragma once
 #include <memory>
-#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "known.hpp"
 #include "outline.hpp"
 #include "pieces.hpp"
 #include "terms.hpp"
@@ -20,8 +20,14 @@ struct Run {
 };
 
 // A question about a stretch: its tokens, as the first unit of a text, as the last unit, whose end may change, or as any other unit;
-// or its terms. The first two precede the names of such units as a character.
-enum Asked : Code { TOKENS = 0, FIRST_TOKENS = 0x10FFFF, LAST_TOKENS = 0x10FFFE, TERMS = 0x10FFFD };
+// or its terms. Only the first of these does not stand before the stretch in the name of its answer: others are no characters.
+enum Asked : Code { TOKENS = 0, FIRST_TOKENS = 0x110000, LAST_TOKENS = 0x110001, TERMS = 0x110002 };
+
+template <class Unit>
+std::u32string name_of(Asked asked, const Unit* from, const Unit* to) {
+    std::u32string name(asked == TOKENS ? 0 : 1, static_cast<char32_t>(asked));
+    return name.append(from, to);
+}
 
 struct Reading {
     std::vector<Piece> tokens;  // with their places in the text
@@ -42,8 +48,6 @@ struct Odd {
 };
 using Odds = std::unordered_map<std::u32string, Odd>;
 
-class Known;
-
 class WordReader {
   public:
     WordReader(const Characters& characters, std::unique_ptr<Model> model, std::unique_ptr<Analyzer> analyzer);
@@ -51,14 +55,9 @@ class WordReader {
     // Reads the first of these words, so that a new process has the common ones.
     void meet(const std::vector<std::pair<std::vector<Code>, int32_t>>& words) const;
 
-    // Reads a text into `found`, which is empty, or has the part read before: then only the missing part is read. `given` answers odd
-    // stretches; the short ones are stored.
+    // Reads a text into `found`, which is empty. `given` answers odd stretches; the short ones are stored.
     template <class Unit>
     void read(View<Unit> text, const Odds& given, Reading& found) const;
-
-    // Appends the keys of runs cut at these places; returns false, and appends nothing, if a character between them is ODD.
-    template <class Unit>
-    bool keys_between(View<Unit> text, size_t start, size_t end, std::vector<int64_t>& found) const;
 
     const Characters& characters;
 
@@ -66,13 +65,10 @@ class WordReader {
     template <class Unit>
     struct Call;  // the reading of one text
 
-    std::shared_ptr<Known> known() const;
-
     const Ascii ascii_;
     std::unique_ptr<Model> model_;
     std::unique_ptr<Analyzer> analyzer_;
-    mutable std::shared_ptr<Known> known_;
-    mutable std::mutex renewing_;
+    Memory memory_;
 };
 
 }  // namespace keyblock

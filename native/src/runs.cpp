@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "known.hpp"
-
 namespace keyblock {
 namespace {
 
@@ -21,8 +19,8 @@ int64_t Universal::key(const Code* run, size_t size) const {
     return n == 0 ? 0 : term_key(term, n);
 }
 
-RunReader::RunReader(const uint32_t* flags, const Analyzer* analyzer, size_t most)
-    : flags_(flags), analyzer_(analyzer), most_(most), known_(std::make_shared<Known>(most)) {}
+RunReader::RunReader(Table flags, const Analyzer* analyzer, size_t most)
+    : flags_(std::move(flags)), analyzer_(analyzer), memory_(most) {}
 
 template <class Unit>
 struct RunReader::Call {
@@ -30,17 +28,11 @@ struct RunReader::Call {
     const View<Unit> text;
     const Odds& given;
     Reading& found;
-    std::shared_ptr<Known> known = newest();
+    std::shared_ptr<Known> known = by.memory_.known();
     Spelling word{};
     std::vector<int64_t> keys{};
     std::vector<Code> folded{};
     std::vector<size_t> places{};  // their places
-
-    std::shared_ptr<Known> newest() const {
-        std::lock_guard lock(by.renewing_);
-        if (by.known_->full()) by.known_ = std::make_shared<Known>(by.most_);  // threads that read the old one keep it until they are done
-        return by.known_;
-    }
 
     uint32_t flags(size_t at) const { return by.flags_[text.data[at]]; }
 
@@ -90,26 +82,14 @@ struct RunReader::Call {
     }
 
     void pair(size_t first, size_t size) {
-        spell(folded.data() + first, size);
+        word.set(folded.data() + first, size);
         look_up(places[first], places[first + size - 1] + 1, size, true);
     }
 
     void read(size_t head, size_t tail, bool plain) {
         if (tail - head > LONGEST) return add(head, tail, 0);
-        spell(text.data + head, tail - head);
+        word.set(text.data + head, tail - head);
         look_up(head, tail, tail - head, plain);
-    }
-
-    template <class Some>
-    void spell(const Some* from, size_t size) {
-        Code* const codes = word.codes();
-        uint8_t* const narrow = word.narrow();
-        Code bits = 0;
-        for (size_t i = 0; i < size; ++i) {
-            const Code c = from[i];
-            bits |= c, codes[i] = c, narrow[i] = static_cast<uint8_t>(c);
-        }
-        word.close(size, bits);
     }
 
     // The keys of `word`, which is the text there.
@@ -122,7 +102,7 @@ struct RunReader::Call {
         if (plain && by.analyzer_ != nullptr) {
             keys.assign(1, by.analyzer_->key(word.codes(), size));
         } else {
-            const auto place = given.find(std::u32string(text.data + head, text.data + tail));
+            const auto place = given.find(name_of(TERMS, text.data + head, text.data + tail));
             if (place == given.end()) return found.ask(head, tail, TERMS);
             keys = place->second.keys;
         }
@@ -140,22 +120,8 @@ void RunReader::read(View<Unit> text, const Odds& given, Reading& found) const {
     Call<Unit>{*this, text, given, found}.run();
 }
 
-template <class Unit>
-bool RunReader::keys_between(View<Unit> text, size_t start, size_t end, const Odds& given, std::vector<int64_t>& found) const {
-    Reading part;
-    read(View<Unit>{text.data + start, end - start}, given, part);
-    const auto is_long = [](const Run& run) { return run.tail - run.head > static_cast<int32_t>(LONGEST); };
-    if (!part.missing.empty() || std::any_of(part.runs.begin(), part.runs.end(), is_long)) return false;
-    for (const Run& run : part.runs)
-        if (run.key != 0) found.push_back(run.key);
-    return true;
-}
-
 template void RunReader::read(View<uint8_t>, const Odds&, Reading&) const;
 template void RunReader::read(View<uint16_t>, const Odds&, Reading&) const;
 template void RunReader::read(View<uint32_t>, const Odds&, Reading&) const;
-template bool RunReader::keys_between(View<uint8_t>, size_t, size_t, const Odds&, std::vector<int64_t>&) const;
-template bool RunReader::keys_between(View<uint16_t>, size_t, size_t, const Odds&, std::vector<int64_t>&) const;
-template bool RunReader::keys_between(View<uint32_t>, size_t, size_t, const Odds&, std::vector<int64_t>&) const;
 
 }  // namespace keyblock

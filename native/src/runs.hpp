@@ -29,25 +29,19 @@ class Universal : public Analyzer {
 class RunReader {
   public:
     // flags: see RunFlag. analyzer: none: the answers to odd runs include each run's terms. most: the most runs that are stored.
-    RunReader(const uint32_t* flags, const Analyzer* analyzer, size_t most);
+    RunReader(Table flags, const Analyzer* analyzer, size_t most);
 
     // Appends the runs of a text to `found`, which has no runs, and the marks that may end a sentence, in order.
     template <class Unit>
     void read(View<Unit> text, const Odds& given, Reading& found) const;
 
-    // Appends the keys of the runs between two places, read separately; returns false, and appends nothing, if Python must be asked.
-    template <class Unit>
-    bool keys_between(View<Unit> text, size_t start, size_t end, const Odds& given, std::vector<int64_t>& found) const;
-
   private:
     template <class Unit>
     struct Call;
 
-    Paged flags_;
+    Table flags_;
     const Analyzer* analyzer_;
-    size_t most_;
-    mutable std::shared_ptr<Known> known_;
-    mutable std::mutex renewing_;
+    Memory memory_;
 };
 
 }  // namespace keyblock

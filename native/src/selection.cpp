@@ -113,23 +113,10 @@ bool ascending(const Span<int32_t>& bounds, size_t end) {
 
 }  // namespace
 
-Keys::Keys(Span<int64_t> keys) {
-    int bits = 1;
-    while ((size_t{1} << bits) < 2 * keys.size + 1) ++bits;
-    shift_ = 64 - bits;
-    slots_.resize(size_t{1} << bits);
-    for (size_t i = 0; i < keys.size; ++i) {
-        size_t at = first(keys.data[i]);
-        while (slots_[at].number != NONE) at = (at + 1) & (slots_.size() - 1);
-        slots_[at] = {keys.data[i], static_cast<int32_t>(i)};
-    }
-}
-
-int32_t Keys::find(int64_t key) const {
-    for (size_t at = first(key);; at = (at + 1) & (slots_.size() - 1)) {
-        const Slot& slot = slots_[at];
-        if (slot.number == NONE || slot.key == key) return slot.number;
-    }
+Keys keys_of(Span<int64_t> keys) {
+    Keys found(keys.size);
+    for (size_t i = 0; i < keys.size; ++i) found.add(static_cast<uint64_t>(keys.data[i]), static_cast<int32_t>(i));
+    return found;
 }
 
 bool Document::whole(size_t dimensions, size_t vocabulary) const {
@@ -178,8 +165,8 @@ void QueryDocument::count(const Document& document) {
     having_.assign(query_.terms.size, 0);
     for (size_t block = 0; block < blocks_; ++block)
         for (int32_t i = document.term_bounds.data[block]; i < document.term_bounds.data[block + 1]; ++i) {
-            const int32_t row = rows_.find(document.terms.data[i]);
-            if (row != Keys::NONE && counts_[static_cast<size_t>(row) * blocks_ + block]++ == 0) ++having_[static_cast<size_t>(row)];
+            const int32_t* row = rows_.find(static_cast<uint64_t>(document.terms.data[i]));
+            if (row != nullptr && counts_[static_cast<size_t>(*row) * blocks_ + block]++ == 0) ++having_[static_cast<size_t>(*row)];
         }
 }
 
@@ -381,7 +368,7 @@ bool QueryDocument::known(const Document& document) const {
     size_t found = 0;
     for (size_t i = 0; i < asked; ++i) {
         const size_t place = i + 1 == asked ? n - 1 : static_cast<size_t>(static_cast<double>(i) * step);
-        found += shared.known.find(document.terms.data[place]) != Keys::NONE;
+        found += shared.known.find(static_cast<uint64_t>(document.terms.data[place])) != nullptr;
     }
     return static_cast<double>(found) / static_cast<double>(asked) >= shared.share;
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "near_tokens.hpp"
+#include "tables.hpp"
 
 namespace keyblock {
 
@@ -20,22 +21,9 @@ struct Span {
     size_t size = 0;
 };
 
-// Numbers of 64-bit keys in a list of them.
-class Keys {
-  public:
-    static constexpr int32_t NONE = -1;
-    explicit Keys(Span<int64_t> keys);
-    int32_t find(int64_t key) const;
-
-  private:
-    struct Slot {
-        int64_t key = 0;
-        int32_t number = NONE;
-    };
-    size_t first(int64_t key) const { return static_cast<size_t>(static_cast<uint64_t>(key) * 0x9E3779B97F4A7C15u >> shift_); }
-    std::vector<Slot> slots_;
-    int shift_ = 64;
-};
+// Numbers of keys in a list of them.
+using Keys = HashTable<int32_t>;
+Keys keys_of(Span<int64_t> keys);
 
 // keyblock.selectors.Bm25 with the idf of documents.
 struct Bm25 {
@@ -118,7 +106,7 @@ struct Packed {
 // Chooses the blocks of one document after the other, in one thread.
 class QueryDocument {
   public:
-    QueryDocument(const Rules& rules, const Query& query) : rules_(rules), query_(query), rows_(query.terms), near_tokens_(query.similar == nullptr ? nullptr : query.similar->take()) {}
+    QueryDocument(const Rules& rules, const Query& query) : rules_(rules), query_(query), rows_(keys_of(query.terms)), near_tokens_(query.similar == nullptr ? nullptr : query.similar->take()) {}
     ~QueryDocument() {
         if (query_.similar != nullptr) query_.similar->give(std::move(near_tokens_));
     }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <queue>
 #include <tuple>
 
 namespace keyblock {
@@ -15,28 +14,11 @@ constexpr double UNKNOWN_PENALTY = 10;
 
 Merges::Merges(const std::vector<std::pair<Code, int32_t>>& symbols, const std::vector<Merge>& merges,
                const std::vector<std::pair<Codes, int32_t>>& whole)
-    : common_(COMMON, -1) {
+    : common_(COMMON, -1), rules_(merges.size()) {
     for (auto [symbol, id] : symbols) (symbol < COMMON ? common_[symbol] : symbols_[symbol]) = id;
-    size_t room = 1024;
-    while (room < merges.size() * 2) room *= 2;
-    slots_.resize(room);
     int32_t rank = 0;
-    for (const Merge& merge : merges) {
-        const uint64_t pair = pair_of(merge.left, merge.right);
-        slots_[slot_of(pair)] = {pair, {rank++, merge.joined}};
-    }
+    for (const Merge& merge : merges) rules_.add(pair_of(merge.left, merge.right), {}) = {rank++, merge.joined};
     for (const auto& [spelling, id] : whole) whole_.add(0, spelling, id);
-}
-
-size_t Merges::slot_of(uint64_t pair) const {
-    size_t at = (pair * 0x9E3779B97F4A7C15u) >> 20 & (slots_.size() - 1);
-    while (slots_[at].pair != FREE && slots_[at].pair != pair) at = (at + 1) & (slots_.size() - 1);
-    return at;
-}
-
-const Merges::Rule* Merges::rule(int32_t left, int32_t right) const {
-    const Slot& slot = slots_[slot_of(pair_of(left, right))];
-    return slot.pair == FREE ? nullptr : &slot.rule;
 }
 
 bool Merges::cut(const Code* word, size_t size, std::vector<Piece>& found) const {

@@ -31,18 +31,12 @@ class Merges : public Subwords {
     struct Rule {
         int32_t rank, joined;
     };
-    struct Slot {
-        uint64_t pair = FREE;
-        Rule rule{};
-    };
-    static constexpr uint64_t FREE = ~uint64_t{0};
     static uint64_t pair_of(int32_t left, int32_t right) { return static_cast<uint64_t>(left) << 32 | static_cast<uint32_t>(right); }
-    size_t slot_of(uint64_t pair) const;
-    const Rule* rule(int32_t left, int32_t right) const;
+    const Rule* rule(int32_t left, int32_t right) const { return rules_.find(pair_of(left, right)); }
 
     std::vector<int32_t> common_;  // tokens of the first symbols; -1 for none
     std::unordered_map<Code, int32_t> symbols_;
-    std::vector<Slot> slots_;
+    HashTable<Rule> rules_;
     Trie whole_{1};
 };
 

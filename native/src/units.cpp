@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "known.hpp"
 #include "utf8.hpp"
 
 namespace keyblock {
@@ -25,15 +24,8 @@ struct UnitReader::Symbols {
     void add(Code c, int32_t place) { codes.push_back(c), places.push_back(place); }
 };
 
-UnitReader::UnitReader(const uint32_t* sorts, Spellings normal, UnitRules rules, const Subwords* model)
-    : sorts_(sorts), normal_(std::move(normal)), rules_(std::move(rules)), model_(model),
-      known_(std::make_shared<Known>()) {}
-
-std::shared_ptr<Known> UnitReader::known() const {
-    std::lock_guard lock(renewing_);
-    if (known_->full()) known_ = std::make_shared<Known>();  // threads that read the old one keep it until they are done
-    return known_;
-}
+UnitReader::UnitReader(Table sorts, Spellings normal, UnitRules rules, const Subwords* model)
+    : sorts_(std::move(sorts)), normal_(std::move(normal)), rules_(std::move(rules)), model_(model) {}
 
 // The end of the unit that starts here: keyblock.text.units.Borders.
 template <class Unit>
@@ -208,7 +200,7 @@ struct UnitReader::Call {
     const View<Unit> text;
     const Odds& given;
     Reading& found;
-    std::shared_ptr<Known> known = by.known();
+    std::shared_ptr<Known> known = by.memory_.known();
     Spelling name{};
     Symbols symbols{};
     std::vector<Piece> pieces{};
@@ -225,7 +217,7 @@ struct UnitReader::Call {
         const size_t extra = asked == TOKENS ? 0 : 1;
         const bool is_short = end - start + extra <= LONGEST;
         if (is_short) {
-            spell(start, end, asked);
+            name.set(text.data + start, end - start, asked);
             if (const Known::Slot* slot = known->find(name)) return add(*slot, start, end);
         }
         pieces.clear();
@@ -233,27 +225,10 @@ struct UnitReader::Call {
             if (is_short) known->add(name, pieces, NO_KEYS);
             return add(pieces.data(), pieces.size(), start);
         }
-        std::u32string called(text.data + start, text.data + end);
-        if (extra > 0) called.insert(called.begin(), static_cast<char32_t>(asked));
-        const auto place = given.find(called);
-        if (place == given.end()) {
-            return found.ask(start, end, asked);
-        }
+        const auto place = given.find(name_of(asked, text.data + start, text.data + end));
+        if (place == given.end()) return found.ask(start, end, asked);
         if (is_short) known->add(name, place->second.pieces, NO_KEYS);
         add(place->second.pieces.data(), place->second.pieces.size(), start);
-    }
-
-    void spell(size_t start, size_t end, Asked asked) {
-        Code* const codes = name.codes();
-        uint8_t* const narrow = name.narrow();
-        Code bits = asked;
-        size_t size = 0;
-        if (asked != TOKENS) codes[size] = bits, narrow[size++] = static_cast<uint8_t>(bits);
-        for (size_t at = start; at < end; ++at, ++size) {
-            const Code c = text.data[at];
-            bits |= c, codes[size] = c, narrow[size] = static_cast<uint8_t>(c);
-        }
-        name.close(size, bits);
     }
 
     void add(const Known::Slot& slot, size_t start, size_t end) {

@@ -43,7 +43,7 @@ class UnitReader {
   public:
     // model: none: the answers to odd units include each unit's tokens.
     // sorts: see Sort. normal: the normalizer's output for PLAIN characters.
-    UnitReader(const uint32_t* sorts, Spellings normal, UnitRules rules, const Subwords* model);
+    UnitReader(Table sorts, Spellings normal, UnitRules rules, const Subwords* model);
 
     // Appends the tokens of a text to `found`, which has no tokens.
     template <class Unit>
@@ -63,14 +63,12 @@ class UnitReader {
     bool cut_words(const Symbols& unit, bool first, std::vector<Piece>& found) const;
     bool cut_bytes(const Symbols& unit, bool first, std::vector<Piece>& found) const;
     size_t word_end(const Codes& codes, size_t start) const;
-    std::shared_ptr<Known> known() const;
 
-    Paged sorts_;
+    Table sorts_;
     Spellings normal_;
     UnitRules rules_;
     const Subwords* model_;
-    mutable std::shared_ptr<Known> known_;
-    mutable std::mutex renewing_;
+    Memory memory_;
 };
 
 }  // namespace keyblock

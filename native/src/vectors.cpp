@@ -48,10 +48,8 @@ void TokenTable::encode(const int32_t* ids, size_t n, float* sum, int8_t* found)
     });
 }
 
-void TokenTable::expect([[maybe_unused]] size_t id) const {
-#if defined(__GNUC__)
+void TokenTable::expect(size_t id) const {
     for (size_t at = 0; at < dimensions; at += LINE) __builtin_prefetch(rows + id * dimensions + at);
-#endif
 }
 
 }  // namespace keyblock

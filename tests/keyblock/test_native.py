@@ -1,26 +1,17 @@
-"""The compiled part, against what it stands for: hashes and stems."""
+"""The compiled part: whether it is used, its processor, and its hashes."""
 
-import json
 import platform
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import Stemmer
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from keyblock import native
 from keyblock.text.analyzer import term_key
 from tests.support.compiled import need_compiled
-
-STEMS = (
-    "b y yy abl adopt agre allow bled cares con cry day fall file fiz hap hiss hop in ion knead plaster relat se sky tan vi yell z"
-)
-ENDINGS = """s es ies sses ss ed eed ing y ly e l ll ational tional enci anci izer abli alli entli eli ousli ization ation ator
-alism iveness fulness ousness aliti iviti biliti icate ative alize iciti ical ful ness al ance ence er ic able ible ant ement ment
-ent sion tion ou ism ate iti ous ive ize at bl iz tt bb nn ying""".split()
 
 
 @pytest.mark.parametrize("found", [None, SimpleNamespace(INTERFACE=native.INTERFACE + 1), SimpleNamespace()])
@@ -54,31 +45,4 @@ def test_the_code_that_runs_is_for_this_processor() -> None:
 @example("a" * 129)
 def test_keys_of_terms(term: str) -> None:
     core = need_compiled()
-    assert core.term_key(term) == term_key(term)
     assert core.term_keys([term, "river"]).tolist() == [term_key(term), term_key("river")]
-
-
-def assert_stems(words: list[str]) -> None:
-    core, stemmer = need_compiled(), Stemmer.Stemmer("porter", 0)
-    assert [(word, core.porter(word)) for word in words] == [(word, stemmer.stemWord(word)) for word in words]
-
-
-def test_stems_by_hand() -> None:
-    """Examples of Porter's paper."""
-    core = need_compiled()
-    words = {"caresses": "caress", "ponies": "poni", "agreed": "agre", "hopping": "hop", "filing": "file", "happy": "happi"}
-    words |= {"relational": "relat", "triplicate": "triplic", "revival": "reviv", "probate": "probat", "controll": "control"}
-    assert {word: core.porter(word) for word in words} == words
-
-
-def test_stems_of_a_vocabulary() -> None:
-    """Each word of the embedded model's, and many made of stems and two endings."""
-    tokenizer = json.loads(Path("models/default/tokenizer.json").read_text(encoding="utf-8"))
-    words = [token.removeprefix("##") for token in tokenizer["model"]["vocab"] if token.isascii() and token.islower()]
-    assert len(words) > 20_000
-    assert_stems(words + [stem + first + last for stem in STEMS.split() for first in ["", *ENDINGS] for last in ENDINGS])
-
-
-@given(st.lists(st.text("aeiouybdlnstwxzg'1", max_size=12)))
-def test_stems_of_letters(words: list[str]) -> None:
-    assert_stems(words)

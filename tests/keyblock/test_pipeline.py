@@ -12,7 +12,7 @@ from keyblock.description import PipelineConfig
 from keyblock.packing import pack
 from keyblock.pipeline import Pipeline, Selection, Shortlist
 from keyblock.prepared import PreparedDocument, PreparedQuery
-from keyblock.selectors import SELECTORS, SelectedBy, rank_blocks
+from keyblock.selectors import SelectedBy, rank_blocks
 from keyblock.text.analyzer import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 from tests.keyblock.pipelines import TEXT, make, slices_of
@@ -55,13 +55,6 @@ def test_the_blocks_that_match_are_fed_in_document_order(pipeline: Pipeline) -> 
     places = [next(i for i in range(len(fed)) if fed[i : i + len(words)] == words) for words in (flooded, one)]
     assert places == sorted(places)
     assert selection.evidence[2] == pytest.approx(1.0), "every term of the query occurs in the document"
-
-
-def test_no_match_keeps_the_documents_beginning(pipeline: Pipeline) -> None:
-    document = pipeline.prepare_document("A quiet afternoon in town. " * 100)
-    selection = pipeline.select(pipeline.prepare_query("zebra"), document)
-    assert selection.packed.taken.tolist() == list(range(len(selection.packed.taken)))
-    assert len(selection.packed.ids) == 128
 
 
 def test_a_budget_without_room_is_an_error(pipeline: Pipeline) -> None:
@@ -188,16 +181,6 @@ def test_passages_that_grow_hold_whole_neighbours_and_say_which(fine: Pipeline) 
     assert turned.reach.tolist() == selection.reach[in_document[::-1]].tolist()
 
 
-def test_a_short_document_is_one_whole_passage(fine: Pipeline) -> None:
-    packing = {"budget": 128, "budget_range": (64, 128), "grow": True}
-    parts = {"segmenter": {"name": "sentences", "block_tokens": 8}, "packing": packing}
-    grown = make(fine.tokenizer, fine.frequencies, aggregator={"name": "max", "passages": 3}, **parts)
-    document = grown.prepare_document("A bridge. A river, and a city by it. Nothing else.")
-    (packed,) = grown.select(grown.prepare_query("river"), document).sequences
-    assert document.n_blocks > 1
-    assert packed.ids[packed.split : -1].tolist() == document.token_ids.tolist()
-
-
 def test_a_joint_selection_has_one_sequence_always(pipeline: Pipeline) -> None:
     query = pipeline.prepare_query("river")
     for text in ("", "A river. " * 100):
@@ -279,13 +262,6 @@ def test_the_model_chose_where_it_saw_all_blocks_or_those_that_stood_out(fine: P
     assert cascade.select(query, document, shortlisted=(shortlist, unasked)).by == SelectedBy.EVIDENCE
 
 
-@pytest.mark.parametrize("selector", ["first", "last", "spread"])
-def test_what_goes_by_the_place_says_so(fine: Pipeline, selector: str) -> None:
-    pipeline = make(fine.tokenizer, fine.frequencies, selector={"name": selector})
-    selection = pipeline.select(pipeline.prepare_query("river"), pipeline.prepare_document(QUIET * 60 + "The river flooded."))
-    assert selection.by == SelectedBy.POSITION
-
-
 FILLER = "The committee met again and spoke about the budget of the coming season at some length, as it had done before. "
 
 
@@ -303,19 +279,6 @@ def test_a_paraphrase_is_found_where_no_word_is_shared(pipeline: Pipeline, hybri
     text, query = FILLER * 12 + PARAPHRASE * 3 + FILLER * 12, "Whom do I tell when I am ill?"
     assert PARAPHRASE.strip() in best_block(hybrid, query, text)
     assert PARAPHRASE.strip() not in best_block(pipeline, query, text)  # which shares no term with it
-
-
-def test_an_exact_code_wins_among_blocks_that_are_nearer(tokenizer: Tokenizer) -> None:
-    """Each other block is about errors, which many documents are; the one with the code says nothing of them."""
-    frequencies = DocumentFrequencies(1000, {"error": 300, "mean": 400})
-    config = PipelineConfig(selector={"name": "hybrid"}, encoder={"name": "static"})
-    hybrid = Pipeline(config, tokenizer, frequencies, concept_table(tokenizer))
-    near = "An error is an error: each failure is told as an error, and an error is a failure. " * 3
-    text = near * 8 + "Message E1042 says that the printer has no paper, which somebody may put into it at once. " * 3 + near * 8
-    document, query = hybrid.prepare_document(text), hybrid.prepare_query("What does error E1042 mean?")
-    cosines = SELECTORS.create("vectors").scores(query, document, hybrid.frequencies)
-    assert "E1042" in best_block(hybrid, "What does error E1042 mean?", text)
-    assert cosines[hybrid.select(query, document).taken[0]] < cosines.max()
 
 
 def test_vectors_change_nothing_but_the_selection(pipeline: Pipeline, hybrid: Pipeline) -> None:

@@ -88,24 +88,6 @@ def test_overlapping_windows_hold_for_any_text(windows: Pipeline, text: str) -> 
         assert keys.tolist() == windows.analyzer.keys(text[place[0] : place[1]])
 
 
-def test_windows_by_hand(windows: Pipeline) -> None:
-    """Five words every two; of nine words three windows."""
-    text = "one two three four five six seven eight nine"
-    document = windows.prepare_document(text)
-    assert slices_of(text, document) == ["one two three four five", "three four five six seven", "five six seven eight nine"]
-    assert document.bounds.tolist() == [[0, 5], [2, 7], [4, 9]]
-
-
-@given(PLAIN_PROSE)
-def test_segments_end_where_sentences_do_unless_one_is_too_long(
-    small_block_pipelines: list[Pipeline], prose: list[tuple[str, str]]
-) -> None:
-    text = " ".join(word + mark for word, mark in prose)
-    for each in small_block_pipelines[2:4]:
-        for piece in slices_of(text, each.prepare_document(text)):
-            assert piece[-1] in ".?!" or text.endswith(piece) or not any(mark in piece for mark in ".?!")
-
-
 @given(PLAIN_PROSE)
 def test_a_blocks_slice_has_the_blocks_tokens_and_terms(fine: Pipeline, pipeline: Pipeline, prose: list[tuple[str, str]]) -> None:
     """Words of one token each: no cut can fall inside one, so tokenizing the text between the offsets gives the block again."""
@@ -117,13 +99,6 @@ def test_a_blocks_slice_has_the_blocks_tokens_and_terms(fine: Pipeline, pipeline
             assert each.tokenizer.ids(piece).tolist() == document.token_ids[first:last].tolist()
             keys = document.terms[document.term_bounds[block] : document.term_bounds[block + 1]]
             assert keys.tolist() == each.analyzer.keys(piece)
-
-
-def test_blocks_end_where_sentences_do(pipeline: Pipeline) -> None:
-    text = " ".join(f"The river reached the old stone bridge for the {n} time." for n in ("first", "second", "third", "last") * 10)
-    document = pipeline.prepare_document(text)
-    assert document.n_blocks == 8, "five sentences of 12 tokens each"
-    assert all(piece.endswith("time.") for piece in slices_of(text, document))
 
 
 @pytest.mark.parametrize("text", ["", " \n\t", "\x00\x00", LONE, "\u202e\u202c", "\ufffd"])

@@ -13,26 +13,12 @@ from keyblock.bundle import load_bundle
 from keyblock.description import PipelineConfig
 from keyblock.pipeline import Pipeline
 from keyblock.queries import CLAUSE, QUERY_TERMS, LongQuery, Sentence, key_sentences, query_sentences
-from keyblock.runtime.model import GraphModel
-from keyblock.runtime.providers import Provider
-from keyblock.scoring import score_documents
 from keyblock.text.analyzer import DocumentFrequencies, term_key
 from keyblock.text.tokenizer import Tokenizer
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 EMAIL = (ROOT / "tests" / "keyblock" / "email.txt").read_text(encoding="utf-8")
 QUESTION = "Which form do I have to hand in so that my travel to the conference in Lisbon is paid back?"
-ANSWER = (
-    "Employees who attend a conference hand in form T-7 with their receipts. Travel is paid back within four weeks, also for "
-    "journeys abroad, if the form reaches the travel office by the end of the following month."
-)
-OTHERS = [
-    "The office kitchen is cleaned on Fridays. Please label what you leave in the fridge, and take home your cups.",
-    "The new printer stands on the third floor. Ask the help desk for a card, and report paper jams by telephone.",
-    "The summer party takes place in the garden behind the main building. Families are welcome, and there will be music.",
-    "Holidays are entered in the calendar two weeks before they begin. Your team leader confirms them by e-mail.",
-    "The weather in spring was mild this year, and the cherry trees in the park flowered early.",
-]
 SENTENCES = st.lists(st.tuples(st.integers(1, 12), st.lists(st.integers(1, 9), max_size=6), st.booleans()), min_size=1, max_size=12)
 
 
@@ -167,18 +153,6 @@ def test_the_words_of_the_question_select_in_spite_of_a_long_log(tokenizer: Toke
 def test_a_pasted_book_is_read_in_a_moment(reading: Pipeline) -> None:
     query = reading.prepare_query("Why does the river flood? " * 5000)
     assert query.reads == "6 of its 30000 tokens (of its 5000 sentences these: 1)"
-
-
-def test_the_document_that_answers_an_email_comes_first() -> None:
-    """The question stands in the middle of small talk that other documents share words with."""
-    bundle = load_bundle(ROOT / "models" / "default")
-    pipeline, model = bundle.pipeline, GraphModel.open(bundle, Provider.CPU)
-    documents = pipeline.prepare_documents([*OTHERS, ANSWER])
-    for each, first in ((pipeline, True), (with_packing(pipeline, long_query=None), False)):
-        logits, selections, _ = score_documents(each, each.prepare_query(EMAIL), documents, model)
-        fused = each.config.fusion.fuse(logits, np.stack([selection.evidence for selection in selections]))
-        assert (int(np.argmax(logits)) == len(OTHERS)) == first, "the first 48 tokens do not ask"
-        assert (int(np.argmax(fused)) == len(OTHERS)) == first
 
 
 def test_more_tokens_than_the_least_budget_has_room_for_are_refused() -> None:

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from keyblock.pipeline import Pipeline
-from keyblock.segmenters import SEGMENTERS, CogLtxSegmenter, between, cut_costs, split
-from keyblock.text.analyzer import Analyzer, AnalyzerConfig
+from keyblock.segmenters import SEGMENTERS, cut_costs, split
 from keyblock.text.reading import encoded
 from keyblock.text.sentences import sentences
 from keyblock.text.tokenizer import Tokenizer
@@ -95,14 +94,6 @@ def test_costs_follow_the_tokenizer(tokenizer: Tokenizer) -> None:
     assert np.count_nonzero(costs) == 4
 
 
-def test_the_segmenter_cuts_as_split_does() -> None:
-    costs = np.asarray(([0] * 9 + [1]) * 10)
-    segmenter = SEGMENTERS.create({"name": "cogltx", "block_tokens": 25})
-    assert segmenter.ranges(costs).tolist() == [[0, 20], [20, 40], [40, 60], [60, 80], [80, 100]]
-    assert segmenter.ranges(costs).tolist() == between(split(costs, 25)).tolist()
-    assert CogLtxSegmenter().describe() == {"name": "cogltx", "block_tokens": 63}
-
-
 def ranges_of(costs: NDArray[np.int64], **description: Any) -> list[tuple[int, int]]:
     ranges = SEGMENTERS.create(description).ranges(costs)
     assert ranges.dtype == np.int32
@@ -133,26 +124,6 @@ def test_windows_by_hand() -> None:
     assert windows[600] == [(0, 225), (200, 425), (400, 600)]
     assert windows[625] == [(0, 225), (200, 425), (400, 625)]
     assert windows[626] == [(0, 225), (200, 425), (400, 625), (600, 626)]
-
-
-def slow_windows(n: int, block_tokens: int, stride: int) -> list[tuple[int, int]]:
-    """Go on by a stride until a window reaches the end."""
-    windows, start = [], 0
-    while n:
-        windows.append((start, min(start + block_tokens, n)))
-        if windows[-1][1] == n:
-            break
-        start += stride
-    return windows
-
-
-@given(st.integers(0, 700), st.integers(1, 80), st.integers(1, 80))
-def test_windows_equal_the_slow_walk_and_cover_every_token(n: int, block_tokens: int, stride: int) -> None:
-    stride = min(stride, block_tokens)
-    windows = ranges_of(np.zeros(n, dtype=np.int64), name="window", block_tokens=block_tokens, stride=stride)
-    assert windows == slow_windows(n, block_tokens, stride)
-    assert {token for start, end in windows for token in range(start, end)} == set(range(n))
-    assert all(1 <= end - start <= block_tokens for start, end in windows)
 
 
 def test_windows_that_would_lose_tokens_are_refused() -> None:
@@ -218,24 +189,6 @@ def test_every_length_between_the_limits_occurs() -> None:
     assert 29 < np.mean(lengths) < 31
 
 
-def slow_whole_sentences(costs: list[int], longest: int) -> list[tuple[int, int]]:
-    """The slow program of `split`, with the clauses of short sentences left out."""
-    kept, start = list(costs), 0
-    for place in range(1, len(costs) + 1):
-        if place == len(costs) or costs[place - 1] == 1:
-            if place - start <= longest:
-                kept[start:place] = [int(cost == 1) for cost in costs[start:place]]
-            start = place
-    bounds = slow_split(kept, longest)
-    return list(pairwise(bounds))
-
-
-@given(COSTS | DENSE, st.integers(1, 70))
-def test_whole_sentences_equal_the_slow_program(costs: NDArray[np.int64], longest: int) -> None:
-    ranges = ranges_of(costs, name="whole_sentences", block_tokens=longest)
-    assert ranges == slow_whole_sentences(costs.tolist(), longest)
-
-
 @given(COSTS | DENSE, st.integers(1, 70))
 def test_single_sentences_equal_a_slow_walk(costs: NDArray[np.int64], longest: int) -> None:
     """Sentence by sentence; one that is too long is split for itself by the slow program."""
@@ -291,7 +244,7 @@ def test_what_leads_on_stays_with_the_sentence_behind_it(pipeline: Pipeline, ope
 
 def test_commas_within_numbers_are_no_clauses(tokenizer: Tokenizer) -> None:
     text = "it cost 3,000 euros, he said; we paid"
-    reading = encoded(text, tokenizer.encode([text])[0], Analyzer(AnalyzerConfig()))
+    reading = encoded(text, tokenizer.encode([text])[0])
     costs = SEGMENTERS.create("whole_sentences").cut_costs(tokenizer)(reading)
     heads, tails = reading.places()
     assert [text[heads[i] : tails[i]] for i in np.flatnonzero(costs)] == [",", ";"]
@@ -301,7 +254,7 @@ def test_commas_within_numbers_are_no_clauses(tokenizer: Tokenizer) -> None:
 def test_structure_keeps_sentences_of_any_script_and_cuts_long_ones_at_commas(tokenizer: Tokenizer) -> None:
     """Eight characters a block: a sentence of four, one of four, and one of nine that has a comma behind its third."""
     text = "一二三。四五六。一二，四五六七八。"
-    reading = encoded(text, tokenizer.encode([text])[0], Analyzer(AnalyzerConfig()))
+    reading = encoded(text, tokenizer.encode([text])[0])
     segmenter = SEGMENTERS.create({"name": "structure", "block_tokens": 8})
     bounds = segmenter.ranges(segmenter.cut_costs(tokenizer)(reading))
     starts, ends = reading.offsets(bounds)
@@ -311,7 +264,7 @@ def test_structure_keeps_sentences_of_any_script_and_cuts_long_ones_at_commas(to
 def test_structure_ends_blocks_where_parts_end(tokenizer: Tokenizer) -> None:
     """Of two ways to make two blocks the one that ends with the paragraph, and the heading goes with its text."""
     text = "One two. Three four.\n\n# Five\n\nSix seven. Eight nine."
-    reading = encoded(text, tokenizer.encode([text])[0], Analyzer(AnalyzerConfig()))
+    reading = encoded(text, tokenizer.encode([text])[0])
     segmenter = SEGMENTERS.create({"name": "structure", "block_tokens": 9})
     starts, _ = reading.offsets(segmenter.ranges(segmenter.cut_costs(tokenizer)(reading)))
     assert [text[start:][:3] for start in starts] == ["One", "# F"]

@@ -16,7 +16,6 @@ from keyblock.selectors import (
     Bm25,
     Hybrid,
     Learned,
-    Selector,
     Spread,
     TfIdf,
     Vectors,
@@ -185,28 +184,6 @@ def test_a_learned_selector_has_a_cheap_one() -> None:
         SELECTORS.create({"name": "learned", "by": {"name": "best"}})
 
 
-def test_a_learned_selector_scores_nothing_by_itself(frequencies: DocumentFrequencies) -> None:
-    with pytest.raises(TypeError, match="Learned does not say how it scores"):
-        Learned().scores(query_of("river"), document_of([["river"]]), frequencies)
-
-
-def test_selectors_declare_what_they_need() -> None:
-    needs = {name: set(SELECTORS.create(name).needs) for name in SELECTORS.names()}
-    assert needs.pop("bm25") == needs.pop("tfidf") == {"frequencies"}
-    assert needs.pop("termf") == needs.pop("first_termf") == {"terms"}, "the laboratory's"
-    assert needs.pop("learned") == {"logits"}
-    assert needs.pop("vectors") == {"vectors"}
-    assert needs.pop("hybrid") == {"frequencies", "vectors"}
-    assert set().union(*needs.values()) == set()
-    with pytest.raises(TypeError, match="Bm25 does not say what the model is asked"):
-        Bm25().shortlist(np.zeros(3))
-
-
-def test_an_unfinished_selector_says_so(frequencies: DocumentFrequencies) -> None:
-    with pytest.raises(TypeError, match="Selector does not say how it scores"):
-        Selector().scores(query_of("river"), document_of([["river"]]), frequencies)
-
-
 def with_given_vectors(document: PreparedDocument, *vectors: list[float]) -> PreparedDocument:
     return replace(document, vectors=np.rint(np.asarray(vectors) * 127).astype(np.int8))
 
@@ -320,18 +297,6 @@ def test_a_code_that_its_next_block_says_again_still_tells() -> None:
     np.testing.assert_allclose(once, [0, 4, 4, 0])
 
 
-@given(BLOCKS, QUERY)
-def test_a_hybrid_of_terms_alone_orders_as_they_do(
-    frequencies: DocumentFrequencies, blocks: list[list[str]], query: list[str]
-) -> None:
-    document = with_given_vectors(document_of(blocks), *([0.6, 0.8] for _ in blocks)) if blocks else document_of(blocks)
-    document = document if blocks else replace(document, vectors=np.zeros((0, 2), np.int8))
-    prepared = replace(query_of(*query), vector=np.asarray([1, 0], np.float32))
-    terms = Bm25().scores(prepared, document, frequencies)
-    same = Hybrid(terms=3, scale="none", vectors=0, exact=0).scores(prepared, document, frequencies)
-    np.testing.assert_allclose(same, 3 * terms, atol=1e-12)
-
-
 @given(BLOCKS.filter(any), QUERY, st.data())
 def test_no_similarity_outweighs_a_rare_term(
     frequencies: DocumentFrequencies, blocks: list[list[str]], query: list[str], data: st.DataObject
@@ -369,12 +334,6 @@ def test_blocks_that_are_equally_near_are_not_distinguished() -> None:
     assert not hybrid.tells_apart(hybrid.of(pair), np.zeros(2), pair)
     nearer = QueryDocument(WeighedQuery(replace(query, similar=GivenSimilar([[1.0], [0.0]])), table), document)
     assert hybrid.tells_apart(hybrid.of(nearer), np.zeros(2), nearer)
-
-
-@pytest.mark.parametrize("weight", [math.nan, math.inf])
-def test_weights_are_numbers(weight: float) -> None:
-    with pytest.raises(ValueError, match="hybrid: vectors: Input should be"):
-        SELECTORS.create({"name": "hybrid", "vectors": weight})
 
 
 def test_nearest_tokens_that_were_not_made() -> None:

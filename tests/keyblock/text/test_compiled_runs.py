@@ -10,8 +10,8 @@ from keyblock.text.analyzer import Analyzer, AnalyzerConfig
 from keyblock.text.compiled import CompiledReader, compiled_reader
 from keyblock.text.compiled_tables import PAIRED, SYLLABLES, paired_characters
 from keyblock.text.normalization import caseless, folded
+from keyblock.text.reading import Rule
 from keyblock.text.tokenizer import Tokenizer
-from keyblock.text.universal import STRETCH
 from tests.keyblock.text.texts import ASIAN, LONG, PIECES, SIGMA
 from tests.keyblock.text.trained_tokenizers import trained
 from tests.support.compiled import need_compiled
@@ -49,9 +49,9 @@ def reader(tokenizer: Tokenizer, analyzer: Analyzer) -> CompiledReader:
 def terms(reader: CompiledReader, text: str) -> list[int]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compiled, "LONG_SHARE", 1)  # no text is left to the tokenizer
-        (found,) = reader.read([text])
+        (found,) = reader.cut([f"a {text} a"], Rule("tokens", 1 << 30, np.zeros(0, np.uint8)))  # from the first token to the last
     assert found is not None
-    keys: list[int] = found.terms(np.asarray([0], np.int32), np.asarray([len(text)], np.int32)).keys.tolist()
+    keys: list[int] = found.terms.keys.tolist()
     return keys
 
 
@@ -59,11 +59,13 @@ def terms(reader: CompiledReader, text: str) -> list[int]:
 @example("한ё\u094d ё\u094d Ἰ\u064e ผู้ทำ ุ่ \u0e48\u0e38 क\u093c\u094d क\u094d\u093c")
 @example("شَدَّة مُحَمَّد ـــ שָׁלוֹם \u0651\u064e")
 @example("東" * 1100 + "京 " + "か\u3099" * 40)
+@example("東京都は 5日、 한국어 a中b the river's, a_b 、")
+@example(f"東京 {'中' * 1024} {'文' * 1025}")
 @example("ΑΣ ΑΣ'Α 中" + "文" * 80)
 @example("f\u0345\u094dक Î\u0345\u064b α\u037a\u094dक ᾳ\u094dक α\u094d\u0345क α\u0f39\u0345x")  # a mark until the case goes
 @example(f"東{NUMERALS}京 か{AGAIN} {AGAIN}{AGAIN} a{NUMERALS}b")
 def test_any_unicode(reader: CompiledReader, analyzer: Analyzer, text: str) -> None:
-    assert terms(reader, text) == analyzer.keys(text)
+    assert terms(reader, text) == analyzer.keys(f"a {text} a")
 
 
 def test_paired_characters_stand_for_themselves() -> None:
@@ -72,33 +74,3 @@ def test_paired_characters_stand_for_themselves() -> None:
         assert folded(caseless(chr(code))) == chr(code)
     assert paired[[ord(c) for c in "中文がー々한"]].all()
     assert not paired[[ord(c) for c in "aไ。、・ｶ\u3099"]].any()
-
-
-@pytest.mark.parametrize(
-    ("config", "text", "expected"),
-    [
-        ({"language": "de"}, "東京都は 5日、", ["東京", "京都", "都は", "5", "日"]),
-        ({"language": "de"}, "한국어 a中b", ["한국", "국어", "a", "中", "b"]),
-        ({"language": "de"}, "the river's, a_b", ["the", "river", "s", "a_b"]),
-        (
-            {"language": "de"},
-            "が\u3099京 東京",
-            ["が\u3099京", "が\u3099京", "東京"],
-        ),  # two terms: the mark changes what it is on
-        ({"language": "de"}, f"東{NUMERALS} 京", [f"東{NUMERALS}"] * 2 + ["京"]),  # read anew: they are not in Kana or Han
-        ({"language": "de"}, "", []),
-        ({"language": "de"}, " 、 ", []),
-        ({"name": "english"}, "東京都は a中b", ["東京都は", "a中b"]),  # has no pairs
-        ({"language": "de"}, "中" * STRETCH, ["中中"] * (STRETCH - 1)),
-        ({"language": "de"}, f"東京 {'中' * (STRETCH + 1)}", ["東京", "中" * (STRETCH + 1)]),  # which the analyzer cuts
-    ],
-)
-def test_runs_by_eye(tokenizer: Tokenizer, config: dict[str, str], text: str, expected: list[str]) -> None:
-    need_compiled()
-    reader = compiled_reader(tokenizer, Analyzer(AnalyzerConfig.model_validate(config)))
-    assert reader is not None
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiled, "LONG_SHARE", 1)
-        (found,) = reader.read([text])
-    assert found is not None
-    assert [text[head:tail] for head, tail in zip(found.runs.heads.tolist(), found.runs.tails.tolist(), strict=True)] == expected

@@ -1,6 +1,5 @@
 """Where texts of any script and kind may be cut: cases that a reader can judge, and any text."""
 
-import time
 from itertools import pairwise
 
 import pytest
@@ -9,7 +8,6 @@ from hypothesis import strategies as st
 
 from keyblock.text import sentences
 from keyblock.text.structure import Cut, clauses, cuts
-from tests.keyblock.text import layouts
 
 LINES = st.sampled_from(
     [
@@ -118,17 +116,6 @@ def test_sentences_of_all_scripts(expected: list[str]) -> None:
 def test_clauses(text: str, expected: list[str]) -> None:
     bounds = [0, *clauses(text), len(text)]
     assert [text[start:end].strip() for start, end in pairwise(bounds)] == expected
-
-
-@pytest.mark.parametrize("unit", layouts.UNITS[::3])
-def test_cutting_takes_time_in_proportion_to_the_length(unit: str) -> None:
-    """Each of these lasts a second or less; anything in proportion to the square would last an hour."""
-    text = unit * (150_000 // len(unit))
-    started = time.thread_time()
-    places, _ = cuts(text)
-    ends = clauses(text)
-    assert len(places) + len(ends) <= 2 * len(text)
-    assert time.thread_time() - started < 30
 
 
 @given(TEXT)

@@ -1,6 +1,5 @@
 """The model's tokenizer: ids, offsets into the text as given, special tokens; WordPiece, byte-level BPE and word-level files."""
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -71,12 +70,6 @@ def test_token_ids_by_surface(tokenizer: Tokenizer, byte_level: Tokenizer) -> No
     assert len(byte_level.token_ids(".")) == 2, "with and without the mark of a word's start"
 
 
-def test_commas_cost_the_same_with_and_without_a_space_before(byte_level: Tokenizer) -> None:
-    costs = cut_costs(byte_level)
-    assert costs[byte_level.ids("river, river .")].tolist().count(2) == 1
-    assert costs[byte_level.ids("river, river .")][-1] == 1
-
-
 @given(ODD_TEXT)
 def test_offsets_point_into_the_text_as_given(tokenizer: Tokenizer, text: str) -> None:
     encoding = tokenizer.encode([text])[0]
@@ -92,19 +85,6 @@ def test_a_lone_surrogate_is_one_code_point(tokenizer: Tokenizer, text: str) -> 
     clean = "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in text)
     assert tokenizer.encode([text])[0].offsets == tokenizer.encode([clean])[0].offsets
     assert tokenizer.ids(text).tolist() == tokenizer.ids(clean).tolist()
-
-
-def test_threads_agree(tokenizer: Tokenizer) -> None:
-    texts = [f"document {i}: " + "the river floods the old bridge. " * (i % 7) for i in range(200)]
-    alone = [tokenizer.ids(text).tolist() for text in texts]
-    with ThreadPoolExecutor(8) as pool:
-        assert [ids.tolist() for ids in pool.map(tokenizer.ids, texts)] == alone
-
-
-def test_a_vocabulary_without_punctuation_offers_no_cut(tmp_path: Path) -> None:
-    path = word_level(tmp_path / "tokenizer.json", {"[UNK]": 0, "[CLS]": 1, "[SEP]": 2, "a": 3})
-    costs = cut_costs(Tokenizer(path))
-    assert costs.tolist() == [0, 0, 0, 0]
 
 
 def test_a_vocabulary_with_gaps(tmp_path: Path) -> None:
@@ -125,9 +105,6 @@ def test_a_file_that_is_no_tokenizer(tmp_path: Path, content: str) -> None:
     with pytest.raises(ValueError, match=r"tokenizer\.json: not a tokenizer file") as error:
         Tokenizer(path)
     assert "\n" not in str(error.value)
-
-
-def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"nowhere\.json: not a tokenizer file"):
         Tokenizer(tmp_path / "nowhere.json")
 

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+from keyblock.segmenters import between, split
 from keyblock.text import compiled
 from keyblock.text.analyzer import Analyzer
 from keyblock.text.compiled import CompiledReader
-from keyblock.text.reading import Reading, encoded
+from keyblock.text.reading import Rule, encoded, terms_between
 from keyblock.text.tokenizer import Tokenizer
 
 SPELT = "aábcdXYZ019 .,!?-_'\"“”\n\t\u00a0éœßЖ\u03a3\u03c3\u03c2İ\u0131ǅ€½中한日\u0301\u200d\u00ad\x00\x0b\u3000\ud800\U0001f600"
@@ -42,30 +43,22 @@ JOINED = st.lists(st.tuples(st.sampled_from(BETWEEN), st.sampled_from([*PIECES, 
 UNIT_TEXTS = st.one_of(st.text(f"{SPELT}<>ℵ\u2581"), st.text(st.characters(codec=None)), JOINED)
 
 
-def slowly(texts: Sequence[str], tokenizer: Tokenizer, analyzer: Analyzer) -> list[Reading]:
-    return [encoded(text, encoding, analyzer) for text, encoding in zip(texts, tokenizer.encode(texts), strict=True)]
-
-
-def cuts(n_tokens: int, length: int, stride: int) -> list[tuple[int, int]]:
-    """Blocks of a length, one each stride."""
-    return [(start, min(start + length, n_tokens)) for start in range(0, n_tokens, stride)]
-
-
-def assert_alike(fast: Reading, slow: Reading, blocks: Sequence[tuple[int, int]]) -> None:
-    np.testing.assert_array_equal(fast.ids, slow.ids)
-    bounds = np.asarray(blocks, dtype=np.int32).reshape(-1, 2)
-    places, expected = fast.offsets(bounds), slow.offsets(bounds)
-    for found in (*zip(places, expected, strict=True), *zip(fast.terms(*expected), slow.terms(*expected), strict=True)):
-        np.testing.assert_array_equal(*found)
-        assert found[0].dtype == found[1].dtype
-
-
 def assert_read_alike(
-    reader: CompiledReader, tokenizer: Tokenizer, analyzer: Analyzer, texts: Sequence[str], blocks: tuple[int, int]
+    reader: CompiledReader, tokenizer: Tokenizer, analyzer: Analyzer, texts: Sequence[str], block_tokens: int
 ) -> None:
-    """Whatever is cut into blocks of a length, one each stride."""
+    """The same tokens and places, and the same terms of blocks of so many tokens, wherever they end."""
+    rule = Rule("tokens", block_tokens, np.zeros(0, np.uint8))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compiled, "LONG_SHARE", 1)  # no text is left to the tokenizer
-        for fast, slow in zip(reader.read(texts), slowly(texts, tokenizer, analyzer), strict=True):
-            assert fast is not None
-            assert_alike(fast, slow, cuts(len(slow.ids), *blocks))
+        read, cut, encodings = reader.read(texts), reader.cut(texts, rule), tokenizer.encode(texts)
+    for text, found, blocks, encoding in zip(texts, read, cut, encodings, strict=True):
+        assert found is not None
+        assert blocks is not None
+        slow = encoded(text, encoding)
+        bounds = between(split(np.zeros(len(slow.ids), np.int64), block_tokens))
+        starts, ends = slow.offsets(bounds)
+        terms = terms_between(text, starts, ends, analyzer)
+        for one, other in zip(found[1:], slow[1:], strict=True):
+            np.testing.assert_array_equal(one, other, strict=True)
+        for one, other in zip((*blocks[:-1], *blocks.terms), (slow.ids, bounds, starts, ends, *terms), strict=True):
+            np.testing.assert_array_equal(one, other, strict=True)

@@ -1,25 +1,18 @@
-#include "selection_module.hpp"
-
-#include <nanobind/ndarray.h>
+// The Python interface of the choice of blocks: see selection.hpp.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>
 
 #include <deque>
-#include <initializer_list>
 #include <limits>
 #include <string_view>
 #include <utility>
 
+#include "bindings.hpp"
 #include "selection.hpp"
-
-namespace nb = nanobind;
-using namespace nb::literals;
 
 namespace keyblock {
 namespace {
 
-template <class T>
-using Given = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 template <class T>
 Span<T> span(const Given<T>& array) {
     return {array.data(), array.size()};
@@ -83,33 +76,24 @@ Document document_of(nb::handle prepared, Arrays& arrays) {
             arrays.of<int32_t>(prepared, "title_ids", whole), arrays.of<int8_t>(prepared, "vectors", small)};
 }
 
-// A NumPy array of the numbers, which are not copied.
-template <class T>
-nb::object numpy(std::vector<T>& values, std::initializer_list<size_t> shape = {}) {
-    auto* kept = new std::vector<T>(std::move(values));
-    nb::capsule owner(kept, [](void* some) noexcept { delete static_cast<std::vector<T>*>(some); });
-    const size_t all[1] = {kept->size()};
-    return nb::cast(nb::ndarray<nb::numpy, T>(kept->data(), shape.size() == 0 ? 1 : shape.size(), shape.size() == 0 ? all : shape.begin(), owner));
-}
-
-nb::dict python(Chosen& chosen, size_t documents, size_t features) {
+nb::dict python(const Chosen& chosen) {
     nb::dict found;
-    found["ids"] = numpy(chosen.ids);
-    found["sequence_ends"] = numpy(chosen.sequence_ends);
-    found["blocks"] = numpy(chosen.blocks);
-    found["block_ends"] = numpy(chosen.block_ends);
-    found["cut"] = numpy(chosen.cut);
-    found["sequences"] = numpy(chosen.sequences);
-    found["taken"] = numpy(chosen.taken);
-    found["n_taken"] = numpy(chosen.n_taken);
-    found["scores"] = numpy(chosen.scores);
-    found["evidence"] = numpy(chosen.evidence, {documents, features});
-    found["by"] = numpy(chosen.by);
-    found["counts"] = numpy(chosen.counts);
-    found["kept"] = numpy(chosen.kept);
-    found["having"] = numpy(chosen.having);
-    found["foreign"] = numpy(chosen.foreign);
-    found["unknown"] = numpy(chosen.unknown);
+    found["ids"] = Array(chosen.ids).numpy();
+    found["sequence_ends"] = Array(chosen.sequence_ends).numpy();
+    found["blocks"] = Array(chosen.blocks).numpy();
+    found["block_ends"] = Array(chosen.block_ends).numpy();
+    found["cut"] = Array(chosen.cut).numpy();
+    found["sequences"] = Array(chosen.sequences).numpy();
+    found["taken"] = Array(chosen.taken).numpy();
+    found["n_taken"] = Array(chosen.n_taken).numpy();
+    found["scores"] = Array(chosen.scores).numpy();
+    found["evidence"] = Array(chosen.evidence).numpy(FEATURES);
+    found["by"] = Array(chosen.by).numpy();
+    found["counts"] = Array(chosen.counts).numpy();
+    found["kept"] = Array(chosen.kept).numpy();
+    found["having"] = Array(chosen.having).numpy();
+    found["foreign"] = Array(chosen.foreign).numpy();
+    found["unknown"] = Array(chosen.unknown).numpy();
     return found;
 }
 
@@ -129,12 +113,12 @@ nb::dict select(const Rules& rules, const AskedQuery& asked, const nb::list& pre
         }
     }
     if (!whole) throw nb::value_error("a prepared document's arrays do not belong together, or to this pipeline");
-    return python(chosen, documents.size(), FEATURES);
+    return python(chosen);
 }
 
 }  // namespace
 
-void describe_selection(nb::module_& module) {
+void bind_selection(nb::module_& module) {
     nb::class_<Bm25>(module, "Bm25").def(
         "__init__", [](Bm25* self, double k1, double b) { new (self) Bm25{k1, b}; }, "k1"_a, "b"_a);
     nb::class_<Hybrid>(module, "Hybrid")
@@ -145,7 +129,7 @@ void describe_selection(nb::module_& module) {
     nb::class_<SharedRules>(module, "SharedRules")
         .def("__init__", [](SharedRules* self, const Bm25& bm25, size_t kept, size_t looked_up, size_t fewest, double share, int32_t clearly,
                             Given<int8_t> kinds, Given<int64_t> known) {
-            new (self) SharedRules{bm25, kept, looked_up, fewest, share, clearly, {kinds.data(), kinds.data() + kinds.size()}, Keys(span(known))};
+            new (self) SharedRules{bm25, kept, looked_up, fewest, share, clearly, {kinds.data(), kinds.data() + kinds.size()}, keys_of(span(known))};
         }, "bm25"_a, "kept"_a, "looked_up"_a, "fewest"_a, "share"_a, "clearly"_a, "kinds"_a, "known"_a);
     nb::class_<AskedQuery>(module, "Query")
         .def(nb::init<Given<int64_t>, Given<double>, Given<double>, double, Given<double>, const Similar*, bool,
