@@ -3,7 +3,6 @@
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 
 from keyblock.fusion import FIRST_STAGE_FUSIONS
@@ -69,7 +68,16 @@ def _calibrate(options: argparse.Namespace) -> None:
     quiet_transformers()
     collections = [Collection(path) for path in options.collection]
     system: Calibrated = CalibratedBundle(options.bundle, options.out) if options.bundle else CalibratedRun(options.run)
-    plan = Plan(**{field.name: getattr(options, field.name) for field in fields(Plan)})
+    plan = Plan(
+        budgets=options.budgets,
+        passages=options.passages,
+        default=options.default,
+        queries=options.queries,
+        depth=options.depth,
+        least=options.least,
+        first_stage=options.first_stage,
+        second_look=options.second_look and tuple(options.second_look),
+    )
     try:
         fusion, quality = calibrate(system, collections, plan)
     except (SessionError, ScoreError) as error:
