@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from keyblock import native
-from keyblock.text.languages import LANGUAGES, Stems, stemmer
+from keyblock.text.languages import LANGUAGES, Stemming, Stems
 from keyblock.text.universal import pieces, spelling
 
 # The Snowball project's English stop words, without those that are meaningful terms.
@@ -81,7 +81,7 @@ class English:
 
     def __init__(self, config: AnalyzerConfig) -> None:
         self._stop = STOP_WORDS if config.stop_words else frozenset()
-        self._stem = stemmer("porter") if config.stem else str
+        self._stem = Stemming("porter" if config.stem else None)
 
     @staticmethod
     def pieces(text: str) -> list[str]:
@@ -92,7 +92,7 @@ class English:
         """The term of a word; empty for a stop word."""
         if word in self._stop:
             return ""
-        return self._stem(word[:_LONGEST_WORD])
+        return self._stem.of(word[:_LONGEST_WORD])
 
 
 def _rules(config: AnalyzerConfig) -> tuple[Callable[[str], Iterable[str]], Callable[[str], str]]:

@@ -30,16 +30,15 @@ def stop_words(language: str) -> frozenset[str]:
     return frozenset(map(caseless, stopwordsiso.stopwords(language))) if stopwordsiso.has_lang(language) else frozenset()
 
 
-def stemmer(name: str) -> Callable[[str], str]:
-    """Snowball's stemmer of this name, for any number of threads: one of PyStemmer's keeps state between calls."""
-    local = threading.local()
+class Stemming(threading.local):
+    """Snowball's stemmer of this name, one for each thread: it keeps state between calls. Without a name words stay as they are.
 
-    def stem(word: str) -> str:
-        if not hasattr(local, "stemmer"):
-            local.stemmer = Stemmer.Stemmer(name, 0)
-        return str(local.stemmer.stemWord(word))
+    Attributes:
+        of: gives the stem of a word.
+    """
 
-    return stem
+    def __init__(self, name: str | None) -> None:
+        self.of: Callable[[str], str] = Stemmer.Stemmer(name, 0).stemWord if name else str
 
 
 class Stems:
@@ -52,7 +51,7 @@ class Stems:
     """
 
     def __init__(self, language: str, *, stem: bool = True, stop: bool = True) -> None:
-        self._stem, self._turkish = stemmer(LANGUAGES[language]) if stem else str, language == "tr"
+        self._stem, self._turkish = Stemming(LANGUAGES[language] if stem else None), language == "tr"
         self._stop = stop_words(language) if stop else frozenset()
 
     def __call__(self, piece: str) -> str:
@@ -60,4 +59,4 @@ class Stems:
         word = caseless((piece.translate(DOTLESS) if self._turkish else piece)[:HEAD])
         if word in self._stop:
             return ""
-        return folded(self._stem(word))
+        return folded(self._stem.of(word))
