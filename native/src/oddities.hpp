@@ -27,12 +27,12 @@ Oddities oddities_of(View<Unit> text) {
         if (spaces < FEWEST_SPACES || low > MOST_LOW) found.rows.push_back(static_cast<int32_t>(row));
     }
     if constexpr (sizeof(Unit) > 1) {
-        bool spelled = false;
+        Unit spelled = 0;  // as wide as a character and without branches, so that the compiler takes many characters at once
         for (size_t i = 0; i < text.size; ++i) {
-            const Code code = text.data[i];
-            spelled |= code == 0x200b || code == 0x2060 || code == 0xfeff || code - 0xff10 < 10 || code - 0xff21 < 26 || code - 0xff41 < 26;
+            const Unit code = text.data[i], digit = code - 0xff10, upper = code - 0xff21, lower = code - 0xff41;
+            spelled |= (code == 0x200b) | (code == 0x2060) | (code == 0xfeff) | (digit < 10) | (upper < 26) | (lower < 26);
         }
-        found.spelled = spelled;
+        found.spelled = spelled != 0;
     }
     return found;
 }
