@@ -69,7 +69,7 @@ class Progress:
         if self._tenths() > tenths or now - self._said >= SECONDS:
             self._said, rate = now, self._new / max(now - self._began, 1e-9)
             of = f" of {self._total:,}" if self._total else ""
-            left = f", {(self._total - self._done) / rate:,.0f} s left" if self._total else ""
+            left = f", {(self._total - self._done) / rate:,.0f} s left" if self._total and rate else ""
             self.note(f"{self._name}: {self._done:,}{of} {self._unit}, {rate:,.1f}/s{left}")
 
     def note(self, message: str) -> None:

@@ -61,6 +61,7 @@ class LocalEngine:
         return rounds(partial(self._round, stage, job), shards, self._attempts, note)
 
     def _round(self, stage: type[Stage], job: Job, shards: list[int]) -> Iterator[int]:
+        others = multiprocessing.active_children()  # of a program that calls this
         pool = ProcessPoolExecutor(min(self._workers, len(shards)), SPAWN, _begin, (stage, job, self._attempts))
         try:
             running = {pool.submit(_do, shard): shard for shard in shards}
@@ -71,8 +72,9 @@ class LocalEngine:
         except BrokenProcessPool:
             return
         finally:
-            for process in multiprocessing.active_children():  # they are idle, or do what nobody wants any more
-                process.kill()
+            for process in multiprocessing.active_children():
+                if process not in others:  # it is idle, or does what nobody wants any more
+                    process.kill()
             pool.shutdown(cancel_futures=True)
 
 

@@ -23,7 +23,7 @@ CHARS_PER_TOKEN = 16  # a text counts as at least one token for so many characte
 BESIDE = 1000  # characters before and after a span that are searched for an adjacent sentence
 ABOVE = 20_000  # characters before a span that are searched for its heading
 LONGEST_HEADING = 1000  # characters; a longer line is no heading
-LINES = 256  # that are looked at in one step
+STEP = 1 << 16  # characters that are searched in one step
 _LINE = re.compile(  # begins with a line's end, since only lines are looked at: all other text is skipped at once
     r"\n(?![\r\n])(?:(?P<fence>```|~~~)"  # a fence opens and closes lines of code, in which # starts no heading
     rf"|#{{1,6}}[ \t]+[^\s#][^\r\n]{{0,{LONGEST_HEADING - 9}}}(?=[\r\n]|\Z)"
@@ -219,12 +219,22 @@ class Pruner:
 def headings(text: str, places: Sequence[int], late: Late = never) -> Steps[dict[int, Part]]:
     """The nearest heading above each of these places: a Markdown heading, or a short line that stands alone and is no sentence.
 
-    The text is read once, from ABOVE characters before the first place on, however many places there are.
+    The text before the places is read once, however many they are, and only ABOVE characters before each.
     """
-    begin = max(min(places, default=0) - ABOVE, 0)
-    above = yield from _headings(text, begin, max(places, default=0), late)
     found: dict[int, Part] = {}
-    for place in places:
+    above: list[Part] = []
+    fence: str | None = None  # what opened the lines of code in which the reading has ended
+    read = 0
+    for place in sorted(set(places)):
+        if place - ABOVE > read:
+            read, fence = place - ABOVE, None
+        while read < place:
+            end = min(read + STEP, place)
+            fence = _read_lines(text, read, end, fence, above)
+            read = end
+            yield
+            if late():
+                return found
         before = bisect_left(above, Part(place, 0))
         nearest = next((one for one in reversed(above[max(before - 2, 0) : before]) if one.end < place), None)
         if nearest is not None and nearest.start >= place - ABOVE:
@@ -232,24 +242,22 @@ def headings(text: str, places: Sequence[int], late: Late = never) -> Steps[dict
     return found
 
 
-def _headings(text: str, begin: int, end: int, late: Late) -> Steps[list[Part]]:
-    """The headings of a stretch of a text, in its order; of none of its lines the stretch holds the rest alone."""
-    found: list[Part] = []
-    fence: str | None = None  # what opened the lines of code
-    first = _LINE.match("\n" + text[:LONGEST_HEADING]) if not begin else None
-    for number, line in enumerate(chain([first] if first else [], _LINE.finditer(text, begin, end + LONGEST_HEADING))):
+def _read_lines(text: str, begin: int, end: int, fence: str | None, above: list[Part]) -> str | None:
+    """Append the headings that start in a stretch of a text; `fence` is what opened the lines of code before it.
+
+    Returns the same for the end of the stretch.
+    """
+    reach = end + LONGEST_HEADING
+    first = None if begin else _LINE.match("\n" + text[:reach])
+    for line in chain([first] if first else [], _LINE.finditer(text, max(begin - 1, 0), reach)):
         start = 0 if line is first else line.start() + 1
         if start >= end:
             break
-        if number % LINES == LINES - 1:
-            yield
-            if late():
-                break
         if line["fence"] is not None:
             fence = line["fence"] if fence is None else None if fence == line["fence"] else fence
         elif fence is None and (line["alone"] is None or (_is_below_blank(text, start) and _is_title(line["alone"]))):
-            found.append(Part(start, start + len(line[0][1:].rstrip())))
-    return found
+            above.append(Part(start, start + len(line[0][1:].rstrip())))
+    return fence
 
 
 def _is_below_blank(text: str, start: int) -> bool:

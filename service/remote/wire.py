@@ -98,7 +98,7 @@ class Reply(NamedTuple):
 
 
 class Described(NamedTuple):
-    """The description of an open bundle for metrics and /info: see `service.ranking.scorers.Scorer`."""
+    """The description of an open bundle for metrics and /info: see `service.queue.graphs.Scorer`."""
 
     labels: dict[str, str]
     about: dict[str, Any]

@@ -90,3 +90,11 @@ def test_each_tenth_is_a_line_and_so_is_a_minute(capsys: pytest.CaptureFixture[s
         "workers died",
         "take in: 7 pairs, RATE",
     ]
+
+
+def test_a_shard_of_empty_lists_that_took_a_minute_has_no_rate(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("bulk.job.SECONDS", 0)
+    Progress("score", "pairs", 1000).add(0)
+    assert capsys.readouterr().err == "score: 0 of 1,000 pairs, 0.0/s\n"

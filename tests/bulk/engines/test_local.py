@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,17 @@ def test_a_written_shard_is_not_done_again_if_its_worker_died_before_it_reported
     (tmp_path / "tells").touch()
     done, notes = run(tmp_path, deaths=0, workers=1)
     assert (done, len(notes)) == ([0, 1, 2], 1)
+
+
+def test_the_other_processes_of_the_program_live_on(tmp_path: Path) -> None:
+    other = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(60,))
+    other.start()
+    try:
+        run(tmp_path, deaths=0, workers=1)
+        assert other.is_alive()
+    finally:
+        other.kill()
+        other.join()
 
 
 def test_rounds_go_on_while_any_shard_is_done() -> None:

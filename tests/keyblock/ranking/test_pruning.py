@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from keyblock.ranking.answer import finished
 from keyblock.ranking.copies import Copies
-from keyblock.ranking.pruning import ABOVE, GAP, Count, Pruner, headings, neighbours
+from keyblock.ranking.pruning import ABOVE, GAP, STEP, Count, Pruner, headings, neighbours
 from keyblock.ranking.spans import Span
 from keyblock.results import Part
 
@@ -115,6 +115,15 @@ def test_the_text_above_many_spans_is_read_once() -> None:
     assert sum(1 for _ in steps) < 3 * 10_000
     found = finished(headings(text, range(7, len(text), 7)))
     assert all(found[place] == Part(place - 7, place - 2) for place in range(7, len(text), 7))
+
+
+def test_lines_that_are_no_headings_are_read_in_short_steps() -> None:
+    """Four million characters of short lines took 200 ms in one step, which neither a deadline nor a client that went could end."""
+    text = "\na." * 100_000
+    steps = sum(1 for _ in headings(text, range(0, len(text), ABOVE)))
+    assert steps >= len(text) // STEP
+    assert sum(1 for _ in headings(text, [ABOVE, len(text)])) == 2  # what is far from a place is not read
+    assert finished(headings("# A\n\n" + text, [len(text)], late=lambda: True)) == {}
 
 
 def heading(text: str, before: int) -> Part | None:
