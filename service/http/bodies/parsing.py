@@ -245,7 +245,7 @@ def parse(body: bytearray, limits: Limits) -> dict[str, Any]:
         del body[: len(_BOM)]
     if _read_piecewise(body):
         steps = max(STEPS, STEPS_A_DOCUMENT * limits.max_documents)
-        pieces = Pieces(body, decode, steps, most_values(limits.max_documents))
+        pieces = Pieces(body, decode, limits.max_document_chars, steps, most_values(limits.max_documents))
         payload: Any = pieces.request(DOCUMENTS, limits.max_documents)
     else:
         payload = decode(memoryview(body), 0)
@@ -258,7 +258,7 @@ def parse(body: bytearray, limits: Limits) -> dict[str, Any]:
 def parse_line(line: bytearray, limits: Limits) -> Any:
     """The JSON value in one line of a stream of documents; a large one must be an object. Raises RequestError as `parse` does."""
     if _read_piecewise(line):
-        value: Any = Pieces(line, decode, STEPS, most_values(limits.max_documents)).line()
+        value: Any = Pieces(line, decode, limits.max_document_chars, STEPS, most_values(limits.max_documents)).line()
     else:
         value = decode(memoryview(line), 0)
     if isinstance(value, dict):

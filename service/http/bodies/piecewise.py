@@ -154,14 +154,16 @@ class Pieces:
     Args:
         body: the bytes.
         decode: reads one piece.
+        longest_text: characters a document's text may have; a much longer one is refused undecoded.
         steps: limit of members, brackets and strings.
         option_values: limit of the values in all options together.
     """
 
-    def __init__(self, body: bytearray, decode: Decode, steps: int = STEPS, option_values: int = STEPS) -> None:
+    def __init__(self, body: bytearray, decode: Decode, longest_text: int, steps: int = STEPS, option_values: int = STEPS) -> None:
         self._body = body
         self._view = memoryview(body)
         self._decode = decode
+        self._longest_text = longest_text
         self._longest_array = 0
         self._scan = Scanner(body, steps)
         self._scan_option = Scanner(body, 2 * option_values + len(body) // WINDOW, option_values)
@@ -246,7 +248,17 @@ class Pieces:
         if not self._scan.is_string(at):
             return self._value(at, path, self._scan)
         end = self._scan.end(at, path)
+        self._check_length(at, end, path)
         return self._decode(self._view[at:end], at), end
+
+    def _check_length(self, start: int, end: int, path: Path) -> None:
+        """Refuse a string that certainly has too many characters; a character takes at most 4 bytes, or 6 per escape."""
+        if end - start <= self._longest_text:
+            return
+        escapes = sum(self._body.count(b"\\", at, min(at + WINDOW, end)) for at in range(start, end, WINDOW))
+        at_least = (end - start - 2 - 6 * escapes) // 4 + escapes // 2
+        if at_least > self._longest_text:
+            raise RequestError(422, f"has at least {at_least} characters, limit {self._longest_text}", path)
 
     def _option(self, at: int, path: Path) -> Value:
         """A member of the whole object that is no text, document or query."""

@@ -31,8 +31,8 @@ LAYOUTS: list[dict[str, Any]] = [
 ]
 
 
-def load(body: bytes, *, array: int = 100, steps: int = STEPS) -> dict[str, Any]:
-    return Pieces(bytearray(body), decode, steps).request(DOCUMENTS, array)
+def load(body: bytes, *, array: int = 100, string: int = 1000, steps: int = STEPS) -> dict[str, Any]:
+    return Pieces(bytearray(body), decode, string, steps).request(DOCUMENTS, array)
 
 
 @given(OBJECTS, st.sampled_from(LAYOUTS), st.sampled_from([b"", b" \n"]))
@@ -111,6 +111,12 @@ def test_not_json_says_what_and_where(body: bytes, problem: str) -> None:
     assert "(byte " in caught.value.message
 
 
+def test_a_list_is_not_an_object() -> None:
+    with pytest.raises(RequestError, match="must be a JSON object") as caught:
+        load(b' ["a"]')
+    assert caught.value.status == 422
+
+
 def test_no_step_decodes_more_than_one_document() -> None:
     """What keeps the interpreter lock short: the whole of a large body is never decoded at once."""
     steps: list[int] = []
@@ -122,7 +128,7 @@ def test_no_step_decodes_more_than_one_document() -> None:
     documents = [f"document {n} " * 50 for n in range(50)]
     titled = {"title": "T", "text": "x" * (3 << 20)}
     body = bytearray(orjson.dumps({"query": "q", "documents": [*documents, titled]}))
-    loaded = Pieces(body, counting).request(DOCUMENTS, 100)
+    loaded = Pieces(body, counting, 1 << 30).request(DOCUMENTS, 100)
     assert loaded["documents"] == [*documents, titled]
     assert len(steps) == 3 + 50 + 4  # names and query; documents; the last one's names and values
     assert max(steps) == len(titled["text"]) + 2
@@ -133,13 +139,32 @@ def test_long_array_is_refused_before_it_is_read() -> None:
         load(b'{"documents": ["a", "b", "c", nonsense', array=3)
 
 
+@pytest.mark.parametrize("text", ["x" * 400, "水" * 99, "😀" * 50, '"' * 400, "\\" * 31, "\x01a" * 70])
+@pytest.mark.parametrize("ascii_only", [True, False])
+def test_no_string_within_the_limit_is_refused_however_it_is_written(text: str, ascii_only: bool) -> None:
+    body = json.dumps({"documents": [text]}, ensure_ascii=ascii_only).encode()
+    assert load(body, string=len(text)) == {"documents": [text]}
+
+
+@pytest.mark.parametrize("text", ["x" * 400, "水" * 400, "😀" * 400])
+def test_a_string_far_over_the_limit_is_refused_undecoded(text: str) -> None:
+    body = json.dumps({"documents": ["a", text]}, ensure_ascii=False).encode()
+    with pytest.raises(RequestError, match=r"documents\[1\]: has at least \d+ characters, limit 99") as caught:
+        load(body, string=99)
+    assert caught.value.status == 422
+
+
 @pytest.mark.parametrize("given", [[["x" * 999]], {"text": "x" * 999}, "x" * 999], ids=["list", "object", "string"])
 def test_what_holds_no_documents_is_not_limited(given: Any) -> None:
     """A long query is cut with a warning, and an unknown field is named in one: neither is refused."""
     value = {"query": given, "other": [given] * 9, "documents": [{"text": "a", "other": given}]}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(piecewise, "WINDOW", 2000)
-        assert load(orjson.dumps(value), array=3) == value
+        assert load(orjson.dumps(value), array=3, string=99) == value
+        with pytest.raises(RequestError, match=r"documents\[0\].text: has at least"):
+            load(orjson.dumps({"documents": [{"text": "x" * 9999}]}), string=99)
+        with pytest.raises(RequestError, match="documents: has at least"):
+            load(orjson.dumps({"documents": "x" * 9999}), string=99)
 
 
 MIB = 1 << 20
@@ -168,7 +193,7 @@ HOSTILE = {
 @pytest.mark.parametrize(("body", "said"), HOSTILE.values(), ids=HOSTILE)
 def test_what_nobody_reads_is_not_walked(body: bytes, said: str) -> None:
     with pytest.raises(RequestError, match=f"^{said}") as caught:
-        load(body, steps=STEPS // 16)
+        load(body, string=4 * MIB, steps=STEPS // 16)
     assert caught.value.status == 422
 
 
@@ -180,8 +205,8 @@ def test_a_string_ends_at_the_quote_that_is_not_escaped(parts: list[bytes], wind
         assert load(body) == orjson.loads(body)
 
 
-def line(body: bytes, *, steps: int = STEPS) -> dict[str, Any]:
-    return Pieces(bytearray(body), decode, steps).line()
+def line(body: bytes, *, string: int = 1000, steps: int = STEPS) -> dict[str, Any]:
+    return Pieces(bytearray(body), decode, string, steps).line()
 
 
 @given(OBJECTS, st.sampled_from(LAYOUTS))
@@ -193,6 +218,7 @@ def test_a_line_equals_orjson(value: dict[str, Any], layout: dict[str, Any]) -> 
 HOSTILE_LINES = {
     "lists as a text": (b'{"id": "a", "text": [' + b"[]," * MIB + b"[]]}", "text: there are too many"),
     "a number of many digits": (b'{"id": ' + b"7" * 2 * MIB + b"}", "not JSON"),
+    "a text that is too long": (b'{"text": "' + b"y" * 5 * MIB + b'"}', "text: has at least"),
     "an id of megabytes": (b'{"id": "' + b"y" * 2 * MIB + b'"}', "id: holds 2.0 MiB"),
     "many members": (b"{" + b'"x":1,' * MIB + b'"y":1}', "there are too many"),
     "a list": (b"[" + b"[]," * MIB + b"1]", "the line must be a JSON object"),
@@ -202,4 +228,4 @@ HOSTILE_LINES = {
 @pytest.mark.parametrize(("body", "said"), HOSTILE_LINES.values(), ids=HOSTILE_LINES)
 def test_a_hostile_line_is_not_walked(body: bytes, said: str) -> None:
     with pytest.raises(RequestError, match=said):
-        line(body, steps=STEPS // 16)
+        line(body, string=MIB, steps=STEPS // 16)
