@@ -290,7 +290,8 @@ def answered(
         contexts = yield from pruner.prune(best)
         if pruner.stopped:
             unread += sum(bool(of) and number not in contexts for number, of in best.items())
-        whole, left = (sum(one.tokens for one in of) for of in ([candidates[n] for n in order], contexts.values()))
+        whole = sum(candidates[number].tokens for number in order)
+        left = sum(context.tokens for context in contexts.values())
         saved = ContextSize(left, whole, whole - left, pruner.copies)
     return Answered(kept, found if options.spans else {}, contexts, saved, refused, unread, warnings)
 

@@ -299,8 +299,9 @@ async def look_up(
     by_id, check = documents.by_id, model.bundle.pipeline.check
     texts = call.return_documents or call.asked.reads_texts or model.scorer.reads_texts
     ids = list(dict.fromkeys(by_id.ids.values()))
-    how: dict[str, Any] = {"texts": texts, "check": check, "until": plan.prepared_by, "reserve": place.add_bytes}
-    found = await library.look_up(by_id.namespace, ids, model.fingerprint, **how)
+    found = await library.look_up(
+        by_id.namespace, ids, model.fingerprint, texts=texts, check=check, until=plan.prepared_by, reserve=place.add_bytes
+    )
     stale: dict[str, StoredDocument] = {}
     for identity, one in found.items():
         by_id.chars[identity] = int(one.stored.prepared.ends.max(initial=0)) if isinstance(one, Found) else 0

@@ -241,7 +241,7 @@ def json_list(items: Iterable[Mapping[str, object]]) -> Iterator[bytes]:
     def parts() -> Iterator[bytes]:
         yield b"["
         for number, item in enumerate(items):
-            yield b"," * bool(number) + orjson.dumps(item)
+            yield b"," + orjson.dumps(item) if number else orjson.dumps(item)
         yield b"]"
 
     return in_pieces(parts())
