@@ -61,11 +61,9 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=40, help="dev queries a collection")
     parser.add_argument("--depth", type=int, default=25, help="candidates a query")
     options = parser.parse_args()
-    default = load_bundle(DEFAULT)
-    manifest = papers_manifest(default.manifest)
+    manifest = papers_manifest(load_bundle(DEFAULT).manifest)
     with tempfile.TemporaryDirectory() as folder:
-        files = {name: DEFAULT / name for name in (*manifest.needed, *(entry.file for entry in manifest.encoders))}
-        plain = write_bundle(Path(folder) / NAME, manifest, files)
+        plain = write_bundle(Path(folder) / NAME, manifest, {name: DEFAULT / name for name in manifest.needed})
         plan = Plan(budgets=(BUDGET,), queries=options.queries, depth=options.depth, use=("logit",))
         collections = [Collection(options.data / name) for name in COLLECTIONS]
         print(calibration_tables(*calibrate(CalibratedBundle(plain.path, options.out), collections, plan)))
