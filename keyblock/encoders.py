@@ -257,7 +257,7 @@ class TokenTable(Encoder):
 
 
 class SimilarTokens:
-    """See `Similar`: similarities from a table.
+    """See `Similar`: similarities from a table, computed for a token on first use.
 
     Products of rows are sums of integers, exact in any order, so that the compiled part gets the same bits.
 
@@ -281,10 +281,13 @@ class SimilarTokens:
 
     def of(self, token_ids: NDArray[np.int32]) -> NDArray[np.float32]:
         """See Similar."""
-        new, places = np.unique(np.minimum(token_ids, len(self._table) - 1), return_inverse=True)
+        rows, known = self._rows
+        token_ids = np.minimum(token_ids, len(rows) - 1)
+        new = np.unique(token_ids[~known[token_ids]])
         products = self._table[new].astype(np.float64) @ self._query
-        rows = np.maximum(products.astype(np.float32) * self._to_length_1[new, None] * self._weights, 0)
-        return np.asarray(rows[places])
+        rows[new] = np.maximum(products.astype(np.float32) * self._to_length_1[new, None] * self._weights, 0)
+        known[new] = True  # only once the row is there: other threads read it
+        return np.asarray(rows[token_ids])
 
     @functools.cached_property
     def compiled(self) -> Any:
@@ -295,3 +298,8 @@ class SimilarTokens:
     def _query(self) -> NDArray[np.float64]:
         """The rows of the query's tokens, shape (dimensions, n)."""
         return self._table[self._ids].T.astype(np.float64)
+
+    @functools.cached_property
+    def _rows(self) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """The rows computed so far, shape (vocabulary, n), and which tokens have one, shape (vocabulary,)."""
+        return np.zeros((len(self._table), len(self._ids)), np.float32), np.zeros(len(self._table), np.bool_)
