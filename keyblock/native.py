@@ -4,7 +4,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-INTERFACE = 8  # the version of keyblock_native's interface that this package uses
+INTERFACE = 9  # the version of keyblock_native's interface that this package uses
 
 
 def _installed() -> ModuleType | None:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 ROW = 64  # characters that are looked at together
 FEWEST_SPACES, MOST_LOW = 2, 31  # of a row of prose; the low code points are spaces, digits and most marks
 LOW, NO_SPACES = 64, 0xE00  # from Thai on, words need no spaces
+MOST_CODE_SPACES, FEWEST_NUMBER, FEWEST_HEX = 5, 62, 48  # of a row of data with many low ones; all others are language
 LONGEST = 128  # characters; what is shorter may be searched for
 AROUND = 256  # characters before and after odd rows that are looked at, too
 TOGETHER, AT_ONCE = 8, 1024  # rows that are looked at together: with so many others between them, and so many at most
@@ -30,6 +31,10 @@ _STRETCH = re.compile(
     r"|(?P<numbers>(?=\S*\d)(?:[\d.,:;/%+*^|()\[\]eE-]++(?!\S)\s*+)++)"
     rf"|(?P<code>{_CODE}(?:\s++(?:\S{{1,40}}+\s++){{0,3}}?{_CODE})*+)"
     r")"
+)
+_NUMBER, _DUMP = (
+    np.array([code <= ord(" ") or chr(code) in characters for code in range(128)])
+    for characters in ("0123456789.,:;/%+*^|()[]eE-", "0123456789abcdefABCDEF:")
 )
 _ALONE = re.compile(r"\s*(?=\S*\d)[A-Za-z0-9+/=_-]{32,}\s*")
 _SPELLED = re.compile(r"[\uff10-\uff19\uff21-\uff3a\uff41-\uff5a\u200b\u2060\ufeff]")
@@ -54,8 +59,11 @@ def oddities(texts: Sequence[str]) -> Iterator[Oddity]:
     for number, text in enumerate(texts):
         codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
         rows = codes[: len(codes) // ROW * ROW].reshape(-1, ROW)
-        spaces, low = ((rows <= ord(" ")) | (rows >= NO_SPACES)).sum(axis=1), (rows < LOW).sum(axis=1)
-        odd = np.flatnonzero((spaces < FEWEST_SPACES) | (low > MOST_LOW)).astype(np.int32)
+        spaces = ((rows <= ord(" ")) | (rows >= NO_SPACES)).sum(axis=1)
+        known = np.minimum(rows, 127)
+        numbers, dump = _NUMBER[known].sum(axis=1) >= FEWEST_NUMBER, _DUMP[known].sum(axis=1) >= FEWEST_HEX
+        data = (spaces <= MOST_CODE_SPACES) | numbers | dump
+        odd = np.flatnonzero((spaces < FEWEST_SPACES) | (((rows < LOW).sum(axis=1) > MOST_LOW) & data)).astype(np.int32)
         spelled = not text.isascii() and _SPELLED.search(text) is not None
         if len(odd) or spelled:
             yield Oddity(number, odd, spelled)

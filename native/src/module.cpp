@@ -85,7 +85,7 @@ NB_MODULE(_core, module) {
     nb::set_leak_warnings(false);  // readers live as long as the process, and are no leaks
     constexpr const char* PROCESSORS[] = {"plain", "avx2", "avx512"};
     module.attr("PROCESSOR") = PROCESSORS[static_cast<int>(processor())];  // the kind of processor whose code runs here
-    module.attr("INTERFACE") = 8;  // changes whenever older versions of keyblock cannot use the module
+    module.attr("INTERFACE") = 9;  // changes whenever older versions of keyblock cannot use the module
     bind_readers(module);
     bind_selection(module);
     nb::class_<Encoder>(module, "Encoder")
