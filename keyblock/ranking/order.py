@@ -173,7 +173,9 @@ def candidate(document: PreparedDocument, selection: Selection, further: int = 0
 
 def _further(document: PreparedDocument, selection: Selection, most: int) -> Further:
     order = rank_blocks(selection.scores)
-    rest = np.sort(order[~np.isin(order, selection.taken)][:most])
+    taken = np.zeros(len(order), bool)
+    taken[selection.taken] = True
+    rest = np.sort(order[~taken[order]][:most])
     ids = [document.token_ids[start:end].copy() for start, end in document.bounds[rest].tolist()]  # a view would keep all of it
     return Further(ids, np.stack([document.starts[rest], document.ends[rest]], axis=1))
 

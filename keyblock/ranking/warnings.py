@@ -15,6 +15,7 @@ from keyblock.text.tokenizer import Tokenizer
 
 MANY_APART = 4  # different letters in such a word: those of who stammers are fewer
 _APART = re.compile(r"(?<!\S)[^\W\d_](?: [^\W\d_\u0e00-\U0010ffff]){4,}(?!\S)")  # letters of scripts with spaces between words
+_SPACED = re.compile(r" \w \w \w ")  # each such word has it, and it is quick to find
 MOST_EMPTY = 10  # documents that a warning names
 GOOD = 0.5  # a score that answers, where the bundle recommends no min_score
 LONGEST_SHOWN = 40  # characters of an id that a message repeats
@@ -103,8 +104,9 @@ def about_skipped(skipped: int, results: int) -> list[str]:
 
 def about_letters(blocks: Iterable[tuple[int, str]]) -> list[str]:
     """In which documents the letters of words stand apart, as scanners leave them; from numbers of documents with their blocks."""
+    spaced = ((number, text) for number, text in blocks if _SPACED.search(text))
     found = dict.fromkeys(
-        str(number) for number, text in blocks if any(len({*word.split()}) >= MANY_APART for word in _APART.findall(text))
+        str(number) for number, text in spaced if any(len({*word.split()}) >= MANY_APART for word in _APART.findall(text))
     )
     if not found:
         return []
