@@ -230,13 +230,17 @@ class Spelling:
     def mended(self, text: str) -> dict[str, str]:
         """The words of `text` that are mended, in lower case, with the words that were likely meant.
 
-        Nothing is mended where most words are unknown: such a text is in another language, or in none.
+        Nothing is mended where most words are unknown: such a text is in another language, or in none. A word inside the text
+        with a capital is a name, unless all words have capitals.
         """
-        words = list(dict.fromkeys(word.lower() for word in _WORD_OF_LETTERS.findall(text)))
+        first, *others = _WORD_OF_LETTERS.findall(text) or [""]
+        words = list(dict.fromkeys(word.lower() for word in (first, *others)))
+        names = {word.lower() for word in others if word[0].isupper()} if any(map(str.islower, others)) else set()
         unknown = [word for word in words if not self._knows(word)]
         if 2 * len(unknown) > len(words):
             return {}
-        meant = ((word, self._meant(word)) for word in unknown[:MOST_MENDED] if word.isascii() and SHORTEST <= len(word) <= LONGEST)
+        wrong = [word for word in unknown if word not in names and word.isascii() and SHORTEST <= len(word) <= LONGEST]
+        meant = ((word, self._meant(word)) for word in wrong[:MOST_MENDED])
         return {word: other for word, other in meant if other}
 
     @staticmethod

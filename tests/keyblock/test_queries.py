@@ -176,6 +176,9 @@ DESCALING = "Descaling takes a minute: fill the machine with vinegar and water a
         ("the lachine of the house", {}),  # another first letter
         ("how does lucene score documents in grafana on kubernetes", {}),  # names
         ("comment préparer la maison de vacances", {}),  # another language
+        ("Why did the Queen accuse the Hatter of murder?", {}),  # a name: it has a capital
+        ("How Do I Clean the Machien", {}),
+        ("HOW DO I CLEAN THE MACHIEN", {"machien": "machine"}),
         ("machien", {}),  # nothing tells that it is English
         ("What does E04 mean on MX-1200?", {}),
     ],
