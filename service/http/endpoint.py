@@ -255,8 +255,11 @@ class Exchange:
 def dialect_of(payload: Mapping[str, Any]) -> Dialect:
     """The dialect of a payload for /rerank.
 
-    TEI if it has `texts`, and `documents` is missing, null or empty; Voyage's if it has `top_k` or `truncation`; otherwise native.
+    TEI if it has `texts`, and `documents` is missing, null or empty; Voyage's if it has `top_k` or `truncation`; otherwise, and
+    with several queries, native.
     """
+    if payload.get("queries") is not None:
+        return NATIVE
     if payload.get("texts") is not None and payload.get("documents") in (None, []):
         return TEI
     return NATIVE if all(payload.get(name) is None for name in ("top_k", "truncation")) else VOYAGE

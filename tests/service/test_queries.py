@@ -67,6 +67,15 @@ def test_each_query_has_the_answer_of_a_request_of_its_own(client: TestClient, o
         assert (answer["object"], answer["model"]) == ("rerank", "tiny")
 
 
+def test_fields_of_another_dialect_change_nothing(client: TestClient) -> None:
+    queries = [{"query": query} for query in QUERIES]
+    answers = ask(client, queries, documents=SHARED, top_k=1)
+    assert "unknown fields, not used: top_k" in answers[0]["meta"]["warnings"]
+    assert near(answers[0]["results"], alone(client, QUERIES[0], SHARED))
+    (missing, *_) = ask(client, queries, texts=[RIVER])
+    assert missing["message"].startswith("queries[0].documents: are missing")
+
+
 def test_a_query_has_its_own_documents_or_some_of_those_that_all_share(client: TestClient) -> None:
     own, some, every = ask(
         client,
@@ -164,8 +173,7 @@ def test_what_the_queries_share_is_wrong_for_all(client: TestClient, body: dict[
     assert response.json()["message"].startswith(problem)
 
 
-def test_other_shapes_know_no_queries(client: TestClient) -> None:
-    assert post(client, queries=[{"query": "q"}], documents=["a"], top_k=1).json()["detail"].startswith("query: is missing")
+def test_other_paths_know_no_queries(client: TestClient) -> None:
     assert client.post("/score", json={"queries": [{"query": "q"}], "documents": ["a"]}).status_code == 422
 
 

@@ -79,7 +79,7 @@ def _call(
     if documents is None:
         if shared is None:
             raise RequestError(422, "are missing: send a list of texts, or one that all queries share", ("documents",))
-        documents = _some(shared, range(len(shared)) if own.candidates is None else own.candidates)
+        documents = _taken(shared, range(len(shared)) if own.candidates is None else own.candidates)
     if own.first_stage_scores is not None:
         options = options.model_copy(update={"first_stage_scores": own.first_stage_scores})
     return native.call_of(query, documents, options, warnings), own.candidates
@@ -97,14 +97,14 @@ def _documents(
     return read_documents({"document_ids": [{"id": one} for one in ids]}, "document_ids", limits, warnings, by_id=True)
 
 
-def _some(shared: Documents, numbers: Iterable[int]) -> Documents:
+def _taken(shared: Documents, numbers: Iterable[int]) -> Documents:
     """Those of the shared documents. Raises RequestError 422 for a number without a document."""
-    some = Documents([], [], [])
+    taken = Documents([], [], [])
     for place, number in enumerate(numbers):
         if number >= len(shared):
             raise RequestError(422, f"is {number}, and the queries share {len(shared)} documents", ("candidates", place))
-        some.take(shared, number)
-    return some
+        taken.take(shared, number)
+    return taken
 
 
 def answer(call: Call, answered: Answered, about: About, candidates: Sequence[int] | None) -> PiecesResponse:
