@@ -1,4 +1,4 @@
-"""A job from beginning to end, without processes; with them in tests/bulk/test_cli.py and test_kills.py."""
+"""A job from beginning to end, without processes; with them in tests/bulk/test_cli.py."""
 
 from contextlib import nullcontext
 from pathlib import Path

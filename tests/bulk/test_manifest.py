@@ -1,6 +1,7 @@
 """What an output directory is made from."""
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,11 @@ def options(tmp_path: Path, bundle_path: Path) -> Options:
     return Options(lists=(lists,), bundle=bundle_path, out=tmp_path / "out")
 
 
+bundle_of = cache(load_bundle)
+
+
 def about(options: Options, **changed: Any) -> dict[str, Any]:
-    return describe(Options(**options.model_dump() | changed), load_bundle(options.bundle))
+    return describe(Options(**options.model_dump() | changed), bundle_of(options.bundle))
 
 
 def test_the_fingerprint_depends_on_the_task_and_not_on_the_engine(options: Options, tmp_path: Path) -> None:

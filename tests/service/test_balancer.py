@@ -78,7 +78,7 @@ class StandIn(http.server.ThreadingHTTPServer):
     def __init__(self, port: int, status: int | None) -> None:
         self.bodies: list[int] = []
         super().__init__(("127.0.0.1", port), handler(self, status))
-        threading.Thread(target=self.serve_forever, daemon=True).start()
+        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
 
 
 def handler(stand_in: StandIn, status: int | None) -> type[http.server.BaseHTTPRequestHandler]:
