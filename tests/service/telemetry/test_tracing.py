@@ -1,6 +1,7 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -8,10 +9,10 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from pydantic import ValidationError
 from starlette.testclient import TestClient
 
-from service.app import create_app
 from service.settings import Settings
 from service.telemetry import account
 from service.telemetry.account import sampled_trace_id
+from tests.service.conftest import warm
 from tests.service.otlp import Collector
 from tests.support.ports import free_port
 
@@ -25,14 +26,8 @@ def collector() -> Iterator[Collector]:
         yield collector
 
 
-def serving(settings: Settings, url: str) -> TestClient:
-    return TestClient(create_app(settings.model_copy(update={"otlp_endpoint": url})))
-
-
-def ready(client: TestClient) -> TestClient:
-    while client.get("/health/ready").status_code != 200:
-        assert client.get("/health/live").status_code == 200
-    return client
+def traced(settings: Settings, url: str) -> AbstractContextManager[TestClient]:
+    return warm(settings.model_copy(update={"otlp_endpoint": url}))
 
 
 def attributes(span: Span) -> dict[str, Any]:
@@ -40,9 +35,9 @@ def attributes(span: Span) -> dict[str, Any]:
 
 
 def test_a_request_is_a_span_with_its_stages_in_the_trace_of_the_caller(settings: Settings, collector: Collector) -> None:
-    with serving(settings, collector.url) as client:
+    with traced(settings, collector.url) as client:
         headers = {"traceparent": f"00-{TRACE}-{PARENT}-01", "tracestate": "vendor=1"}
-        timings = ready(client).post("/v1/rerank", json=GOOD, headers=headers).json()["meta"]["timings_ms"]
+        timings = client.post("/v1/rerank", json=GOOD, headers=headers).json()["meta"]["timings_ms"]
     assert set(collector.paths) == {"/v1/traces"}
     assert collector.resources[0]["service.name"] == "keyblock"
     (root,) = (span for span in collector.spans if span.kind == Span.SPAN_KIND_SERVER)
@@ -62,8 +57,8 @@ def test_a_request_is_a_span_with_its_stages_in_the_trace_of_the_caller(settings
 
 
 def test_no_span_holds_a_text_or_an_id(settings: Settings, collector: Collector) -> None:
-    with serving(settings, f"{collector.url}/v1/traces") as client:  # some write the whole address
-        ready(client).post("/rerank", json=GOOD)
+    with traced(settings, f"{collector.url}/v1/traces") as client:  # some write the whole address
+        client.post("/rerank", json=GOOD)
         client.post("/rerank", json=GOOD | {"top_n": "secret"})
         client.get("/documents/secret-id?secret=1")
     names = {span.name for span in collector.spans}
@@ -72,15 +67,15 @@ def test_no_span_holds_a_text_or_an_id(settings: Settings, collector: Collector)
 
 
 def test_unsampled_requests_are_not_traced(settings: Settings, collector: Collector) -> None:
-    with serving(settings, collector.url) as client:
-        ready(client).post("/rerank", json=GOOD, headers={"traceparent": f"00-{TRACE}-{PARENT}-00"})
+    with traced(settings, collector.url) as client:
+        client.post("/rerank", json=GOOD, headers={"traceparent": f"00-{TRACE}-{PARENT}-00"})
         client.get("/metrics")
     assert collector.spans == []
 
 
 def test_errors_are_recorded_in_spans(settings: Settings, collector: Collector) -> None:
-    with serving(settings, collector.url) as client:
-        assert ready(client).post("/rerank", content=b"{").status_code == 400
+    with traced(settings, collector.url) as client:
+        assert client.post("/rerank", content=b"{").status_code == 400
         app: Any = client.app
         app.state.ranker.worker.close()
         assert client.post("/rerank", json=GOOD).status_code == 503
@@ -94,8 +89,8 @@ def test_a_collector_that_is_away_costs_nothing(
     settings: Settings, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(account, "FLUSH_SECONDS", 0.1)
-    with serving(settings, f"http://127.0.0.1:{free_port()}") as client:
-        assert all(ready(client).post("/rerank", json=GOOD).status_code == 200 for _ in range(3))
+    with traced(settings, f"http://127.0.0.1:{free_port()}") as client:
+        assert all(client.post("/rerank", json=GOOD).status_code == 200 for _ in range(3))
     assert "Traceback" not in caplog.text
 
 
