@@ -1,10 +1,14 @@
+import gzip
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest, ExportTraceServiceResponse
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from pydantic import ValidationError
 from starlette.testclient import TestClient
@@ -13,17 +17,48 @@ from service.settings import Settings
 from service.telemetry import account
 from service.telemetry.account import sampled_trace_id
 from tests.service.conftest import warm
-from tests.service.otlp import Collector
 from tests.support.ports import free_port
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 GOOD = {"query": "a secret query", "documents": ["a secret document", {"id": "secret-id", "title": "a secret title", "text": "x"}]}
 
 
+class Collector(ThreadingHTTPServer):
+    """Takes OTLP over HTTP, as OpenTelemetry's own does, and keeps the spans, who sent them, and the paths that were asked for."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.spans: list[Span] = []
+        self.resources: list[dict[str, str]] = []
+        self.paths: list[str] = []
+        self.url = f"http://127.0.0.1:{self.server_port}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Collector
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        unpacked = gzip.decompress(body) if self.headers["content-encoding"] == "gzip" else body
+        self.server.paths.append(self.path)
+        for sent in ExportTraceServiceRequest.FromString(unpacked).resource_spans:
+            self.server.resources.append({a.key: a.value.string_value for a in sent.resource.attributes})
+            self.server.spans += [span for scope in sent.scope_spans for span in scope.spans]
+        self.send_response(200)
+        self.send_header("content-type", "application/x-protobuf")
+        self.end_headers()
+        self.wfile.write(ExportTraceServiceResponse().SerializeToString())
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
 @pytest.fixture
 def collector() -> Iterator[Collector]:
     with Collector() as collector:
+        threading.Thread(target=collector.serve_forever, args=(0.01,), daemon=True).start()
         yield collector
+        collector.shutdown()
 
 
 def traced(settings: Settings, url: str) -> AbstractContextManager[TestClient]:
