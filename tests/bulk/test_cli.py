@@ -1,52 +1,91 @@
-"""The command and its options."""
+"""The command and its options; kill -9 of it in the middle of a job: nothing that was finished is lost or done again."""
 
-import os
 import subprocess
 import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-import httpx
 import pytest
 
-from bulk import cli
+from bulk import cli, job
 from bulk.errors import BulkError
-from bulk.options import Asking, parse
-from tests.bulk.jobs import rankings, river_lists, write_lines
+from bulk.options import Asking, Options, parse
+from service.settings import Settings
+from tests.bulk.jobs import InThisProcess, contents, made, rankings, river_lists, shards, stopped, stopping, write_lines
 from tests.conftest import ROOT
-from tests.support.serving import Service
+from tests.service.conftest import warm
+from tests.support.processes import children_of, command_of
+
+N_LISTS = 12  # a shard each
 
 
-def test_two_workers_score_as_the_service_answers(tmp_path: Path, running: Service) -> None:
-    lists, out = river_lists(4), tmp_path / "out"
-    write_lines(tmp_path / "lists.jsonl", lists)
-    options = ["--lists", "lists.jsonl", "--bundle", ROOT / "models" / "default", "--out", "out", "--provider", "cpu"]
-    more = ["--workers", "2", "--shard-pairs", "8", "--blocks", "--spans", "--span-threshold", "0"]
-    done = subprocess.run(
-        [sys.executable, "-m", "bulk.cli", *options, *more],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "16 pairs of 4 queries and 4 documents in 2 shards, 2 of them new" in done.stderr
-    found = rankings(out)
-    for one in lists:
-        documents = [{"id": document["docid"], "text": document["text"]} for document in one["documents"]]
-        asked = {
-            "query": one["query"],
-            "documents": documents,
-            "return_blocks": True,
-            "relevant_spans": {"mode": "enabled", "threshold": 0.0},
-        }
-        results = httpx.post(f"{running.url}/rerank", json=asked, timeout=60).raise_for_status().json()["results"]
-        rows = [row for row in found if row["qid"] == one["qid"]]
-        assert [row["docid"] for row in rows] == [result["id"] for result in results]
-        for row, result in zip(rows, results, strict=True):
-            assert row["score"] == pytest.approx(result["relevance_score"], abs=1e-4)
-            assert [(b["start"], b["end"]) for b in row["blocks"]] == [(b["start"], b["end"]) for b in result["blocks"]]
-            assert len(row["spans"]) == len(result.get("relevant_spans", []))
+@contextmanager
+def started(options: Options, *more: str, program: Sequence[str] = ("-m", "bulk.cli")) -> Iterator["subprocess.Popen[str]"]:
+    """The command over the same options, and more."""
+    given = options.model_dump(include={"bundle", "out", "provider", "precision", "workers", "shard_pairs", "top_n"})
+    flags = [part for name, value in given.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+    command = [sys.executable, *program, "--lists", str(options.lists[0]), *flags, *more]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()  # a stopped one would not end
+
+
+def test_two_workers_score_as_the_service_answers(tmp_path: Path, bundle_path: Path) -> None:
+    lists = river_lists(4)
+    options = made(tmp_path, bundle_path, lists, workers=2, shard_pairs=8)
+    with started(options, "--blocks", "--spans", "--span-threshold", "0") as process:
+        _, said = process.communicate()
+    assert process.returncode == 0, said
+    assert "16 pairs of 4 queries and 4 documents in 2 shards, 2 of them new" in said
+    found = rankings(options.out)
+    with warm(Settings(bundle=(bundle_path,), provider="cpu", precision="fp32")) as client:
+        for one in lists:
+            documents = [{"id": document["docid"], "text": document["text"]} for document in one["documents"]]
+            asked = {
+                "query": one["query"],
+                "documents": documents,
+                "return_blocks": True,
+                "relevant_spans": {"mode": "enabled", "threshold": 0.0},
+            }
+            results = client.post("/rerank", json=asked).raise_for_status().json()["results"]
+            rows = [row for row in found if row["qid"] == one["qid"]]
+            assert [row["docid"] for row in rows] == [result["id"] for result in results]
+            for row, result in zip(rows, results, strict=True):
+                assert row["score"] == pytest.approx(result["relevance_score"], abs=1e-4)
+                assert [(b["start"], b["end"]) for b in row["blocks"]] == [(b["start"], b["end"]) for b in result["blocks"]]
+                assert len(row["spans"]) == len(result.get("relevant_spans", []))
+
+
+def stamps(out: Path) -> dict[str, tuple[int, int]]:
+    """Of each shard that is there the inode and the time of writing."""
+    return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in shards(out)}
+
+
+def test_a_killed_driver_takes_its_workers_along_and_the_same_command_goes_on(
+    tmp_path: Path, bundle_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = made(tmp_path, bundle_path, river_lists(N_LISTS), shard_pairs=4, workers=2, top_n=1)
+    with started(options, program=stopping("local")) as process:
+        stopped(process)
+        workers = [child for child in children_of(process.pid) if "spawn_main" in command_of(child)]
+        assert workers
+        process.kill()
+    while any(map(command_of, workers)):
+        time.sleep(0.001)
+    before = stamps(options.out)
+    assert 3 <= len(before) < N_LISTS
+    with started(options.model_copy(update={"workers": 1})) as process:
+        _, said = process.communicate()
+    assert process.returncode == 0, said
+    assert f"{N_LISTS - len(before)} of them new" in said
+    assert before.items() <= stamps(options.out).items()
+    monkeypatch.setattr(job, "_engine", lambda _: nullcontext(InThisProcess()))
+    job.rank_all(options.model_copy(update={"out": tmp_path / "uninterrupted"}))
+    assert contents(options.out) == contents(tmp_path / "uninterrupted")
 
 
 def test_bad_usage_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

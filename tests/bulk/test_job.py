@@ -1,16 +1,27 @@
-"""A job from beginning to end, without processes; with them in tests/bulk/test_cli.py and test_kills.py."""
+"""A job without processes: its stages and shards, its manifest, its progress. With processes: test_cli.py."""
 
+import json
+import re
 from contextlib import nullcontext
+from functools import cache
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
+import pyarrow.parquet as pq
 import pytest
 
 from bulk import job
 from bulk.errors import BulkError
-from bulk.job import rank_all
+from bulk.intake import take_in
+from bulk.job import Progress, rank_all
+from bulk.manifest import agree, complete, describe, fingerprint
+from bulk.options import Options
+from bulk.stages import ARITHMETIC, Job, Prepare, Score
+from bulk.work import Layout, whole_file, write_whole
+from keyblock.bundle import load_bundle
 from keyblock.lock import locked
-from tests.bulk.jobs import InThisProcess, contents, made, rankings, river_lists, shards
+from tests.bulk.jobs import InThisProcess, contents, made, rankings, river_lists, shards, write_lines
 
 
 @pytest.fixture(autouse=True)
@@ -53,3 +64,142 @@ def test_the_prepared_documents_stay_where_they_are_to(tmp_path: Path, bundle_pa
     rank_all(options)
     names = sorted(path.name for path in (options.out / "work").iterdir())
     assert names == ["arithmetic.txt", "documents-00000.arrow", "intake.json", "lists-00000.arrow", "prepared-00000.arrow"]
+
+
+@pytest.fixture
+def work(tmp_path: Path, bundle_path: Path) -> Job:
+    options = made(tmp_path, bundle_path, river_lists(3), shard_pairs=4)
+    where = Layout(options.out)
+    where.work.mkdir(parents=True)
+    return Job(where, bundle_path, options.asking, take_in(options, where), "0123")
+
+
+def test_prepare_then_score(work: Job) -> None:
+    assert (work.intake.documents, work.intake.pairs) == ([4], [4, 4, 4])
+    assert not Prepare.whole(work, 0)
+    Prepare(work)(0)
+    assert Prepare.whole(work, 0)
+    score = Score(work)
+    assert not Score.whole(work, 2)
+    score(2)
+    assert Score.whole(work, 2)
+    assert [row["qid"] for row in rankings(work.layout.out)] == ["q2"] * 4
+    assert [path.name for path in work.layout.out.iterdir() if path.is_file()] == ["rankings-00002.parquet"]
+    before = work.layout.rankings(2).read_bytes()
+    Score(work)(2)
+    assert work.layout.rankings(2).read_bytes() == before
+
+
+def test_a_shard_of_another_job_or_a_damaged_one_is_refused(work: Job) -> None:
+    Prepare(work)(0)
+    Score(work)(0)
+    path = work.layout.rankings(0)
+    table = pq.read_table(path)
+    for content in (lambda: pq.write_table(table.replace_schema_metadata({}), path), lambda: path.write_bytes(b"PAR1")):
+        content()
+        with pytest.raises(BulkError, match="is damaged, or of another job: remove it"):
+            Score.whole(work, 0)
+
+
+def test_workers_of_two_arithmetics_do_not_mix(work: Job) -> None:
+    Score(work)
+    assert (work.layout.work / ARITHMETIC).read_text() == "cpu in fp32"
+    (work.layout.work / ARITHMETIC).write_text("cuda in fp16")
+    with pytest.raises(
+        BulkError, match="this worker's model runs on cpu in fp32, and that of another on cuda in fp16: name --provider"
+    ):
+        Score(work)
+
+
+def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    with whole_file(path) as partial:
+        partial.write_text("whole")
+        assert not path.exists()
+    assert [one.name for one in tmp_path.iterdir()] == ["a.txt"]
+    assert path.read_text() == "whole"
+
+
+def test_an_error_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    write_whole(path, "before")
+    with pytest.raises(UnicodeEncodeError):
+        write_whole(path, "half of it, and then \ud800")
+    assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("a.txt", "before")]
+
+
+def test_each_tenth_is_a_line_and_so_is_a_minute(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    progress = Progress("score", "pairs", 1000, done=450)
+    for _ in range(11):
+        progress.add(50)
+    progress.note("workers died")
+    monkeypatch.setattr("bulk.job.SECONDS", 0)
+    Progress("take in", "pairs").add(7)
+    Progress("score", "pairs", 1000).add(0)  # of empty lists
+    lines = capsys.readouterr().err.splitlines()
+    assert [re.sub(r"[\d,.]+/s(, [\d,]+ s left)?", r"RATE", line) for line in lines] == [
+        *(f"score: {done} of 1,000 pairs, RATE" for done in (500, 600, 700, 800, 900)),
+        "score: 1,000 of 1,000 pairs, RATE",
+        "workers died",
+        "take in: 7 pairs, RATE",
+        "score: 0 of 1,000 pairs, RATE",
+    ]
+
+
+@pytest.fixture
+def options(tmp_path: Path, bundle_path: Path) -> Options:
+    (tmp_path / "out").mkdir()
+    lists = write_lines(tmp_path / "lists.jsonl", [{"query": "tea", "documents": ["x"]}])
+    return Options(lists=(lists,), bundle=bundle_path, out=tmp_path / "out")
+
+
+bundle_of = cache(load_bundle)
+
+
+def about(options: Options, **changed: Any) -> dict[str, Any]:
+    return describe(Options(**options.model_dump() | changed), bundle_of(options.bundle))
+
+
+def test_the_fingerprint_depends_on_the_task_and_not_on_the_engine(options: Options, tmp_path: Path) -> None:
+    own = fingerprint(about(options))
+    assert fingerprint(about(options, workers=7, engine="ray", attempts=9, out=tmp_path)) == own
+    moved = options.lists[0].rename(tmp_path / "moved.jsonl")
+    assert fingerprint(about(options, lists=(moved,))) == own
+    others = [{"threads": 2}, {"top_n": 3}, {"spans": True}, {"precision": "fp32"}, {"shard_pairs": 7}]
+    assert len({own, *(fingerprint(about(options, lists=(moved,), **other)) for other in others)}) == 6
+
+
+def test_the_same_job_goes_on_and_another_is_refused(options: Options) -> None:
+    own = about(options)
+    assert agree(options.out, own) is None
+    assert agree(options.out, own) is None
+    with pytest.raises(BulkError, match=r"holds rankings of another job \(asked.top_n was 0, and is 5\): name another --out"):
+        agree(options.out, about(options, top_n=5))
+    options.lists[0].write_text('{"query": "tea", "documents": ["y"]}\n')
+    with pytest.raises(BulkError, match=r"another job \(input.lists 1 was [0-9a-f]{64}, and is [0-9a-f]{64}\)"):
+        agree(options.out, about(options))
+    complete(options.out, own, {"shards": 1})
+    assert agree(options.out, own) == {"shards": 1}
+
+
+@pytest.mark.parametrize("text", ["{", "[]", ""])
+def test_a_damaged_manifest_is_one_line(options: Options, text: str) -> None:
+    (options.out / "manifest.json").write_text(text)
+    with pytest.raises(BulkError, match=r"manifest.json: is damaged: name another --out"):
+        agree(options.out, about(options))
+
+
+def test_somebody_elses_directory_is_left_alone(options: Options) -> None:
+    (options.out / "thesis.tex").touch()
+    with pytest.raises(BulkError, match=r"has no manifest.json, but thesis.tex: name a directory that is empty"):
+        agree(options.out, about(options))
+
+
+def test_a_collection_counts_by_what_is_in_it(options: Options, tmp_path: Path) -> None:
+    write_lines(tmp_path / "corpus.jsonl", [])
+    assert list(about(options, collection=tmp_path)["input"]) == ["lists 1", "corpus"]
+    write_lines(tmp_path / "queries.jsonl", [])
+    assert list(about(options, collection=tmp_path)["input"]) == ["lists 1", "corpus", "queries"]
+    with pytest.raises(BulkError, match="cannot be read: No such file"):
+        about(options, lists=(tmp_path / "none.jsonl",))
+    assert json.dumps(about(options))

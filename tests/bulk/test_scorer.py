@@ -1,5 +1,6 @@
 """Record batches in, rankings out; beside `keyblock.Ranker`, which ranks list by list."""
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -31,11 +32,15 @@ from keyblock.bundle import Bundle, load_bundle
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument
 from keyblock.runtime.model import open_model
+from keyblock.scoring import Model
 from tests.bulk.jobs import FILLER, layout, river_lists, sentence
 from tests.conftest import ROOT
 
-BUNDLE = load_bundle(ROOT / "models" / "default")
-MODEL = open_model(BUNDLE, "cpu", 1, "fp32")
+
+@cache
+def default() -> tuple[Bundle, Model]:
+    bundle = load_bundle(ROOT / "models" / "default")
+    return bundle, open_model(bundle, "cpu", 1, "fp32")
 
 
 def batch(rows: list[dict[str, Any]]) -> pa.RecordBatch:
@@ -43,7 +48,7 @@ def batch(rows: list[dict[str, Any]]) -> pa.RecordBatch:
 
 
 def scored(rows: list[dict[str, Any]], **asking: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = BundleScorer(BUNDLE, MODEL, Asking(**asking))(batch(rows)).to_pylist()
+    found: list[dict[str, Any]] = BundleScorer(*default(), Asking(**asking))(batch(rows)).to_pylist()
     return found
 
 
@@ -79,7 +84,7 @@ def test_many_lists_at_once_are_ranked_as_each_list_alone(fusion: str | None) ->
     for one in lists:
         one["documents"] = [{**document, "score": 10.0 - number} for number, document in enumerate(one["documents"])]
     expected = []
-    with Ranker(BUNDLE, MODEL) as ranker:
+    with Ranker(*default()) as ranker:
         for one in lists:
             scores = [document["score"] for document in one["documents"]]
             ranking = ranker.rank(
@@ -148,11 +153,6 @@ def test_a_text_that_comes_often_is_prepared_once(pipeline: Pipeline) -> None:
 ARRAYS = ("token_ids", "bounds", "starts", "ends", "terms", "term_bounds", "title_ids", "vectors")
 
 
-@pytest.fixture(scope="module")
-def bundle() -> Bundle:
-    return load_bundle(ROOT / "models" / "default")
-
-
 def same(one: PreparedDocument, other: PreparedDocument) -> bool:
     pairs = [(getattr(one, name), getattr(other, name)) for name in ARRAYS]
     return all((a is None and b is None) or (a.dtype == b.dtype and a.shape == b.shape and np.array_equal(a, b)) for a, b in pairs)
@@ -164,8 +164,8 @@ def same(one: PreparedDocument, other: PreparedDocument) -> bool:
         st.sampled_from(["", "Tea is hot. ", "Ice is cold, and the river flows. " * 30, "多瑙河。", "\U0001f600"]), max_size=5
     )
 )
-def test_what_is_written_is_read(bundle: Bundle, tmp_path: Path, texts: list[str]) -> None:
-    documents = bundle.pipeline.prepare_documents(texts, [text[:8] for text in texts])
+def test_what_is_written_is_read(tmp_path: Path, texts: list[str]) -> None:
+    documents = default()[0].pipeline.prepare_documents(texts, [text[:8] for text in texts])
     write_table(tmp_path / "prepared.arrow", columns_of(documents), PREPARED)
     table = PreparedTable(map_table(tmp_path / "prepared.arrow"))
     assert len(table) == len(texts)
@@ -174,7 +174,7 @@ def test_what_is_written_is_read(bundle: Bundle, tmp_path: Path, texts: list[str
 
 def test_a_task_loads_the_bundle_once_and_answers_batch_by_batch(bundle_path: Path) -> None:
     asked = Asking(provider="cpu", precision="fp32", blocks=True)
-    batches = [pa.RecordBatch.from_pylist([one], schema=LISTS) for one in river_lists(2)]
+    batches = [batch([one]) for one in river_lists(2)]
     _scorer.cache_clear()
     found = list(_rank(iter(batches), str(bundle_path), asked)) + list(_rank(iter(batches), str(bundle_path), asked))
     assert (_scorer.cache_info().misses, _scorer.cache_info().hits) == (1, 1)

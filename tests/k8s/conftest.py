@@ -1,9 +1,11 @@
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.k8s.manifests import JOBS, K8S, MISSING, Manifest, build, kubectl, variants, write_variant
+from tests.support.once import once
 from tests.support.programs import missing
 
 
@@ -12,9 +14,16 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Manifest]]
     """What kustomize makes of every overlay, every overlay with components, and the jobs."""
     if kubectl() is None:
         missing(MISSING)
-    tree = shutil.copytree(K8S, tmp_path_factory.mktemp("kustomize") / "k8s")
-    made = {directory.name: build(directory) for directory in (write_variant(tree, *variant) for variant in variants())}
-    return made | {job: build(K8S / job) for job in JOBS}
+
+    def write(work: Path) -> None:
+        tree = shutil.copytree(K8S, work / "k8s")
+        made = {directory.name: build(directory) for directory in (write_variant(tree, *variant) for variant in variants())}
+        made |= {job: build(K8S / job) for job in JOBS}
+        (work / "built.json").write_text(json.dumps(made), encoding="utf-8")
+
+    text = (once(tmp_path_factory, "kustomize", write) / "built.json").read_text(encoding="utf-8")
+    found: dict[str, list[Manifest]] = json.loads(text)
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -30,7 +30,7 @@ def shelf(tmp_path: Path) -> Path:
 def address(shelf: Path) -> Iterator[str]:
     handler = partial(http.server.SimpleHTTPRequestHandler, directory=str(shelf))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/mine.tar.gz"
         server.shutdown()
 

@@ -1,16 +1,14 @@
 """The commands of the Jobs are commands, with flags that they know and recipes that are there."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from export.cli import main as export_main
+from tests.conftest import ROOT
 from tests.k8s.manifests import Manifest, containers, one, pods
 from training.commands.calibrate import main as calibrate_main
 from training.commands.train import main as train_main
-
-ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def commands(built: dict[str, list[Manifest]]) -> dict[str, list[str]]:
@@ -20,7 +18,7 @@ def commands(built: dict[str, list[Manifest]]) -> dict[str, list[str]]:
     return found | {"several": trainer["command"][2:] + trainer["args"]}
 
 
-def test_the_jobs_train_calibrate_and_export(built: dict[str, list[Manifest]]) -> None:
+def test_the_jobs_train_by_a_recipe_calibrate_and_export(built: dict[str, list[Manifest]]) -> None:
     found = commands(built)
     assert {name: command[0] for name, command in found.items()} == {
         "train": "keyblock-train",
@@ -30,6 +28,8 @@ def test_the_jobs_train_calibrate_and_export(built: dict[str, list[Manifest]]) -
     }
     assert found["several"] == found["train"], "one GPU and several do the same"
     assert found["train"][-1] == found["calibrate"][2] == found["export"][1], "one run"
+    assert found["train"][1].startswith("/training/recipes/")
+    assert (ROOT / found["train"][1].removeprefix("/")).is_file(), "the recipe is in the image"
 
 
 @pytest.mark.parametrize(
@@ -44,12 +44,6 @@ def test_their_flags_are_known(
         main(["--help"])
     help_text = capsys.readouterr().out
     assert [argument for argument in commands(built)[name] if argument.startswith("--") and argument not in help_text] == []
-
-
-def test_the_recipe_is_in_the_image(built: dict[str, list[Manifest]]) -> None:
-    recipe = commands(built)["train"][1]
-    assert recipe.startswith("/training/recipes/")
-    assert (ROOT / recipe.removeprefix("/")).is_file()
 
 
 def test_a_job_that_was_killed_goes_on(built: dict[str, list[Manifest]]) -> None:

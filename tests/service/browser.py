@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,8 +14,8 @@ from selenium.webdriver.support.wait import WebDriverWait
 from service.keys.keys import New
 from service.settings import DEFAULT_BUNDLE
 from tests.service.faults import PATIENCE
-from tests.support.ports import free_port, wait_ready
 from tests.support.programs import need
+from tests.support.serving import Service
 
 PIECES = """const text = document.querySelector(`#result-${arguments[0]} .text`);
 return text && [...text.childNodes].map((node) => [node.textContent, node.dataset?.blocks ?? null, node.dataset?.label ?? null]);"""
@@ -45,18 +43,9 @@ def chromium(*more: str) -> Iterator[Chrome]:
 @contextmanager
 def served(*keys: New, bundles: Sequence[Path] = (DEFAULT_BUNDLE,), **settings: str) -> Iterator[str]:
     """The page's address, at a service with these keys, settings and bundles, the default one first."""
-    port = free_port()
-    command = [sys.executable, "-m", "service.cli", "--port", str(port), "--provider", "cpu"]
-    command += [f"--bundle={bundle}" for bundle in bundles]
-    environment = os.environ | {"KEYBLOCK_API_KEYS": "\n".join(key.entry for key in keys)}
-    environment |= {f"KEYBLOCK_{name.upper()}": value for name, value in settings.items()}
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=environment)
-    try:
-        wait_ready(port)
-        yield f"http://127.0.0.1:{port}/"
-    finally:
-        process.kill()
-        process.wait()
+    given = {"bundle": os.pathsep.join(map(str, bundles)), "api_keys": "\n".join(key.entry for key in keys), **settings}
+    with Service(0, Path(os.devnull), provider="cpu", **given) as service:
+        yield f"{service.url}/"
 
 
 class Page:

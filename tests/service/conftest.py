@@ -56,7 +56,7 @@ def client(settings: Settings) -> Iterator[TestClient]:
         yield client
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def embedded(settings: Settings) -> Iterator[TestClient]:
     """The embedded bundle, served with the cache of scores."""
     with warm(settings.model_copy(update={"bundle": (ROOT / "models" / "default",), "score_cache_bytes": 1 << 20})) as client:

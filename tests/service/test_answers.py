@@ -3,19 +3,21 @@
 import base64
 import json
 import re
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
-ROOT = Path(__file__).parents[2]
+from tests.conftest import ROOT
+
 REQUEST: dict[str, Any] = json.loads((ROOT / "examples" / "request.json").read_text(encoding="utf-8"))
 LEASE = REQUEST["documents"][2]["text"]
 RIGHT = "two months' notice is enough"
 Q = "How long is the notice period for the flat?"
 A = "The notice period for the flat is three months."
+NAMES = ("use/http-api.md", "use/documents-by-id.md", "use/spans-and-pruning.md", "run/configure.md")
+PAGES = "\n".join((ROOT / "docs" / name).read_text(encoding="utf-8") for name in NAMES)
 NOTHING = "Who painted the ceiling of the Sistine Chapel?"
 
 
@@ -29,6 +31,35 @@ def ask(client: TestClient, **options: Any) -> dict[str, Any]:
     assert response.status_code == 200, response.text
     answer: dict[str, Any] = response.json()
     return answer
+
+
+def test_the_request_of_the_readme_is_answered_as_it_says(client: TestClient) -> None:
+    answer = ask(client)
+    assert [result["id"] for result in answer["results"]] == ["lease", "advice-column", "gym"]
+    assert answer["results"][0]["relevance_score"] == pytest.approx(0.428, abs=0.02)
+
+
+def test_the_example_of_the_pages_is_served_as_shown(client: TestClient) -> None:
+    request = json.loads(PAGES.split("-d '")[1].split("'\n```")[0])
+    shown = json.loads(PAGES.split("```json\n")[1].split("```")[0])
+    answer = client.post("/rerank", json=request).json()
+    assert _shape(answer) == _shape(shown)
+    assert [_numbers(result) for result in answer["results"]] == [
+        pytest.approx(_numbers(result), abs=0.03) for result in shown["results"]
+    ]
+
+
+def _numbers(result: dict[str, Any]) -> list[float]:
+    return [result["relevance_score"], *(value for block in result["blocks"] for value in block.values())]
+
+
+def _shape(value: Any) -> Any:
+    """Keys all the way down; of a list the union of its elements' keys."""
+    if isinstance(value, dict):
+        return {key: _shape(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return sorted({key for inner in value if isinstance(inner, dict) for key in inner})
+    return None
 
 
 def test_the_best_span_is_the_sentence_that_answers(client: TestClient) -> None:

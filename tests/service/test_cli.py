@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -45,8 +46,17 @@ def fork() -> Iterator[Fork]:
         yield run
 
 
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "service.cli", *arguments]
+@contextmanager
+def running(*arguments: str, under: Sequence[str] = (), **options: Any) -> Iterator[tuple["subprocess.Popen[str]", int]]:
+    """keyblock-serve with these arguments, and its port."""
+    port = free_port()
+    command = [*under, sys.executable, "-m", "service.cli", "--port", str(port), "--provider=cpu", *arguments]
+    with subprocess.Popen(command, text=True, **options) as process:
+        try:
+            wait_ready(port)
+            yield process, port
+        finally:
+            process.kill()
 
 
 def post(port: int, body: bytes, **headers: str) -> tuple[int, Any]:
@@ -61,11 +71,8 @@ def post(port: int, body: bytes, **headers: str) -> tuple[int, Any]:
 
 def test_a_413_is_seen_and_sigterm_finishes_what_is_in_flight_and_exits_0(bundle_path: Path) -> None:
     """Configured by flags and by the environment; the client sends all of its body before it reads."""
-    port = free_port()
     environment = os.environ | {"KEYBLOCK_BUNDLE": str(bundle_path), "KEYBLOCK_MAX_BODY_BYTES": str(LIMIT)}
-    process = subprocess.Popen(command("--port", str(port), "--provider=cpu"), env=environment, stderr=subprocess.PIPE)
-    try:
-        wait_ready(port)
+    with running(env=environment, stderr=subprocess.PIPE) as (process, port):
         status, answer = post(port, GOOD.ljust(LIMIT + 1_000_000))
         assert (status, answer["error"]["type"]) == (413, "too_large")
         body = json.dumps({"query": "river", "documents": [f"{n} river bridge. " * 5000 for n in range(60)]}).encode()
@@ -76,11 +83,9 @@ def test_a_413_is_seen_and_sigterm_finishes_what_is_in_flight_and_exits_0(bundle
         process.send_signal(signal.SIGTERM)
         client.join(PATIENCE)
         _, errors = process.communicate(timeout=PATIENCE)
-    finally:
-        process.kill()
     assert process.returncode == 0
     assert [(status, len(answer["results"])) for status, answer in answers] == [(200, 60)]
-    assert b"Traceback" not in errors
+    assert "Traceback" not in errors
 
 
 def metrics(port: int) -> bytes:
@@ -103,30 +108,23 @@ def budget(port: int, model: str | None = None) -> int:
     return int(answer["meta"]["tokens_per_document"])
 
 
-def put_bundle(bundle_path: Path, place: Path, name: str, tokens: int) -> None:
-    another(bundle_path, place, name, packing={"budget": tokens, "budget_range": (64, 256)})
-
-
 def test_several_bundles_and_a_reload_by_sighup(bundle_path: Path, tmp_path: Path) -> None:
-    port, folder = free_port(), tmp_path / "bundles"
-    put_bundle(bundle_path, folder / "default", "one", 64)
-    put_bundle(bundle_path, folder / "two", "two", 96)
-    start = command("--port", str(port), "--bundle", str(folder), "--bundle", str(bundle_path), "--provider=cpu")
-    process = subprocess.Popen(start, stderr=subprocess.PIPE, text=True)
-    try:
-        wait_ready(port)
+    def put_bundle(place: str, name: str, tokens: int) -> None:
+        another(bundle_path, tmp_path / place, name, packing={"budget": tokens, "budget_range": (64, 256)})
+
+    put_bundle("default", "one", 64)
+    put_bundle("two", "two", 96)
+    with running("--bundle", str(tmp_path), "--bundle", str(bundle_path), stderr=subprocess.PIPE) as (process, port):
         assert [budget(port, name) for name in (None, "one", "two", "tiny")] == [64, 64, 96, 128]
-        put_bundle(bundle_path, folder / "default", "one", 192)
+        put_bundle("default", "one", 192)
         process.send_signal(signal.SIGHUP)
         wait_for(lambda: budget(port) == 192)
-        (folder / "default" / "bundle.json").write_text("garbage")
+        (tmp_path / "default" / "bundle.json").write_text("garbage")
         process.send_signal(signal.SIGHUP)
         wait_for(lambda: b'keyblock_reloads_total{outcome="failed"} 1.0' in metrics(port))
         assert [budget(port, name) for name in ("one", "two", "tiny")] == [192, 96, 128]
         process.send_signal(signal.SIGTERM)
         _, log = process.communicate(timeout=PATIENCE)
-    finally:
-        process.kill()
     assert process.returncode == 0
     assert "Traceback" not in log
     (line,) = (line for line in log.splitlines() if " ERROR " in line)
@@ -140,43 +138,39 @@ fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 os.execv(sys.argv[1], sys.argv[1:])"""
 
 
-def test_a_terminal_that_is_closed_ends_it_as_ever(bundle_path: Path) -> None:
-    """SIGHUP asks for a reload where somebody sends it; the terminal sends it too, when it is closed."""
-    port = free_port()
-    start = command("--port", str(port), "--bundle", str(bundle_path), "--provider=cpu")
+@pytest.fixture
+def terminal() -> Iterator[tuple[Callable[[], None], int]]:
+    """What closes a terminal, and its side for programs."""
     ours, theirs = os.openpty()
-    process = subprocess.Popen([sys.executable, "-c", IN_A_TERMINAL, *start], stdin=theirs, stdout=theirs, stderr=theirs)
+    yield lambda: os.close(ours), theirs
     os.close(theirs)
-    try:
-        wait_ready(port)
+
+
+def test_a_terminal_that_is_closed_ends_it_as_ever(bundle_path: Path, terminal: tuple[Callable[[], None], int]) -> None:
+    """SIGHUP asks for a reload where somebody sends it; the terminal sends it too, when it is closed."""
+    close, side = terminal
+    under, streams = [sys.executable, "-c", IN_A_TERMINAL], dict.fromkeys(("stdin", "stdout", "stderr"), side)
+    with running("--bundle", str(bundle_path), under=under, **streams) as (process, port):
         process.send_signal(signal.SIGHUP)
         wait_for(lambda: b'keyblock_reloads_total{outcome="unchanged"} 1.0' in metrics(port))
-        os.close(ours)
+        close()
         assert process.wait(PATIENCE) == 0
-    finally:
-        process.kill()
-        process.wait()
 
 
-def test_nohup_outlives_the_terminal_and_is_reloaded_by_sighup_as_ever(bundle_path: Path) -> None:
-    port = free_port()
-    start = command("--port", str(port), "--bundle", str(bundle_path), "--provider=cpu")
-    ours, theirs = os.openpty()
-    nohup = [sys.executable, "-c", IN_A_TERMINAL, "/usr/bin/env", "nohup"]
-    process = subprocess.Popen([*nohup, *start], stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    os.close(theirs)
-    try:
-        wait_ready(port)
-        os.close(ours)
+def test_nohup_outlives_the_terminal_and_is_reloaded_by_sighup_as_ever(
+    bundle_path: Path, terminal: tuple[Callable[[], None], int]
+) -> None:
+    close, side = terminal
+    under = [sys.executable, "-c", IN_A_TERMINAL, "/usr/bin/env", "nohup"]
+    streams = {"stdin": side, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with running("--bundle", str(bundle_path), under=under, **streams) as (process, port):
+        close()
         for _ in range(2):  # the terminal's own may have come as well
             before = metrics(port)
             process.send_signal(signal.SIGHUP)
             wait_for(lambda before=before: reloads(metrics(port)) > reloads(before))  # type: ignore[misc]
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0
-    finally:
-        process.kill()
-        process.wait()
 
 
 @pytest.mark.parametrize(
@@ -229,13 +223,10 @@ def put(port: int, names: list[str]) -> bool:
 
 
 def test_no_document_acknowledged_is_lost_by_kill_9(bundle_path: Path, tmp_path: Path) -> None:
-    port = free_port()
-    start = command("--port", str(port), "--bundle", str(bundle_path), "--provider=cpu", "--store", str(tmp_path / "store"))
     acknowledged: list[str] = []
     for turn in range(2):
-        process = subprocess.Popen(start, stderr=subprocess.DEVNULL)
-        try:
-            wait_ready(port)
+        start = running("--bundle", str(bundle_path), "--store", str(tmp_path / "store"), stderr=subprocess.DEVNULL)
+        with start as (process, port):
             with Client(f"http://127.0.0.1:{port}") as client:
                 for first in range(0, len(acknowledged), 1000):
                     documents = [{"id": name} for name in acknowledged[first : first + 1000]]
@@ -247,9 +238,6 @@ def test_no_document_acknowledged_is_lost_by_kill_9(bundle_path: Path, tmp_path:
                 acknowledged += names
                 batch += 1
             timer.join()
-        finally:
-            process.kill()
-            process.wait()
     assert len(acknowledged) >= 20
 
 

@@ -1,51 +1,28 @@
 """The event loop stays free while large documents are prepared."""
 
 import json
-import os
 import random
-import socket
 import statistics
-import subprocess
-import sys
-import threading
 import time
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any
 
-from tests.support.ports import free_port, get, wait_ready
+from tests.support.ports import get
+from tests.support.serving import Service
 
 ENOUGH_LOOKS = 5  # a loop that is not free is looked at once: that look takes as long as the preparation
 POLL_SECONDS = 0.02
 VOCABULARY = 20_000
 
 
-@dataclass
-class Upload(threading.Thread):
-    """Posts the body from its own thread; sending releases the interpreter lock."""
-
-    port: int
-    body: bytes
-    sent: float = 0.0
-    answered: float = 0.0
-    answer: bytes = b""
-    timings: dict[str, float] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        super().__init__(daemon=True)
-
-    __hash__ = threading.Thread.__hash__
-
-    def run(self) -> None:
-        """Send, then wait for the answer."""
-        with socket.create_connection(("127.0.0.1", self.port)) as connection:
-            head = f"POST /rerank HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {len(self.body)}\r\n\r\n"
-            connection.sendall(head.encode())
-            connection.sendall(self.body)
-            self.sent = time.perf_counter()
-            while chunk := connection.recv(1 << 20):
-                self.answer += chunk
-        self.answered = time.perf_counter()
-        self.timings = json.loads(self.answer.split(b"\r\n\r\n", 1)[1])["meta"]["timings_ms"]
+def upload(port: int, body: bytes) -> tuple[float, Any]:
+    """When the request was sent, and its answer."""
+    with closing(HTTPConnection("127.0.0.1", port)) as connection:
+        connection.request("POST", "/rerank", body)
+        return time.perf_counter(), json.loads(connection.getresponse().read())
 
 
 def make_body(n_documents: int, n_words: int) -> bytes:
@@ -57,30 +34,18 @@ def make_body(n_documents: int, n_words: int) -> bytes:
     return json.dumps({"query": " ".join(words[:6]), "documents": documents}).encode()
 
 
-def watch(upload: Upload) -> list[tuple[float, float]]:
-    """Poll /health/live until the upload is answered: a list of (start time, seconds)."""
-    looks = []
-    while upload.is_alive():
-        looks.append((time.perf_counter(), get(upload.port, "/health/live")))
-        time.sleep(POLL_SECONDS)
-    return looks
-
-
-def test_health_is_answered_while_large_documents_are_prepared(bundle_path: Path) -> None:
-    port = free_port()
-    command = [sys.executable, "-m", "service.cli", "--port", str(port), "--provider", "cpu", "--bundle", str(bundle_path)]
-    server = subprocess.Popen(
-        command, env=os.environ | {"KEYBLOCK_CACHE_BYTES": "0", "KEYBLOCK_SCORE_CACHE_BYTES": "0"}, stderr=subprocess.DEVNULL
-    )
-    try:
-        wait_ready(port)
-        upload = Upload(port, make_body(60, 20_000))
-        upload.start()
-        looks = watch(upload)
-    finally:
-        server.terminate()
-        server.wait(60)
-    seconds = (upload.timings["parse"] + upload.timings["prepare"]) / 1e3
-    took = [look for when, look in looks if upload.sent < when < upload.sent + seconds]
+def test_health_is_answered_while_large_documents_are_prepared(bundle_path: Path, tmp_path: Path) -> None:
+    body, looks = make_body(60, 20_000), []
+    with (
+        Service(0, tmp_path / "log", bundle=bundle_path, provider="cpu", cache_bytes=0) as service,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        asked = pool.submit(upload, service.port, body)
+        while not asked.done():
+            looks.append((time.perf_counter(), get(service.port, "/health/live")))
+            time.sleep(POLL_SECONDS)
+    sent, answer = asked.result()
+    seconds = (answer["meta"]["timings_ms"]["parse"] + answer["meta"]["timings_ms"]["prepare"]) / 1e3
+    took = [look for when, look in looks if sent < when < sent + seconds]
     assert len(took) >= ENOUGH_LOOKS
     assert statistics.median(took) < seconds / ENOUGH_LOOKS

@@ -9,10 +9,10 @@ import pytest
 from starlette.testclient import TestClient
 
 from keyblock import Ranker
-from keyblock.bundle import load_bundle, write_bundle
 from keyblock.client import Client
 from service.settings import Settings
 from tests.service.conftest import warm
+from tests.service.rankers import another
 
 QUERY = "Which river flows through Vienna?"
 THAMES, DANUBE = "The Thames flows through London.", "The Danube flows through Vienna, Bratislava and Budapest."
@@ -82,13 +82,8 @@ def test_scores_alone_change_nothing_where_the_bundle_names_no_fusion(client: Te
     ("fields", "where", "said"),
     [
         ({"first_stage_scores": [1, 2]}, "first_stage_scores", "has 2 scores for 3 documents: send one for each"),
-        ({"first_stage_scores": [1, "2", 3]}, "first_stage_scores", "should be a valid number"),
-        ({"first_stage_scores": [1, None, 3]}, "first_stage_scores", "should be a valid number"),
         ({"first_stage_scores": [1, True, 3]}, "first_stage_scores", "should be a valid number"),
-        ({"first_stage_scores": 5}, "first_stage_scores", "should be a valid list"),
-        ({"fusion": "linear"}, "fusion", "needs first_stage_scores"),
         ({"fusion": "x" * 9999, "first_stage_scores": [1, 2, 3]}, "fusion", "unknown fusion with the first stage"),
-        ({"fusion": {"name": "linear", "weight": -1}, "first_stage_scores": [1, 2, 3]}, "fusion", "greater than or equal to 0"),
         ({"fusion": [MAPS], "first_stage_scores": [1, 2, 3]}, "fusion", "should be a valid"),
     ],
 )
@@ -116,12 +111,8 @@ def test_other_dialects_know_no_first_stage(client: TestClient) -> None:
 @pytest.fixture(scope="module")
 def with_default(bundle_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The small bundle, with a fusion of its own that listens to the first stage alone."""
-    bundle = load_bundle(bundle_path)
     own = {"name": "linear", "first_stage": "scores", "weight": 1.0}
-    config = bundle.manifest.pipeline.model_copy(update={"first_stage": own})
-    manifest = bundle.manifest.model_copy(update={"pipeline": config})
-    files = {name: bundle.path / name for name in manifest.files}
-    return write_bundle(tmp_path_factory.mktemp("fused") / "bundle", manifest, files).path
+    return another(bundle_path, tmp_path_factory.mktemp("fused") / "bundle", "fused", first_stage=own)
 
 
 @pytest.fixture(scope="module")

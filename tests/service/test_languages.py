@@ -1,14 +1,11 @@
 """What the service answers when the texts are in a script that the embedded model has not learned."""
 
-import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
-ROOT = Path(__file__).parents[2]
 CHINESE = ["会议持续了很长时间。", "多瑙河流经维也纳和布达佩斯。", "泰晤士河流经伦敦。"]
 ARABIC = ["استمر الاجتماع وقتا طويلا.", "يمر نهر الدانوب بمدينة فيينا وبودابست.", "يمر نهر التايمز بمدينة لندن."]
 ENGLISH = [
@@ -115,10 +112,3 @@ def test_the_other_dialects_give_the_same_order(client: TestClient, language: st
     scores = [one["score"] for one in tei]
     assert 0.01 > scores[0] > scores[1] > scores[2] > 0, "who sorts by scores gets the same order"
     assert [one["index"] for one in raw] == [1, 2, 0]
-
-
-def test_the_request_of_the_readme_is_ordered_by_the_model(client: TestClient) -> None:
-    answer = ask(client, "/rerank", **json.loads((ROOT / "examples" / "request.json").read_text(encoding="utf-8")))
-    assert [result["id"] for result in answer["results"]][:2] == ["lease", "advice-column"]
-    assert answer["results"][0]["relevance_score"] == pytest.approx(0.428, abs=0.02)
-    assert not about_scripts(answer)

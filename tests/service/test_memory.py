@@ -19,7 +19,7 @@ from tests.support.serving import Service
 from training.evaluate.resources import MB, resident_mb
 
 PIECES, SIZE = 100_000, 1000
-REQUESTS, CLIENTS = 1500, 4
+REQUESTS, CLIENTS = 750, 4
 CACHE_BYTES = 1 << 20  # of prepared documents, and the same of scores
 PATIENCE = 20.0  # seconds until what is freed is given back
 SCRIPTS = (

@@ -1,6 +1,7 @@
 """The page at /, in Chromium, at a real service: what it shows of blocks, answers and the threshold, and how it is used."""
 
 import json
+import os
 import shutil
 import subprocess
 import urllib.error
@@ -12,7 +13,6 @@ from typing import Any
 import pytest
 from selenium.webdriver import Chrome, Keys
 
-from keyblock import Ranker
 from keyblock.bundle import MANIFEST_FILE
 from service.keys.keys import make
 from service.settings import DEFAULT_BUNDLE
@@ -50,31 +50,26 @@ MARKUP = SENTENCE.replace("lease", "<b onclick='window.hit = 1'>lease</b><img sr
 NO_ANSWER = [BEFORE + AFTER, "Small repairs are paid by the tenant. The rent is due on the first day of the month."]
 DOCUMENTS = [*NO_ANSWER, BEFORE + SENTENCE + AFTER]
 ANSWERS = len(NO_ANSWER)  # the place of the one that does
+THRESHOLD = 0.3  # the one that answers has 0.67, the others have 0.01 at most
 DECLARED, UNDECLARED = "minilm-with-a-threshold", "minilm-without-a-threshold"
 
 
 def copied(path: Path, name: str, **changed: Any) -> Path:
     """The embedded bundle under another name, with other values in its pipeline."""
-    shutil.copytree(DEFAULT_BUNDLE, path)
+    shutil.copytree(DEFAULT_BUNDLE, path, copy_function=os.symlink)
     manifest = json.loads((path / MANIFEST_FILE).read_text(encoding="utf-8"))
     manifest["name"] = name
     manifest["pipeline"] |= changed
+    (path / MANIFEST_FILE).unlink()
     (path / MANIFEST_FILE).write_text(json.dumps(manifest), encoding="utf-8")
     return path
 
 
 @pytest.fixture(scope="module")
-def threshold() -> float:
-    """Between the document that answers and the others."""
-    answers, other, *_ = (result.relevance_score for result in Ranker.open(DEFAULT_BUNDLE).rank(QUERY, DOCUMENTS).results)
-    return (answers + other) / 2
-
-
-@pytest.fixture(scope="module")
-def url(threshold: float, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Two models that rank alike. The first declares the threshold, and its spans come from shared words, whatever is embedded."""
     folder = tmp_path_factory.mktemp("bundles")
-    declared = copied(folder / "a", DECLARED, min_score=threshold, spans=None)
+    declared = copied(folder / "a", DECLARED, min_score=THRESHOLD, spans=None)
     with served(bundles=[declared, copied(folder / "b", UNDECLARED, min_score=None)]) as url:
         yield url
 
@@ -92,6 +87,24 @@ def page(driver: Chrome, url: str) -> Iterator[Page]:
     yield page
     complaints = [entry["message"] for entry in driver.get_log("browser") if "Failed to load resource" not in entry["message"]]
     assert complaints == []
+
+
+def test_the_reference_is_shown_without_the_internet(driver: Chrome, url: str) -> None:
+    page = Page(driver, url)
+    page.open("docs", "#reference .opblock")
+    operations = page.run(
+        "return [...document.querySelectorAll('.opblock-summary')].map((line) => line.innerText.split('\\n').slice(0, 2))"
+    )
+    assert ["POST", "/rerank"] in [[part.strip() for part in operation] for operation in operations]
+    page.all(".opblock-summary-control")[0].click()
+    page.wait(lambda: page.all(".opblock-body .try-out__btn"))[0].click()
+    page.wait(lambda: page.all(".opblock-body .execute"))
+    page.run("document.querySelector('.opblock-body .execute').click()")
+    page.wait(lambda: "200" in " ".join(page.texts(".live-responses-table .response .response-col_status")))
+    fetched = [request["url"] for request in page.fetched()]
+    assert {f"{url}openapi.json", f"{url}rerank"} <= {*fetched}
+    assert [address for address in fetched if not address.startswith((url, "data:"))] == []
+    assert [entry["message"] for entry in driver.get_log("browser")] == []
 
 
 def post(url: str, request: dict[str, Any]) -> Any:
@@ -243,17 +256,17 @@ def test_blocks_that_were_read_and_spans_that_answer_look_different(page: Page) 
     ]
 
 
-def test_a_line_stands_where_the_threshold_is_reached_no_more(page: Page, threshold: float) -> None:
+def test_a_line_stands_where_the_threshold_is_reached_no_more(page: Page) -> None:
     page.ask(QUERY, DOCUMENTS)
     order = [result["index"] for result in page.answer()["results"]]
     assert order[0] == ANSWERS
-    assert page.run(LAYOUT) == [ANSWERS, f"below {threshold:.3f}: probably no answer", *order[1:]]
+    assert page.run(LAYOUT) == [ANSWERS, f"below {THRESHOLD:.3f}: probably no answer", *order[1:]]
     assert [card.get_attribute("id") for card in page.all(".card.below")] == [f"result-{index}" for index in order[1:]]
     assert page.all(".nothing") == []
     page.ask(QUERY, DOCUMENTS[ANSWERS:])
     assert page.run(LAYOUT) == [0], "all reach it"
     page.ask(QUERY, NO_ANSWER)
-    assert page.texts(".nothing") == [f"Nothing here answers this. No score reaches {threshold:.3f}."]
+    assert page.texts(".nothing") == [f"Nothing here answers this. No score reaches {THRESHOLD:.3f}."]
     assert len(page.all(".card.below")) == len(page.run(LAYOUT)) == len(NO_ANSWER), "the cards stay, and there is no line"
     assert page.texts("#status")[0].endswith("Nothing here answers this.")
     page.fill("#model", UNDECLARED)
@@ -262,30 +275,26 @@ def test_a_line_stands_where_the_threshold_is_reached_no_more(page: Page, thresh
 
 
 def test_only_what_the_model_has_scored_is_judged(page: Page) -> None:
+    """A bundle may answer with logits; the threshold is a probability all the same. A text of spaces answers nothing."""
     nobody = "Nothing that the model has scored answers this."
-    info = {"models": [{"model": "one", "answers": {"min_score": 0.5}}]}
-    for scores, reached, first, nothing in (
-        ([(0.9, None), (0.2, None), (0.001, "selector")], [True, False, None], 1, None),
-        ([(0.9, None), (0.001, "selector")], [True, None], -1, None),
-        ([(0.5, None), (0.49, None)], [True, False], 1, None),
-        ([(0.2, None), (0.001, "selector")], [False, None], None, nobody),
-        ([(0.001, "selector"), (0.0, "order")], [], None, None),
-        ([], [], None, None),
+    probabilities = {"models": [{"model": "one", "answers": {"min_score": 0.5}}]}
+    logits = {"answers": {"min_score": 0.5}, "pipeline": {"activation": {"name": "identity"}}}
+    for info, scores, reached, first, nothing in (
+        (probabilities, [(0.9, None), (0.2, None), (0.001, "selector")], [True, False, None], 1, None),
+        (probabilities, [(0.9, None), (0.001, "selector")], [True, None], -1, None),
+        (probabilities, [(0.5, None), (0.49, None)], [True, False], 1, None),
+        (probabilities, [(0.2, None), (0.001, "selector")], [False, None], None, nobody),
+        (probabilities, [(0.001, "selector"), (0.0, "order")], [], None, None),
+        (probabilities, [], [], None, None),
+        (logits, [(0.1, None), (-0.1, None), (-9, "order")], [True, False, False], 1, None),
     ):
-        placed = [{"relevance_score": score, "text": "a"} | ({"scored_by": by} if by else {}) for score, by in scores]
+        texts = [" " if by == "order" else "a" for _, by in scores]
+        placed = [
+            {"relevance_score": score, "text": text} | ({"scored_by": by} if by else {})
+            for (score, by), text in zip(scores, texts, strict=True)
+        ]
         verdict = page.module("threshold", "m.verdictOf(a[0], a[1], 'one')", placed, info)
         assert (verdict["reached"], verdict.get("first"), verdict.get("nothing")) == (reached, first, nothing)
-
-
-def test_logits_are_held_to_the_threshold_as_probabilities(page: Page) -> None:
-    """A bundle may answer with logits; the threshold is a probability all the same. A text of spaces answers nothing."""
-    placed = [
-        {"relevance_score": 0.1, "text": "a"},
-        {"relevance_score": -0.1, "text": "a"},
-        {"relevance_score": -9, "text": " ", "scored_by": "order"},
-    ]
-    info = {"answers": {"min_score": 0.5}, "pipeline": {"activation": {"name": "identity"}}}
-    assert page.module("threshold", "m.verdictOf(a[0], a[1], 'one')", placed, info)["reached"] == [True, False, False]
 
 
 TITLES = "return [...document.querySelectorAll('#documents .title')].map((input) => input.value)"
@@ -382,9 +391,9 @@ def test_a_key_is_sent_and_nowhere_kept(page: Page) -> None:
     assert page.one("#key").get_property("value") == ""
 
 
-def test_the_page_asks_for_a_key_where_one_is_needed(driver: Chrome) -> None:
+def test_the_page_asks_for_a_key_where_one_is_needed(driver: Chrome, bundle_path: Path) -> None:
     rank, metrics = make("page", ["rank"]), make("prometheus", ["metrics"])
-    with served(rank, metrics) as url:
+    with served(rank, metrics, bundles=[bundle_path]) as url:
         page = Page(driver, url)
         page.open()
         assert page.texts("#problem, #serving") == ["", ""], "that /info needs a key too is nothing to complain of"
@@ -402,7 +411,7 @@ def test_the_page_asks_for_a_key_where_one_is_needed(driver: Chrome) -> None:
         assert not page.one("#problem").is_displayed()
         assert len(page.all(".card")) == len(SAMPLE["documents"])
         page.press(Keys.TAB)
-        page.wait(lambda: "minilm" in page.texts("#serving")[0])
+        page.wait(lambda: "tiny" in page.texts("#serving")[0])
 
 
 def marked(page: Page) -> tuple[str, str]:

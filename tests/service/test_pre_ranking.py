@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from keyblock.bundle import load_bundle, write_bundle
 from keyblock.pre_ranking import PreRanking, Prior
 from keyblock.ranker import Ranker
 from keyblock.ranking.order import Candidate
@@ -16,6 +15,7 @@ from service.queue.graphs import GraphScorer, Priority
 from service.queue.job import Scored
 from service.settings import Settings
 from tests.service.conftest import warm
+from tests.service.rankers import another
 
 QUERY = "who built the old stone bridge"
 ANSWERS = [f"The old stone bridge was built by {who}." for who in ("monks", "the king")]
@@ -25,17 +25,9 @@ MANY = [*OTHERS, *(f"The old stone bridge was built by monks{', a bridge' * numb
 RULE = PreRanking(share=0.3, per_result=1.0, least=1)  # 3 of 10
 
 
-def with_pre_ranking(path: Path, to: Path, pre_ranking: PreRanking) -> Path:
-    """A copy of the bundle that has it."""
-    bundle = load_bundle(path)
-    pipeline = bundle.manifest.pipeline.model_copy(update={"pre_ranking": pre_ranking})
-    manifest = bundle.manifest.model_copy(update={"pipeline": pipeline})
-    return write_bundle(to, manifest, {name: path / name for name in manifest.files}).path
-
-
 @pytest.fixture(scope="module")
 def skipping_path(bundle_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return with_pre_ranking(bundle_path, tmp_path_factory.mktemp("pre_ranking") / "bundle", RULE)
+    return another(bundle_path, tmp_path_factory.mktemp("pre_ranking") / "bundle", "skipping", pre_ranking=RULE)
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +163,7 @@ def test_in_a_hurry_the_model_reads_first_what_promises_most(
 
     monkeypatch.setattr(GraphScorer, "score", score)
     prior = Prior(best_block=-1.0) if learned else None
-    path = with_pre_ranking(bundle_path, tmp_path / "bundle", PreRanking(share=1.0, prior=prior))
+    path = another(bundle_path, tmp_path / "bundle", "hurried", pre_ranking=PreRanking(share=1.0, prior=prior))
     documents = ["An old stone.", "The garden of the city.", "The old stone bridge.", "It was built by monks."]
     with warm(settings.model_copy(update={"bundle": (path,)})) as client:
         for options in ({}, {"deadline_ms": 60_000}):

@@ -5,7 +5,7 @@ import random
 
 from benchmarks.simulation.episode import Episode, Report
 
-FRESH, EACH = 25, 400  # episodes of a run of these tests, and requests of each
+FRESH, EACH = 10, 400  # episodes of a run of these tests, and requests of each
 
 
 def test_what_must_hold_holds_for_fresh_seeds() -> None:

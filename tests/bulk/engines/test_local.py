@@ -1,4 +1,4 @@
-"""Processes of this machine, and what a worker says; that one is killed in the middle of a job is in tests/bulk/test_kills.py."""
+"""Processes of this machine, and what a worker says; that one is killed in the middle of a job is in tests/bulk/test_cli.py."""
 
 import multiprocessing
 import os
@@ -17,7 +17,7 @@ from bulk.stages import Worker
 
 
 class Mortal:
-    """Writes a file for each shard; dies at shard 1 as often as there are lives to take, which are files too.
+    """Writes a file for each shard; where there is a file `life`, it dies once at shard 1.
 
     Where there is a file `tells`, it dies once when shard 1 is written, and had only to be told.
     """
@@ -26,9 +26,9 @@ class Mortal:
         self._place = Path(job)
 
     def __call__(self, shard: int) -> None:
-        lives = sorted(self._place.glob("life-*"))
-        if shard == 1 and lives:
-            lives[0].unlink()
+        life = self._place / "life"
+        if shard == 1 and life.exists():
+            life.unlink()
             os.kill(os.getpid(), signal.SIGKILL)
         (self._place / f"done-{shard}").write_text(str(os.getpid()))
         if shard == 1 and (self._place / "tells").exists():
@@ -39,36 +39,31 @@ class Mortal:
         return (Path(job) / f"done-{shard}").exists()
 
 
-def run(place: Path, *, deaths: int, workers: int = 2) -> tuple[list[int], list[str]]:
-    for number in range(deaths):
-        (place / f"life-{number}").touch()
+def run(place: Path) -> tuple[list[int], list[str]]:
     notes: list[str] = []
-    done = LocalEngine(workers, attempts=3).run(Mortal, str(place), [0, 1, 2], notes.append)  # type: ignore[arg-type]
+    done = LocalEngine(workers=1, attempts=3).run(Mortal, str(place), [0, 1, 2], notes.append)  # type: ignore[arg-type]
     return sorted(done), notes
 
 
-def test_a_worker_that_dies_is_replaced_and_its_shard_is_tried_again(tmp_path: Path) -> None:
-    done, notes = run(tmp_path, deaths=2, workers=1)
-    assert done == [0, 1, 2]
-    assert notes == ["workers died; shards that are tried again: 2"] * 2
-    assert len({path.read_text() for path in tmp_path.glob("done-*")}) > 1
-
-
-def test_a_written_shard_is_not_done_again_if_its_worker_died_before_it_reported_it(tmp_path: Path) -> None:
-    (tmp_path / "tells").touch()
-    done, notes = run(tmp_path, deaths=0, workers=1)
-    assert (done, len(notes)) == ([0, 1, 2], 1)
-
-
-def test_the_other_processes_of_the_program_live_on(tmp_path: Path) -> None:
+def test_a_worker_that_dies_is_replaced_and_its_shard_is_tried_again_while_other_processes_live_on(tmp_path: Path) -> None:
     other = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(60,))
     other.start()
     try:
-        run(tmp_path, deaths=0, workers=1)
+        (tmp_path / "life").touch()
+        done, notes = run(tmp_path)
+        assert done == [0, 1, 2]
+        assert notes == ["workers died; shards that are tried again: 2"]
+        assert len({path.read_text() for path in tmp_path.glob("done-*")}) == 2
         assert other.is_alive()
     finally:
         other.kill()
         other.join()
+
+
+def test_a_written_shard_is_not_done_again_if_its_worker_died_before_it_reported_it(tmp_path: Path) -> None:
+    (tmp_path / "tells").touch()
+    done, notes = run(tmp_path)
+    assert (done, len(notes)) == ([0, 1, 2], 1)
 
 
 def test_rounds_go_on_while_any_shard_is_done() -> None:

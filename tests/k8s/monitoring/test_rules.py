@@ -6,15 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import httpx
 import pytest
 import yaml
 
 from k8s.monitoring.boards import BOARDS
 from k8s.monitoring.rules import ALERTS, groups
+from service.settings import Settings
 from service.telemetry.metrics import TABLE
+from tests.service.conftest import warm
 from tests.support.programs import need
-from tests.support.serving import Service
 
 POD = 'namespace="n", pod="p"'
 MODEL = f'{POD}, model="m"'
@@ -172,8 +172,9 @@ def test_the_rules_and_what_the_panels_ask_are_right(tmp_path: Path) -> None:
     assert "SUCCESS" in promtool("check", "rules", path)
 
 
-def test_names_and_help_are_as_prometheus_wants_them(running: Service) -> None:
-    exposed = httpx.get(f"{running.url}/metrics").content
+def test_names_and_help_are_as_prometheus_wants_them(bundle_path: Path) -> None:
+    with warm(Settings(bundle=(bundle_path,), provider="cpu")) as client:
+        exposed = client.get("/metrics").content
     ran = subprocess.run([need("promtool", "prometheus"), "check", "metrics"], input=exposed, capture_output=True, check=False)
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, b"", b"")
 

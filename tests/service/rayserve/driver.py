@@ -24,7 +24,6 @@ def main(port: int) -> None:
     for line in sys.stdin:
         order, _, rest = line.strip().partition(" ")
         print(done(order, rest), file=said, flush=True)
-    serve.shutdown()
 
 
 def start(port: int) -> None:

@@ -1,38 +1,95 @@
 """The application on a real Ray Serve of this machine."""
 
-import asyncio
 import json
+import os
 import re
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from http.client import HTTPConnection
 from pathlib import Path
 from select import select
-from types import SimpleNamespace
-from typing import Any
+from typing import IO, Any
 
 import httpx
 import pytest
 from starlette.testclient import TestClient
 
-from service.remote.replicas import GoneError
-from service.settings import Settings
+from service.settings import DEFAULT_BUNDLE, Settings
+from tests.conftest import ROOT
 from tests.service.conftest import warm
 from tests.service.faults import wait_for
-from tests.service.rayserve.conftest import EXACT, REQUEST, ROOT, Cluster
-from tests.support.rays import imported
+from tests.support.ports import free_port
+from tests.support.rays import imported, need_ray
 
 START_SECONDS = 600  # Ray's processes take their time to start on a busy machine
-pytestmark = pytest.mark.timeout(START_SECONDS)
+ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "OPENBLAS_NUM_THREADS": "1",
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",  # a proxy that starts on a busy machine is not to be killed for it
+    "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60",
+}
+REQUEST = json.loads((ROOT / "examples" / "request.json").read_text(encoding="utf-8"))
+EXACT = {"provider": "cpu", "precision": "fp32", "threads": 1, "score_cache_bytes": 0}
 
 
-@pytest.fixture(scope="module")
-def service() -> Any:
-    """The same bundle in the service of one process."""
-    with warm(Settings(bundle=(ROOT / "models" / "default",), **EXACT)) as client:
-        yield client
+class Cluster:
+    """Ray Serve with the application, in processes of its own.
+
+    Attributes:
+        http: asks the application.
+        alone: the service of one process, with the bundle that is deployed first.
+    """
+
+    def __init__(self, process: "subprocess.Popen[str]", log: Path, http: httpx.Client, alone: TestClient) -> None:
+        self.http, self.alone = http, alone
+        self._process, self._log = process, log
+
+    def order(self, line: str) -> str:
+        """The output of the driver once it is done."""
+        stdin, stdout = self._pipes()
+        stdin.write(line + "\n")
+        stdin.flush()
+        return stdout.readline().strip()
+
+    def deploy(self, bundle: Path) -> None:
+        order = json.dumps(EXACT | {"bundle": str(bundle)})
+        assert self.order(f"deploy {order}") == "deployed", self._log.read_text(encoding="utf-8")[-2000:]
+
+    def end(self) -> None:
+        self._pipes()[0].close()
+        self._process.wait(60)
+
+    def _pipes(self) -> tuple[IO[str], IO[str]]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        return self._process.stdin, self._process.stdout
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    need_ray()
+    port, log = free_port(), tmp_path / "driver.log"
+    environment = os.environ | {"PYTHONPATH": str(ROOT)} | ENVIRONMENT
+    command = [sys.executable, str(Path(__file__).with_name("driver.py")), str(port)]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with (
+        log.open("w") as written,
+        subprocess.Popen(command, cwd=ROOT, env=environment, stderr=written, **pipes) as process,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as http,
+        warm(Settings(bundle=(DEFAULT_BUNDLE,), **EXACT)) as alone,
+    ):
+        try:
+            made = Cluster(process, log, http, alone)
+            made.deploy(DEFAULT_BUNDLE)
+            eventually(lambda: http.get("/health/ready").is_success)
+            yield made
+            made.end()
+        finally:
+            process.kill()
 
 
 def scores(answer: Any) -> dict[str, float]:
@@ -62,30 +119,41 @@ def test_a_wrong_argument_is_an_error_before_anything_is_deployed(arguments: dic
     assert "\n" not in str(raised.value)
 
 
-def test_the_request_of_the_readme_is_answered_as_the_service_answers_it(http: httpx.Client, service: TestClient) -> None:
-    answer = http.post("/rerank", json=REQUEST).raise_for_status().json()
-    assert scores(answer) == expected_of(service)
+@pytest.mark.timeout(START_SECONDS)
+def test_the_application_on_ray_serve(cluster: Cluster, bundle_path: Path, subtests: pytest.Subtests) -> None:
+    """One test, since pytest-xdist would give several to several processes, each with a cluster of its own."""
+    for holds in (
+        the_request_of_the_readme_is_answered_as_the_service_answers_it,
+        errors_and_dialects_are_the_service_s,
+        operators_are_answered,
+        a_deadline_is_kept_with_what_is_known_by_then,
+        a_client_that_goes_away_leaves_no_work_behind,
+    ):
+        with subtests.test(holds.__name__):
+            holds(cluster)
+    with subtests.test("another bundle takes over without a request lost"):
+        another_bundle_takes_over_without_a_request_lost(cluster, bundle_path)
+
+
+def the_request_of_the_readme_is_answered_as_the_service_answers_it(cluster: Cluster) -> None:
+    answer = cluster.http.post("/rerank", json=REQUEST).raise_for_status().json()
+    assert scores(answer) == expected_of(cluster.alone)
     assert list(scores(answer)) == ["lease", "advice-column", "gym"]
     assert scores(answer)["lease"] == pytest.approx(0.428, abs=1e-2)  # as the README has it
     assert answer["meta"]["timings_ms"]["model"] > 0
 
 
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [
-        ("/rerank", {"query": "q", "documents": [7]}),
-        ("/no", {}),
-    ],
-)
-def test_errors_and_dialects_are_the_service_s(http: httpx.Client, service: TestClient, path: str, body: Any) -> None:
-    ours, its = http.post(path, json=body), service.post(path, json=body)
-    assert (ours.status_code, ours.json()) == (its.status_code, its.json())
+def errors_and_dialects_are_the_service_s(cluster: Cluster) -> None:
+    for path, body in (("/rerank", {"query": "q", "documents": [7]}), ("/no", {})):
+        ours, its = cluster.http.post(path, json=body), cluster.alone.post(path, json=body)
+        assert (ours.status_code, ours.json()) == (its.status_code, its.json())
     texts = {"query": REQUEST["query"], "texts": [document["text"] for document in REQUEST["documents"]]}
-    answer, expected = http.post("/rerank", json=texts).json(), service.post("/rerank", json=texts).json()
+    answer, expected = cluster.http.post("/rerank", json=texts).json(), cluster.alone.post("/rerank", json=texts).json()
     assert [one["index"] for one in answer] == [one["index"] for one in expected]
 
 
-def test_what_operators_ask(http: httpx.Client) -> None:
+def operators_are_answered(cluster: Cluster) -> None:
+    http = cluster.http
     assert http.get("/health/ready").json() == {"status": "ready"}
     assert http.get("/health/live").json() == {"status": "live"}
     about = http.get("/info").json()
@@ -94,29 +162,31 @@ def test_what_operators_ask(http: httpx.Client) -> None:
     assert http.post("/admin/reload").status_code == 404
 
 
-def test_a_deadline_is_kept_with_what_is_known_by_then(http: httpx.Client) -> None:
-    text = REQUEST["documents"][2]["text"]
-    documents = [f"{number} {text}" for number in range(200)]  # so many that no machine scores them by then
-    answer = http.post("/rerank", json={"query": REQUEST["query"], "documents": documents, "deadline_ms": 50}).json()
+def many(count: int) -> list[str]:
+    """Different documents."""
+    return [f"{number} {REQUEST['documents'][2]['text']}" for number in range(count)]
+
+
+def a_deadline_is_kept_with_what_is_known_by_then(cluster: Cluster) -> None:
+    body = {"query": REQUEST["query"], "documents": many(200), "deadline_ms": 50}  # so many that no machine scores them by then
+    answer = cluster.http.post("/rerank", json=body).json()
     assert answer["meta"]["degraded"]
     assert len(answer["results"]) == 200
     assert any("deadline_ms" in warning for warning in answer["meta"]["warnings"])
 
 
-def test_a_client_that_goes_away_leaves_no_work_behind(cluster: Cluster, http: httpx.Client) -> None:
+def a_client_that_goes_away_leaves_no_work_behind(cluster: Cluster) -> None:
     """Serve cancels the request and what it asks for in any order. One that is answered before it is left is another try."""
-    text = REQUEST["documents"][2]["text"]
-    documents = [f"{number} {text}" for number in range(300)]
-    body = {"query": REQUEST["query"], "documents": documents, "top_n": len(documents)}  # so many that none is skipped
-    first = before = outcomes(http)
+    body = json.dumps({"query": REQUEST["query"], "documents": many(300), "top_n": 300})  # as many, so that none is skipped
+    first = before = outcomes(cluster.http)
     while before["cancelled"] < first["cancelled"] + 5:
-        connection = HTTPConnection(httpx.URL(cluster.url).netloc.decode())
-        connection.request("POST", "/rerank", json.dumps(body), {"content-type": "application/json"})
+        connection = HTTPConnection(cluster.http.base_url.netloc.decode())
+        connection.request("POST", "/rerank", body, {"content-type": "application/json"})
         eventually(lambda: cluster.order("waiting") != "0" or bool(select([connection.sock], [], [], 0)[0]))  # noqa: B023
         connection.close()
         eventually(lambda: cluster.order("waiting") == "0")
-        eventually(lambda: outcomes(http).total() > before.total())  # noqa: B023 - asked at once
-        before = outcomes(http)
+        eventually(lambda: outcomes(cluster.http).total() > before.total())  # noqa: B023 - asked at once
+        before = outcomes(cluster.http)
         assert before["failed"] == first["failed"]
 
 
@@ -126,77 +196,23 @@ def outcomes(http: httpx.Client) -> Counter[str]:
     return Counter({how: int(float(number)) for how, number in re.findall(line, http.get("/metrics").text, re.MULTILINE)})
 
 
-class Call:
-    """Of a replica: it ends at once as cancelled, or never."""
-
-    def __init__(self, *, ends: bool) -> None:
-        self.ends, self.is_cancelled = ends, False
-
-    def __await__(self) -> Any:
-        if self.ends:
-            raise asyncio.CancelledError
-        return asyncio.Event().wait().__await__()
-
-    def cancel(self) -> None:
-        self.is_cancelled = True
-
-    def remote(self) -> "Call":
-        return self
-
-
-def started_call(call: Call) -> "asyncio.Task[Any]":
-    ask = imported("service.rayserve.deployments").caller_of(SimpleNamespace(report=call))
-    return asyncio.create_task(ask("report"))
-
-
-def test_a_call_that_serve_cancels_waits_until_its_request_is_cancelled_or_else_is_sent_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def leave() -> None:
-        first = started_call(Call(ends=True))
-        await asyncio.sleep(0.05)
-        first.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await first
-        monkeypatch.setattr("service.rayserve.deployments.LEAVING_SECONDS", 0.0)
-        with pytest.raises(GoneError):
-            await started_call(Call(ends=True))
-
-    asyncio.run(leave())
-
-
-def test_a_call_whose_request_is_cancelled_is_cancelled() -> None:
-    async def leave() -> None:
-        call = Call(ends=False)
-        task = started_call(call)
-        await asyncio.sleep(0.05)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert call.is_cancelled
-
-    asyncio.run(leave())
-
-
-def test_another_bundle_takes_over_without_a_request_lost(
-    cluster: Cluster, http: httpx.Client, service: TestClient, bundle_path: Path
-) -> None:
+def another_bundle_takes_over_without_a_request_lost(cluster: Cluster, bundle_path: Path) -> None:
     """Each answer is whole: the scores are those of the model that it names, and of no other."""
     with warm(Settings(bundle=(bundle_path,), **EXACT)) as tiny:
-        expected = {"keyb-hybrid-minilm-l6": expected_of(service), "tiny": expected_of(tiny)}
+        expected = {"keyb-hybrid-minilm-l6": expected_of(cluster.alone), "tiny": expected_of(tiny)}
     answers: list[httpx.Response] = []
     done = threading.Event()
 
     def ask() -> None:
         while not done.is_set():
-            answers.append(httpx.post(f"{cluster.url}/rerank", json=REQUEST, timeout=60))
+            answers.append(httpx.post(cluster.http.base_url.join("/rerank"), json=REQUEST, timeout=60))
             time.sleep(0.05)
 
     threads = [threading.Thread(target=ask) for _ in range(2)]
     for thread in threads:
         thread.start()
     cluster.deploy(bundle_path)
-    eventually(lambda: http.post("/rerank", json=REQUEST).json()["model"] == "tiny")
+    eventually(lambda: cluster.http.post("/rerank", json=REQUEST).json()["model"] == "tiny")
     done.set()
     for thread in threads:
         thread.join()

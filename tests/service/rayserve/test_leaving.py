@@ -1,11 +1,15 @@
 """A call that is cancelled is one whose client has gone."""
 
 import asyncio
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from service.rayserve.leaving import GONE, Leaving
+from service.remote.replicas import GoneError
+from tests.support.rays import imported
 
 SCOPE: Scope = {"type": "http"}
 HEAD: Message = {"type": "http.response.start", "status": 200}
@@ -74,3 +78,55 @@ def test_a_second_cancellation_ends_what_does_not_listen() -> None:
             await call
 
     asyncio.run(asyncio.wait_for(leave(), 60))
+
+
+class Call:
+    """Of a replica: it ends at once as cancelled, or never."""
+
+    def __init__(self, *, ends: bool) -> None:
+        self.ends, self.is_cancelled = ends, False
+
+    def __await__(self) -> Any:
+        if self.ends:
+            raise asyncio.CancelledError
+        return asyncio.Event().wait().__await__()
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+    def remote(self) -> "Call":
+        return self
+
+
+def started_call(call: Call) -> "asyncio.Task[Any]":
+    ask = imported("service.rayserve.deployments").caller_of(SimpleNamespace(report=call))
+    return asyncio.create_task(ask("report"))
+
+
+def test_a_call_that_serve_cancels_waits_until_its_request_is_cancelled_or_else_is_sent_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def leave() -> None:
+        first = started_call(Call(ends=True))
+        await asyncio.sleep(0.05)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        monkeypatch.setattr("service.rayserve.deployments.LEAVING_SECONDS", 0.0)
+        with pytest.raises(GoneError):
+            await started_call(Call(ends=True))
+
+    asyncio.run(leave())
+
+
+def test_a_call_whose_request_is_cancelled_is_cancelled() -> None:
+    async def leave() -> None:
+        call = Call(ends=False)
+        task = started_call(call)
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert call.is_cancelled
+
+    asyncio.run(leave())

@@ -1,38 +1,68 @@
+import gzip
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest, ExportTraceServiceResponse
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from pydantic import ValidationError
 from starlette.testclient import TestClient
 
-from service.app import create_app
 from service.settings import Settings
 from service.telemetry import account
 from service.telemetry.account import sampled_trace_id
-from tests.service.otlp import Collector
+from tests.service.conftest import warm
 from tests.support.ports import free_port
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 GOOD = {"query": "a secret query", "documents": ["a secret document", {"id": "secret-id", "title": "a secret title", "text": "x"}]}
 
 
+class Collector(ThreadingHTTPServer):
+    """Takes OTLP over HTTP, as OpenTelemetry's own does, and keeps the spans, who sent them, and the paths that were asked for."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.spans: list[Span] = []
+        self.resources: list[dict[str, str]] = []
+        self.paths: list[str] = []
+        self.url = f"http://127.0.0.1:{self.server_port}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Collector
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        unpacked = gzip.decompress(body) if self.headers["content-encoding"] == "gzip" else body
+        self.server.paths.append(self.path)
+        for sent in ExportTraceServiceRequest.FromString(unpacked).resource_spans:
+            self.server.resources.append({a.key: a.value.string_value for a in sent.resource.attributes})
+            self.server.spans += [span for scope in sent.scope_spans for span in scope.spans]
+        self.send_response(200)
+        self.send_header("content-type", "application/x-protobuf")
+        self.end_headers()
+        self.wfile.write(ExportTraceServiceResponse().SerializeToString())
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
 @pytest.fixture
 def collector() -> Iterator[Collector]:
     with Collector() as collector:
+        threading.Thread(target=collector.serve_forever, args=(0.01,), daemon=True).start()
         yield collector
+        collector.shutdown()
 
 
-def serving(settings: Settings, url: str) -> TestClient:
-    return TestClient(create_app(settings.model_copy(update={"otlp_endpoint": url})))
-
-
-def ready(client: TestClient) -> TestClient:
-    while client.get("/health/ready").status_code != 200:
-        assert client.get("/health/live").status_code == 200
-    return client
+def traced(settings: Settings, url: str) -> AbstractContextManager[TestClient]:
+    return warm(settings.model_copy(update={"otlp_endpoint": url}))
 
 
 def attributes(span: Span) -> dict[str, Any]:
@@ -40,9 +70,9 @@ def attributes(span: Span) -> dict[str, Any]:
 
 
 def test_a_request_is_a_span_with_its_stages_in_the_trace_of_the_caller(settings: Settings, collector: Collector) -> None:
-    with serving(settings, collector.url) as client:
+    with traced(settings, collector.url) as client:
         headers = {"traceparent": f"00-{TRACE}-{PARENT}-01", "tracestate": "vendor=1"}
-        timings = ready(client).post("/v1/rerank", json=GOOD, headers=headers).json()["meta"]["timings_ms"]
+        timings = client.post("/v1/rerank", json=GOOD, headers=headers).json()["meta"]["timings_ms"]
     assert set(collector.paths) == {"/v1/traces"}
     assert collector.resources[0]["service.name"] == "keyblock"
     (root,) = (span for span in collector.spans if span.kind == Span.SPAN_KIND_SERVER)
@@ -62,8 +92,8 @@ def test_a_request_is_a_span_with_its_stages_in_the_trace_of_the_caller(settings
 
 
 def test_no_span_holds_a_text_or_an_id(settings: Settings, collector: Collector) -> None:
-    with serving(settings, f"{collector.url}/v1/traces") as client:  # some write the whole address
-        ready(client).post("/rerank", json=GOOD)
+    with traced(settings, f"{collector.url}/v1/traces") as client:  # some write the whole address
+        client.post("/rerank", json=GOOD)
         client.post("/rerank", json=GOOD | {"top_n": "secret"})
         client.get("/documents/secret-id?secret=1")
     names = {span.name for span in collector.spans}
@@ -72,15 +102,15 @@ def test_no_span_holds_a_text_or_an_id(settings: Settings, collector: Collector)
 
 
 def test_unsampled_requests_are_not_traced(settings: Settings, collector: Collector) -> None:
-    with serving(settings, collector.url) as client:
-        ready(client).post("/rerank", json=GOOD, headers={"traceparent": f"00-{TRACE}-{PARENT}-00"})
+    with traced(settings, collector.url) as client:
+        client.post("/rerank", json=GOOD, headers={"traceparent": f"00-{TRACE}-{PARENT}-00"})
         client.get("/metrics")
     assert collector.spans == []
 
 
 def test_errors_are_recorded_in_spans(settings: Settings, collector: Collector) -> None:
-    with serving(settings, collector.url) as client:
-        assert ready(client).post("/rerank", content=b"{").status_code == 400
+    with traced(settings, collector.url) as client:
+        assert client.post("/rerank", content=b"{").status_code == 400
         app: Any = client.app
         app.state.ranker.worker.close()
         assert client.post("/rerank", json=GOOD).status_code == 503
@@ -94,8 +124,8 @@ def test_a_collector_that_is_away_costs_nothing(
     settings: Settings, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(account, "FLUSH_SECONDS", 0.1)
-    with serving(settings, f"http://127.0.0.1:{free_port()}") as client:
-        assert all(ready(client).post("/rerank", json=GOOD).status_code == 200 for _ in range(3))
+    with traced(settings, f"http://127.0.0.1:{free_port()}") as client:
+        assert all(client.post("/rerank", json=GOOD).status_code == 200 for _ in range(3))
     assert "Traceback" not in caplog.text
 
 
