@@ -2,7 +2,6 @@
 # make test:  every check that a change has to pass (HYPOTHESIS_PROFILE=thorough: four times the examples of property tests).
 # make test-lab: the tests of the systems that papers compare with (lab/); QUICK=1 leaves out the trainings, which take minutes.
 # make test-clients: what Cohere's, LangChain's, Haystack's ... own libraries make of it (docs/use/clients.md); environments of 1.5 GB in build/.
-# make test-spark: keyblock-bulk's scorer in a real Spark (docs/models/bulk.md); needs Java; an environment of 1.2 GB in build/.
 # make wheel: native/ as a wheel for any Linux, for this Python or that of PYTHON=... (docs/develop/native.md).
 # make audit: known vulnerabilities of the locked versions (docs/run/secure.md); says so where there is no network to ask.
 # make docs: the documentation as a site in build/site, its links and measured figures checked.
@@ -20,7 +19,7 @@ TESTS_haystack := cohere cohere_spans haystack rerankers
 TESTS_langchain := cohere infinity langchain llama_index nvidia voyage
 TESTS_litellm := litellm use_with
 TESTS_openapi := openapi
-.PHONY: help serve test test-lab check pytest env docs test-clients $(CLIENTS:%=test-clients-%) test-spark java wheel audit bench clean
+.PHONY: help serve test test-lab check pytest env docs test-clients $(CLIENTS:%=test-clients-%) wheel audit bench clean
 BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
@@ -29,7 +28,7 @@ PINS := pyproject.toml requirements/constraints.txt
 NATIVE := native/pyproject.toml native/setup.py $(wildcard native/src/* native/keyblock_native/*.py)
 
 help:
-	@sed -n 's/^# //p' Makefile | head -10
+	@sed -n 's/^# //p' Makefile | head -9
 
 $(VENV)/made:
 	@[ -n "$(PYTHON)" ] || { echo "KeyBlock needs Python 3.11 or newer: install one, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3" >&2; exit 1; }
@@ -90,19 +89,6 @@ test-clients: $(CLIENTS:%=test-clients-%)
 
 $(CLIENTS:%=test-clients-%): test-clients-%: $(VENV)/serving build/clients/%/made
 	build/clients/$*/bin/python -m pytest -c tests/clients/pytest.ini $(TESTS_$*:%=tests/clients/test_%.py)
-
-build/spark/made: requirements/spark.txt requirements/constraints.txt
-	@echo "Installing Spark into $(@D) (minutes) ..."
-	@$(PYTHON) -m venv --clear $(@D)
-	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --constraint requirements/constraints.txt --requirement $< --editable '.[cpu,bulk]'
-	@touch $@
-
-# a Java is looked for before half a gigabyte is downloaded
-java:
-	@command -v java >/dev/null || { echo "Spark needs Java: install one (Debian: apt install default-jre-headless)" >&2; exit 1; }
-
-test-spark: | java build/spark/made
-	build/spark/bin/python -m pytest -c tests/spark/pytest.ini tests/spark
 
 # an environment for each Python, by what it calls its extensions: a wheel is for one, and many are called python3
 WHEEL := build/wheel/$(shell $(PYTHON) -c 'import sysconfig; print(sysconfig.get_config_var("SOABI"))' 2>/dev/null)

@@ -1,1 +1,1 @@
-"""keyblock-bulk: re-ranks millions of candidate lists with a bundle, on one machine, on Ray or in Spark."""
+"""keyblock-bulk: re-ranks millions of candidate lists with a bundle, on one machine or on Ray."""

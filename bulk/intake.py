@@ -14,7 +14,7 @@ from bulk.candidates import Given, GivenList, read_lists, read_run
 from bulk.errors import BulkError
 from bulk.options import Options
 from bulk.rows import read_documents, read_queries
-from bulk.tables import DOCUMENTS, STORED_LISTS, write_table
+from bulk.tables import DOCUMENTS, LISTS, write_table
 from bulk.work import Intake, Layout
 from keyblock.prepared import content_digest
 
@@ -85,7 +85,7 @@ def take_in(options: Options, layout: Layout, on_pairs: Callable[[int], object] 
         layout: where to write.
         on_pairs: called with the number of pairs of each list.
     """
-    documents, lists = Documents(layout), Shards(layout.lists, STORED_LISTS)
+    documents, lists = Documents(layout), Shards(layout.lists, LISTS)
     known, queries = ({}, {}) if options.collection is None else _read_collection(options, options.collection, documents)
     for given in _lists(options):
         query, n_pairs = _query(given, queries), len(given.documents)

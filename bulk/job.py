@@ -12,8 +12,7 @@ from bulk.errors import BulkError
 from bulk.intake import take_in
 from bulk.manifest import agree, complete, describe, fingerprint
 from bulk.options import Options
-from bulk.scorer import understanding_of
-from bulk.stages import Job, Prepare, Score, Stage
+from bulk.stages import Job, Prepare, Score, Stage, understanding_of
 from bulk.work import Intake, Layout, sweep
 from keyblock.bundle import load_bundle
 from keyblock.lock import locked

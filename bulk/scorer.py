@@ -1,24 +1,21 @@
 """The scorer that every engine calls: it turns candidate lists into rankings, both as Arrow record batches.
 
-Its documents were prepared in an earlier stage and are found by number, or are prepared from the texts in a list.
+Its documents were prepared in an earlier stage, and are found by their numbers.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from bulk.errors import BulkError
 from bulk.options import Asking
 from bulk.tables import PreparedTable, map_table, rankings_schema
 from bulk.work import Layout
 from keyblock.bundle import Bundle
 from keyblock.fusion import FirstStage
-from keyblock.meaning import Understanding
-from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument
 from keyblock.ranking.answer import Answered
 from keyblock.ranking.flow import ranking
@@ -28,10 +25,34 @@ from keyblock.scoring import Model, drive_all
 OPEN_SHARDS = 256  # mapped at once: each is an open file
 
 T = TypeVar("T")
-Documents = tuple[Sequence[PreparedDocument], Sequence[str]]
-"""The documents of a record batch of lists, list after list: prepared, and their texts ("" for each if nobody wants them)."""
-Source = Callable[[pa.StructArray, bool], Documents]
-"""Provides the documents of a column, which holds their texts or their numbers, and their texts where that is said."""
+
+
+class StoredDocuments:
+    """The documents that the job's stage `Prepare` wrote, by number. Files are mapped when a document of theirs is asked for.
+
+    Args:
+        layout: where the files are.
+        counts: documents in each file.
+    """
+
+    def __init__(self, layout: Layout, counts: Sequence[int]) -> None:
+        self._starts = [0, *accumulate(counts)]
+        self._prepared = lru_cache(OPEN_SHARDS)(lambda shard: PreparedTable(map_table(layout.prepared(shard))))
+        self._texts = lru_cache(OPEN_SHARDS)(lambda shard: map_table(layout.documents(shard)).column("text"))
+
+    def prepared(self, number: int) -> PreparedDocument:
+        """A document, prepared."""
+        shard, row = self._place(number)
+        return self._prepared(shard)[row]
+
+    def text(self, number: int) -> str:
+        """A document's text."""
+        shard, row = self._place(number)
+        return str(self._texts(shard)[row])
+
+    def _place(self, number: int) -> tuple[int, int]:
+        shard = bisect_right(self._starts, number) - 1
+        return shard, number - self._starts[shard]
 
 
 class BundleScorer:
@@ -41,16 +62,16 @@ class BundleScorer:
         bundle: how scores are computed.
         model: the bundle's loaded model.
         asking: what is written for each list.
-        source: provides the documents; by default the lists hold their texts.
+        documents: of all lists.
 
     Attributes:
         schema: schema of the rankings.
     """
 
-    def __init__(self, bundle: Bundle, model: Model, asking: Asking, source: Source | None = None) -> None:
+    def __init__(self, bundle: Bundle, model: Model, asking: Asking, documents: StoredDocuments) -> None:
         self.schema = rankings_schema(blocks=asking.blocks, spans=asking.spans)
         self._pipeline, self._model = bundle.pipeline, model
-        self._source = source or text_source(bundle.pipeline, understand=asking.understand)
+        self._documents = documents
         self._answer_options = AnswerOptions(asking.spans, asking.span_threshold, top_n=asking.top_n)
         self._fusion = asking.fusion
         self._max_tokens = asking.max_tokens_per_doc
@@ -59,7 +80,7 @@ class BundleScorer:
         """Rank the lists of a record batch.
 
         Args:
-            lists: one row per list, with documents in the form that the source reads; see `bulk.tables.LISTS`.
+            lists: one row per list; see `bulk.tables.LISTS`.
 
         Returns:
             One row per ranked document, list after list, best first; see `bulk.tables.rankings_schema`.
@@ -77,7 +98,9 @@ class BundleScorer:
     def _requests(self, queries: Sequence[str], lists: pa.ListArray) -> tuple[list[RankRequest], list[Sequence[PreparedDocument]]]:
         """A request for each list, and its prepared documents."""
         column = lists.flatten()
-        found, found_texts = self._source(column, self._answer_options.reads_texts)
+        numbers = column.field("number").to_pylist()
+        found = [self._documents.prepared(number) for number in numbers]
+        found_texts = [self._documents.text(number) if self._answer_options.reads_texts else "" for number in numbers]
         parts = (_split_by_list(values, lists) for values in (found, found_texts, column.field("score").to_pylist()))
         requests, documents = [], []
         for text, prepared, texts, scores in zip(queries, *parts, strict=True):
@@ -105,46 +128,3 @@ def _split_by_list(values: Sequence[T], lists: pa.ListArray) -> Iterator[Sequenc
     end = 0
     for count in lists.value_lengths().to_pylist():
         yield values[end : (end := end + count)]
-
-
-def understanding_of(pipeline: Pipeline) -> Understanding:
-    """What understands documents. Raises BulkError if the bundle has no sentence encoder for it."""
-    if pipeline.understanding is None:
-        raise BulkError("--understand needs a bundle with a sentence encoder for stored documents: see keyblock-encoder --meaning")
-    return pipeline.understanding
-
-
-def prepared(pipeline: Pipeline, texts: Sequence[str], titles: Sequence[str], *, understand: bool) -> list[PreparedDocument]:
-    """The documents, understood if that is asked. Raises BulkError as `understanding_of`."""
-    made = pipeline.prepare_documents(texts, titles)
-    return [understanding_of(pipeline).read(one) for one in made] if understand else made
-
-
-def text_source(pipeline: Pipeline, *, understand: bool = False) -> Source:
-    """Prepares documents of `bulk.tables.TEXT_DOCUMENT`; each distinct document of a record batch once."""
-
-    def read(column: pa.StructArray, texts: bool) -> Documents:
-        document_texts = [text or "" for text in column.field("text").to_pylist()]
-        keys = list(zip(document_texts, (title or "" for title in column.field("title").to_pylist()), strict=True))
-        distinct = list(dict.fromkeys(keys))
-        made = prepared(pipeline, [text for text, _ in distinct], [title for _, title in distinct], understand=understand)
-        known = dict(zip(distinct, made, strict=True))
-        return [known[key] for key in keys], document_texts if texts else [""] * len(keys)
-
-    return read
-
-
-def stored_source(layout: Layout, counts: Sequence[int]) -> Source:
-    """Maps documents of `bulk.tables.STORED_DOCUMENT` that the job's stage `Prepare` wrote, so many in each shard."""
-    ends = list(accumulate(counts))
-    starts = [0, *ends]
-    tables = lru_cache(OPEN_SHARDS)(lambda shard: PreparedTable(map_table(layout.prepared(shard))))
-    texts_of = lru_cache(OPEN_SHARDS)(lambda shard: map_table(layout.documents(shard)).column("text"))
-
-    def read(column: pa.StructArray, texts: bool) -> Documents:
-        numbers = column.field("number").to_pylist()
-        places = [(shard, number - starts[shard]) for number in numbers for shard in (bisect_right(ends, number),)]
-        found = [tables(shard)[row] for shard, row in places]
-        return found, [texts_of(shard)[row].as_py() for shard, row in places] if texts else [""] * len(places)
-
-    return read

@@ -10,10 +10,12 @@ import pyarrow.parquet as pq
 
 from bulk.errors import BulkError, one_line
 from bulk.options import Asking
-from bulk.scorer import BundleScorer, prepared, stored_source
+from bulk.scorer import BundleScorer, StoredDocuments
 from bulk.tables import PREPARED, columns_of, map_table, write_table
 from bulk.work import Intake, Layout, whole_file, write_once
 from keyblock.bundle import load_bundle
+from keyblock.meaning import Understanding
+from keyblock.pipeline import Pipeline
 from keyblock.runtime.model import GraphModel, open_model
 from keyblock.scoring import Model
 
@@ -70,19 +72,29 @@ class Stage(ABC):
         """Whether a shard is written."""
 
 
+def understanding_of(pipeline: Pipeline) -> Understanding:
+    """What understands documents. Raises BulkError if the bundle has no sentence encoder for it."""
+    if pipeline.understanding is None:
+        raise BulkError("--understand needs a bundle with a sentence encoder for stored documents: see keyblock-encoder --meaning")
+    return pipeline.understanding
+
+
 class Prepare(Stage):
     """Prepares the distinct documents. It needs no model."""
 
     name, unit, runs_model = "prepare", "documents", False
 
     def __init__(self, job: Job) -> None:
-        self._layout, self._pipeline, self._understand = job.layout, load_bundle(job.bundle).pipeline, job.asking.understand
+        self._layout, self._pipeline = job.layout, load_bundle(job.bundle).pipeline
+        self._understanding = understanding_of(self._pipeline) if job.asking.understand else None
 
     def __call__(self, shard: int) -> None:
         """See Stage."""
         batch = map_table(self._layout.documents(shard))
         texts, titles = batch.column("text").to_pylist(), batch.column("title").to_pylist()
-        made = prepared(self._pipeline, texts, titles, understand=self._understand)
+        made = self._pipeline.prepare_documents(texts, titles)
+        if self._understanding is not None:
+            made = [self._understanding.read(one) for one in made]
         write_table(self._layout.prepared(shard), columns_of(made), PREPARED)
 
     @staticmethod
@@ -101,7 +113,7 @@ class Score(Stage):
         bundle = load_bundle(job.bundle)
         model = open_model(bundle, job.asking.provider, job.asking.threads, job.asking.precision)
         _agree(job.layout.work / ARITHMETIC, model)
-        self._score = BundleScorer(bundle, model, job.asking, stored_source(job.layout, job.intake.documents))
+        self._score = BundleScorer(bundle, model, job.asking, StoredDocuments(job.layout, job.intake.documents))
 
     def __call__(self, shard: int) -> None:
         """See Stage."""

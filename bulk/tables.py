@@ -9,20 +9,10 @@ import pyarrow as pa
 from bulk.work import whole_file
 from keyblock.prepared import PreparedDocument
 
-TEXT_DOCUMENT = pa.struct(
-    [("docid", pa.string()), ("title", pa.string()), ("text", pa.string()), pa.field("score", pa.float64(), nullable=True)]
-)
-"""A document of a list that holds its text; `score` is from the first stage, or null."""
-STORED_DOCUMENT = pa.struct([("docid", pa.string()), ("number", pa.int64()), pa.field("score", pa.float64(), nullable=True)])
-"""A document of a list; its number finds its text and preparation."""
-
-
-def lists_schema(document: pa.DataType) -> pa.Schema:
-    """A row is a query with its candidates, in first-stage order."""
-    return pa.schema([("qid", pa.string()), ("query", pa.string()), ("documents", pa.list_(document))])
-
-
-LISTS, STORED_LISTS = lists_schema(TEXT_DOCUMENT), lists_schema(STORED_DOCUMENT)
+DOCUMENT = pa.struct([("docid", pa.string()), ("number", pa.int64()), pa.field("score", pa.float64(), nullable=True)])
+"""A document of a list: its number finds its text and preparation; `score` is from the first stage, or null."""
+LISTS = pa.schema([("qid", pa.string()), ("query", pa.string()), ("documents", pa.list_(DOCUMENT))])
+"""A row is a query with its candidates, in first-stage order."""
 DOCUMENTS = pa.schema([("title", pa.string()), ("text", pa.string())])
 """Distinct documents, by their numbers."""
 PREPARED = pa.schema(

@@ -23,7 +23,7 @@ from tests.support.once import once
 from tests.support.serving import Service
 
 ROOT = Path(__file__).resolve().parent.parent
-collect_ignore = ["clients", "spark"]  # they have environments of their own: make test-clients, make test-spark
+collect_ignore = ["clients"]  # they have environments of their own: make test-clients
 
 for profile, examples in {"quick": 25, "thorough": 100}.items():
     settings.register_profile(profile, deadline=None, max_examples=examples, derandomize="CI" in os.environ)

@@ -1,7 +1,10 @@
 """Record batches in, rankings out; beside `keyblock.Ranker`, which ranks list by list."""
 
+from collections.abc import Callable
 from functools import cache
+from itertools import count
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 from unittest.mock import patch
 
@@ -13,20 +16,9 @@ from hypothesis import strategies as st
 
 from bulk import scorer
 from bulk.options import Asking
-from bulk.scorer import BundleScorer, stored_source, text_source
-from bulk.spark import _rank, _scorer
-from bulk.tables import (
-    DOCUMENTS,
-    LISTS,
-    PREPARED,
-    STORED_DOCUMENT,
-    TEXT_DOCUMENT,
-    PreparedTable,
-    columns_of,
-    map_table,
-    rankings_schema,
-    write_table,
-)
+from bulk.scorer import BundleScorer, StoredDocuments
+from bulk.tables import DOCUMENTS, LISTS, PREPARED, PreparedTable, columns_of, map_table, write_table
+from bulk.work import Layout
 from keyblock import Ranker
 from keyblock.bundle import Bundle, load_bundle
 from keyblock.pipeline import Pipeline
@@ -43,16 +35,38 @@ def default() -> tuple[Bundle, Model]:
     return bundle, open_model(bundle, "cpu", 1, "fp32")
 
 
-def batch(rows: list[dict[str, Any]]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist(rows, schema=LISTS)
+Scored = Callable[..., list[dict[str, Any]]]
 
 
-def scored(rows: list[dict[str, Any]], **asking: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = BundleScorer(*default(), Asking(**asking))(batch(rows)).to_pylist()
-    return found
+@pytest.fixture
+def scored(tmp_path: Path) -> Scored:
+    """Ranks lists with texts, as a job does: its documents are written, and read again."""
+
+    def score(rows: list[dict[str, Any]], **asking: Any) -> list[dict[str, Any]]:
+        numbers = count()
+
+        def numbered(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            return [{"docid": one["docid"], "number": next(numbers), "score": one.get("score")} for one in documents]
+
+        lists = [row | {"documents": numbered(row["documents"])} for row in rows]
+        texts, titles = ([one.get(name, "") for row in rows for one in row["documents"]] for name in ("text", "title"))
+        bundle, model = default()
+        stored = written(layout(Path(mkdtemp(dir=tmp_path))), 0, bundle.pipeline, texts, titles)
+        rank = BundleScorer(bundle, model, Asking(**asking), StoredDocuments(stored, [len(texts)]))
+        found: list[dict[str, Any]] = rank(pa.RecordBatch.from_pylist(lists, schema=LISTS)).to_pylist()
+        return found
+
+    return score
 
 
-def test_each_query_finds_the_document_that_answers_and_where() -> None:
+def written(where: Layout, shard: int, pipeline: Pipeline, texts: list[str], titles: list[str]) -> Layout:
+    """The layout, with a shard of documents."""
+    write_table(where.documents(shard), {"title": titles, "text": texts}, DOCUMENTS)
+    write_table(where.prepared(shard), columns_of(pipeline.prepare_documents(texts, titles)), PREPARED)
+    return where
+
+
+def test_each_query_finds_the_document_that_answers_and_where(scored: Scored) -> None:
     lists = river_lists()
     found = scored(lists, blocks=True, spans=True, span_threshold=0)
     texts = {one["docid"]: one["text"] for one in lists[0]["documents"]}
@@ -71,7 +85,7 @@ def test_each_query_finds_the_document_that_answers_and_where() -> None:
 
 
 @pytest.mark.parametrize("fusion", [None, "linear"])
-def test_many_lists_at_once_are_ranked_as_each_list_alone(fusion: str | None) -> None:
+def test_many_lists_at_once_are_ranked_as_each_list_alone(scored: Scored, fusion: str | None) -> None:
     lists = river_lists()
     lists[1] = lists[1] | {
         "documents": [
@@ -103,18 +117,18 @@ def test_many_lists_at_once_are_ranked_as_each_list_alone(fusion: str | None) ->
         assert [(b["start"], b["end"]) for b in row["blocks"]] == [(b.start, b.end) for b in result.blocks]
 
 
-def test_top_n_cuts_each_list_and_the_columns_are_those_requested() -> None:
+def test_top_n_cuts_each_list_and_the_columns_are_those_requested(scored: Scored) -> None:
     found = scored(river_lists(2), top_n=1)
     assert [(row["qid"], row["docid"], row["rank"]) for row in found] == [("q0", "vienna", 1), ("q1", "london", 1)]
     assert list(found[0]) == ["qid", "docid", "rank", "score", "scored_by", "fused_score"]
 
 
-def test_lists_without_documents_give_no_rows() -> None:
+def test_lists_without_documents_give_no_rows(scored: Scored) -> None:
     assert scored([{"qid": "q", "query": "tea", "documents": []}]) == []
     assert scored([]) == []
 
 
-def test_a_fusion_needs_the_scores_of_the_first_stage() -> None:
+def test_a_fusion_needs_the_scores_of_the_first_stage(scored: Scored) -> None:
     with pytest.raises(ValueError, match="needs first_stage_scores"):
         scored(river_lists(1), fusion="linear")
 
@@ -125,29 +139,14 @@ SHARDS = [["Tea is hot.", "Ice is cold."], ["The river flows."], ["A", "B"]]
 def test_stored_documents_are_found_in_whatever_shard_they_are(tmp_path: Path, pipeline: Pipeline) -> None:
     where = layout(tmp_path)
     for number, texts in enumerate(SHARDS):
-        write_table(where.documents(number), {"title": [""] * len(texts), "text": texts}, DOCUMENTS)
-        write_table(where.prepared(number), columns_of(pipeline.prepare_documents(texts)), PREPARED)
-    column = pa.array([{"docid": "x", "number": number, "score": None} for number in (4, 0, 2, 1, 4)], STORED_DOCUMENT)
+        written(where, number, pipeline, texts, [""] * len(texts))
     with patch.object(scorer, "OPEN_SHARDS", 1):
-        prepared, texts = stored_source(where, [2, 1, 2])(column, True)
+        stored = StoredDocuments(where, [2, 1, 2])
+        texts = [stored.text(number) for number in (4, 0, 2, 1, 4)]
     assert texts == ["B", "Tea is hot.", "The river flows.", "Ice is cold.", "B"]
-    expected = pipeline.prepare_documents(list(texts))
-    assert [one.token_ids.tolist() for one in prepared] == [one.token_ids.tolist() for one in expected]
-    assert stored_source(where, [2, 1, 2])(column, False)[1] == [""] * 5
-    assert prepared[0].vectors is None, "as the pipeline has no encoder"
-
-
-def test_a_text_that_comes_often_is_prepared_once(pipeline: Pipeline) -> None:
-    rows = [
-        {"docid": str(n), "title": title, "text": text}
-        for n, (title, text) in enumerate([("", "tea"), ("T", "tea"), ("", "tea"), (None, None)])
-    ]
-    with patch.object(pipeline, "prepare_documents", wraps=pipeline.prepare_documents) as prepare:
-        prepared, texts = text_source(pipeline)(pa.array(rows, TEXT_DOCUMENT), True)
-    assert prepare.call_args.args == (["tea", "tea", ""], ["", "T", ""])
-    assert prepared[0] is prepared[2]
-    assert [len(one.title_ids) for one in prepared] == [0, 1, 0, 0]
-    assert texts == ["tea", "tea", "tea", ""]
+    found = [stored.prepared(number) for number in (4, 0, 2, 1, 4)]
+    assert [one.token_ids.tolist() for one in found] == [one.token_ids.tolist() for one in pipeline.prepare_documents(texts)]
+    assert found[0].vectors is None, "as the pipeline has no encoder"
 
 
 ARRAYS = ("token_ids", "bounds", "starts", "ends", "terms", "term_bounds", "title_ids", "vectors")
@@ -170,15 +169,3 @@ def test_what_is_written_is_read(tmp_path: Path, texts: list[str]) -> None:
     table = PreparedTable(map_table(tmp_path / "prepared.arrow"))
     assert len(table) == len(texts)
     assert all(same(table[number], one) for number, one in enumerate(documents))
-
-
-def test_a_task_loads_the_bundle_once_and_answers_batch_by_batch(bundle_path: Path) -> None:
-    asked = Asking(provider="cpu", precision="fp32", blocks=True)
-    batches = [batch([one]) for one in river_lists(2)]
-    _scorer.cache_clear()
-    found = list(_rank(iter(batches), str(bundle_path), asked)) + list(_rank(iter(batches), str(bundle_path), asked))
-    assert (_scorer.cache_info().misses, _scorer.cache_info().hits) == (1, 1)
-    bundle = load_bundle(bundle_path)
-    in_process = BundleScorer(bundle, open_model(bundle, "cpu", 1, "fp32"), asked)
-    assert [batch.to_pylist() for batch in found] == [in_process(batch).to_pylist() for batch in batches] * 2
-    assert found[0].schema == rankings_schema(blocks=True, spans=False)
