@@ -2,15 +2,15 @@
 
 import argparse
 from collections.abc import Sequence
-from enum import Enum
 from pathlib import Path
-from typing import Any, Literal, Self, get_args, get_origin
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
 from bulk.errors import BulkError
 from keyblock import __version__
+from keyblock.flags import add_flag, flag
 from keyblock.ranking.spans import THRESHOLD
 from keyblock.runtime.providers import Precision, Provider
 
@@ -74,11 +74,6 @@ class Options(Asking):
         return Asking(**self.model_dump(include=set(Asking.model_fields)))
 
 
-def flag(option: str) -> str:
-    """The flag of an option."""
-    return "--" + option.replace("_", "-")
-
-
 def parser() -> argparse.ArgumentParser:
     """The command line's parser. It leaves defaults to `Options`."""
     made = argparse.ArgumentParser(prog=PROGRAM, description=ABOUT, argument_default=argparse.SUPPRESS)
@@ -104,17 +99,6 @@ def _problem(problem: Any) -> str:
 
 
 def _add(group: argparse._ActionsContainer, name: str, field: FieldInfo) -> None:
-    kind, default = field.annotation, field.default
+    default = field.default
     shown = f" [default {default}]" if isinstance(default, str | int | float) and not isinstance(default, bool) else ""
-    text = f"{field.description}{shown}".replace("%", "%%")
-    if kind is bool:
-        group.add_argument(flag(name), action=argparse.BooleanOptionalAction, help=text)
-    elif get_origin(kind) is tuple:
-        group.add_argument(flag(name), action="append", metavar="PATH", help=text)
-    else:
-        choices = (
-            get_args(kind) if get_origin(kind) is Literal else [one.value for one in kind] if isinstance(kind, type(Enum)) else ()
-        )
-        word = next((word for one, word in ((Path, "PATH"), (str, "TEXT")) if one in (kind, *get_args(kind))), "NUMBER")
-        metavar = f"{{{','.join(choices)}}}" if choices else word
-        group.add_argument(flag(name), metavar=metavar, help=text, required=field.is_required())
+    add_flag(group, name, field, f"{field.description}{shown}")

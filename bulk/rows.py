@@ -70,20 +70,12 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
         raise BulkError(f"{path}: cannot be read: {error.strerror}") from None
 
 
-class Document(NamedTuple):
-    """A document of a collection."""
-
-    docid: str
-    title: str
-    text: str
-
-
-def read_documents(collection: Path, wanted: Collection[str]) -> Iterator[Document]:
-    """The wanted documents of a collection's corpus, in its order. Raises BulkError."""
+def read_documents(collection: Path, wanted: Collection[str]) -> Iterator[tuple[str, str, str]]:
+    """Docid, title and text of the wanted documents of a collection's corpus, in its order. Raises BulkError."""
     for row in read_rows(find(collection, "corpus")):
         if (docid := _field(row, "_id")) in wanted:
             title = row.fields.get("title")
-            yield Document(docid, without_surrogates(title) if isinstance(title, str) else "", _field(row, "text"))
+            yield docid, without_surrogates(title) if isinstance(title, str) else "", _field(row, "text")
 
 
 def read_queries(collection: Path) -> dict[str, str]:

@@ -4,14 +4,13 @@ import argparse
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from enum import Enum
-from pathlib import Path
 from typing import Any
 
 from pydantic import SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 
 from keyblock import __version__
+from keyblock.flags import add_flag, flag
 from service.settings import DEFAULT_BUNDLE, Limits, Settings
 
 PROGRAM = "keyblock-serve"
@@ -21,7 +20,6 @@ FOREIGN_VARIABLES = ("KEYBLOCK_API_KEY", "KEYBLOCK_BACKBONE", "KEYBLOCK_CACHE", 
 ABOUT = f"""Serve bundles over HTTP. Each option is also an environment variable, named in brackets: {PREFIX}PORT=9000 is
 --port 9000. A flag wins over its variable."""
 USAGE = f"{PROGRAM} [--bundle PATH] [--port NUMBER] [OPTION ...]; {PROGRAM} --help lists the options"
-KINDS = {int: "NUMBER", str: "TEXT", Path: "PATH", SecretStr: "TEXT"}
 
 
 def parse(arguments: Sequence[str]) -> dict[str, Any]:
@@ -39,11 +37,6 @@ def parser() -> argparse.ArgumentParser:
     return result
 
 
-def flag(setting: str) -> str:
-    """The flag of a setting."""
-    return "--" + setting.replace("_", "-")
-
-
 def variable(setting: str) -> str:
     """The environment variable of a setting."""
     return PREFIX + setting.upper()
@@ -58,21 +51,7 @@ def unknown_variables(environment: Iterable[str]) -> Mapping[str, str]:
 
 
 def _add(group: argparse._ActionsContainer, name: str, field: FieldInfo) -> None:
-    text = f"{field.description} [{variable(name)}{_default(field.default)}]".replace("%", "%%")
-    if field.annotation is bool:
-        group.add_argument(flag(name), action=argparse.BooleanOptionalAction, help=text)
-    elif name == "bundle":
-        group.add_argument(flag(name), action="append", metavar="PATH", help=text)
-    else:
-        group.add_argument(flag(name), metavar=_kind(field.annotation), help=text)
-
-
-def _kind(annotation: Any) -> str:
-    """The placeholder of a flag's value in the help: the choices, or a plain word for the type."""
-    if isinstance(annotation, type) and issubclass(annotation, Enum):
-        return f"{{{','.join(member.value for member in annotation)}}}"
-    kinds = [annotation, *getattr(annotation, "__args__", ())]
-    return next(word for kind, word in KINDS.items() if kind in kinds)
+    add_flag(group, name, field, f"{field.description} [{variable(name)}{_default(field.default)}]")
 
 
 def _default(value: Any) -> str:

@@ -14,7 +14,7 @@ from bulk.candidates import Given, GivenList, read_lists, read_run
 from bulk.errors import BulkError
 from bulk.intake import take_in
 from bulk.options import Options
-from bulk.rows import Document, find, look_for, read_documents, read_lines, read_queries, read_rows
+from bulk.rows import find, look_for, read_documents, read_lines, read_queries, read_rows
 from bulk.tables import map_table
 from bulk.work import Intake, Layout
 from tests.bulk.jobs import layout, write_lines
@@ -152,7 +152,7 @@ def test_only_wanted_documents_are_given(tmp_path: Path) -> None:
     write_lines(
         tmp_path / "corpus.jsonl", [{"_id": "a", "title": "T", "text": "x"}, {"_id": "b", "text": "y"}, {"_id": "c", "text": "z"}]
     )
-    assert list(read_documents(tmp_path, {"a", "c"})) == [Document("a", "T", "x"), Document("c", "", "z")]
+    assert list(read_documents(tmp_path, {"a", "c"})) == [("a", "T", "x"), ("c", "", "z")]
 
 
 def test_the_compressed_file_comes_first_and_none_is_one_line(tmp_path: Path) -> None:
