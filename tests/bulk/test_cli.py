@@ -22,11 +22,11 @@ N_LISTS = 12  # a shard each
 
 
 @contextmanager
-def started(options: Options, *more: str, program: Sequence[str] = ("-m", "bulk.cli")) -> Iterator["subprocess.Popen[str]"]:
-    """The command over the same options, and more."""
+def started(options: Options, program: Sequence[str] = ("-m", "bulk.cli")) -> Iterator["subprocess.Popen[str]"]:
+    """The command over the same options."""
     given = options.model_dump(include={"bundle", "out", "provider", "precision", "workers", "shard_pairs", "top_n"})
     flags = [part for name, value in given.items() for part in (f"--{name.replace('_', '-')}", str(value))]
-    command = [sys.executable, *program, "--lists", str(options.lists[0]), *flags, *more]
+    command = [sys.executable, *program, "--lists", str(options.lists[0]), *flags]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         try:
             yield process
@@ -34,14 +34,17 @@ def started(options: Options, *more: str, program: Sequence[str] = ("-m", "bulk.
             process.kill()  # a stopped one would not end
 
 
-def test_two_workers_score_as_the_service_answers(tmp_path: Path, bundle_path: Path) -> None:
-    lists = river_lists(4)
-    options = made(tmp_path, bundle_path, lists, workers=2, shard_pairs=8)
-    with started(options, "--blocks", "--spans", "--span-threshold", "0") as process:
-        _, said = process.communicate()
-    assert process.returncode == 0, said
-    assert "16 pairs of 4 queries and 4 documents in 2 shards, 2 of them new" in said
-    found = rankings(options.out)
+def test_all_is_scored_as_the_service_answers(
+    tmp_path: Path, bundle_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(job, "_engine", lambda _: nullcontext(InThisProcess()))
+    lists, out = river_lists(4), tmp_path / "out"
+    given = ["--lists", str(write_lines(tmp_path / "lists.jsonl", lists)), "--bundle", str(bundle_path), "--out", str(out)]
+    more = ["--provider", "cpu", "--precision", "fp32", "--shard-pairs", "8", "--blocks", "--spans", "--span-threshold", "0"]
+    assert cli.main([*given, *more]) == 0
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said == f"keyblock-bulk: {out}: 16 pairs of 4 queries and 4 documents in 2 shards, 2 of them new"
+    found = rankings(out)
     with warm(Settings(bundle=(bundle_path,), provider="cpu", precision="fp32")) as client:
         for one in lists:
             documents = [{"id": document["docid"], "text": document["text"]} for document in one["documents"]]
@@ -69,7 +72,7 @@ def test_a_killed_driver_takes_its_workers_along_and_the_same_command_goes_on(
     tmp_path: Path, bundle_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = made(tmp_path, bundle_path, river_lists(N_LISTS), shard_pairs=4, workers=2, top_n=1)
-    with started(options, program=stopping("local")) as process:
+    with started(options, stopping("local")) as process:
         stopped(process)
         workers = [child for child in children_of(process.pid) if "spawn_main" in command_of(child)]
         assert workers

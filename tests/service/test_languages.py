@@ -100,12 +100,12 @@ def test_latin_texts_are_ordered_by_the_model(client: TestClient, query: str, te
     assert not about_scripts(answer)
 
 
-@pytest.mark.parametrize(("language", "texts"), [("zh", CHINESE), ("ar", ARABIC)])
-def test_the_other_dialects_give_the_same_order(client: TestClient, language: str, texts: list[str]) -> None:
-    cohere = ask(client, "/v2/rerank", model="keyb-hybrid-minilm-l6", query=ASKED[language], documents=texts, top_n=2)
-    jina = ask(client, "/v1/rerank", query=ASKED[language], documents=[{"text": text} for text in texts], return_documents=True)
-    tei = ask(client, "/rerank", query=ASKED[language], texts=texts, return_text=True)
-    raw = ask(client, "/rerank", query=ASKED[language], texts=texts, raw_scores=True)
+def test_the_other_dialects_give_the_same_order(client: TestClient) -> None:
+    query, texts = ASKED["ar"], ARABIC
+    cohere = ask(client, "/v2/rerank", model="keyb-hybrid-minilm-l6", query=query, documents=texts, top_n=2)
+    jina = ask(client, "/v1/rerank", query=query, documents=[{"text": text} for text in texts], return_documents=True)
+    tei = ask(client, "/rerank", query=query, texts=texts, return_text=True)
+    raw = ask(client, "/rerank", query=query, texts=texts, raw_scores=True)
     assert [one["index"] for one in cohere["results"]] == [1, 2]
     assert [(one["index"], one["document"]["text"]) for one in jina["results"]] == [(n, texts[n]) for n in (1, 2, 0)]
     assert [(one["index"], one["text"]) for one in tei] == [(n, texts[n]) for n in (1, 2, 0)]

@@ -18,7 +18,7 @@ FILLER = (ROOT / "tests" / "data" / "filler.txt").read_text(encoding="utf-8").sp
 @pytest.mark.parametrize("understands", [True, False])
 def test_a_stored_answer_in_other_words_is_read(settings: Settings, tmp_path: Path, understands: bool) -> None:
     """Without the sentence encoder, the words and the token vectors choose other blocks of the same document."""
-    text = "\n\n".join([*FILLER[:10], ANSWER, *FILLER[10:20]])
+    text = "\n\n".join([*FILLER[:6], ANSWER, *FILLER[6:12]])
     changes = {"bundle": (ROOT / "models" / "default",), "store": str(tmp_path / "store"), "store_meaning": understands}
     body = {"query": QUESTION, "documents": [{"id": "plants"}], "return_blocks": True, "second_look": False}
     with warm(settings.model_copy(update=changes)) as client:

@@ -51,26 +51,20 @@ NO_ANSWER = [BEFORE + AFTER, "Small repairs are paid by the tenant. The rent is 
 DOCUMENTS = [*NO_ANSWER, BEFORE + SENTENCE + AFTER]
 ANSWERS = len(NO_ANSWER)  # the place of the one that does
 THRESHOLD = 0.3  # the one that answers has 0.67, the others have 0.01 at most
-DECLARED, UNDECLARED = "minilm-with-a-threshold", "minilm-without-a-threshold"
-
-
-def copied(path: Path, name: str, **changed: Any) -> Path:
-    """The embedded bundle under another name, with other values in its pipeline."""
-    shutil.copytree(DEFAULT_BUNDLE, path, copy_function=os.symlink)
-    manifest = json.loads((path / MANIFEST_FILE).read_text(encoding="utf-8"))
-    manifest["name"] = name
-    manifest["pipeline"] |= changed
-    (path / MANIFEST_FILE).unlink()
-    (path / MANIFEST_FILE).write_text(json.dumps(manifest), encoding="utf-8")
-    return path
+UNDECLARED = "tiny"
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Two models that rank alike. The first declares the threshold, and its spans come from shared words, whatever is embedded."""
-    folder = tmp_path_factory.mktemp("bundles")
-    declared = copied(folder / "a", DECLARED, min_score=THRESHOLD, spans=None)
-    with served(bundles=[declared, copied(folder / "b", UNDECLARED, min_score=None)]) as url:
+def url(bundle_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The embedded model with the threshold, and with spans that come from shared words; the tiny one declares no threshold."""
+    declared = tmp_path_factory.mktemp("bundles") / "declared"
+    shutil.copytree(DEFAULT_BUNDLE, declared, copy_function=os.symlink)
+    manifest = json.loads((declared / MANIFEST_FILE).read_text(encoding="utf-8"))
+    manifest["name"] = "minilm-with-a-threshold"
+    manifest["pipeline"] |= {"min_score": THRESHOLD, "spans": None}
+    (declared / MANIFEST_FILE).unlink()
+    (declared / MANIFEST_FILE).write_text(json.dumps(manifest), encoding="utf-8")
+    with served(bundles=[declared, bundle_path]) as url:
         yield url
 
 
