@@ -1,27 +1,119 @@
-"""What the token families share: which token is whose, and that a model comes back as it went."""
+"""What families share: which token is whose, and that a model comes back, that padding says nothing, and what learns."""
 
-import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
 
 from keyblock.packing import Packed
 from lab.families import TokenFamily
-from lab.models.cedr import CedrKnrm
-from lab.models.tokens import TokenRanker, Tokens, mean_cls, segments
+from lab.models.tokens import Combining, Tokens, segments
+from lab.models.words import clamped, texts
+from tests.training.models.families import Bag
 from training.declarations import FAMILIES
 from training.model.cross_encoder import CrossEncoder
 from training.model.families import load_ranker, new_ranker
+from training.model.ranker_module import RankerModule, pad
 
 NAMES = [name for name in FAMILIES.names() if isinstance(FAMILIES.create(name), TokenFamily)]
+COMBINING = [*NAMES, "tkl", "deeprank"]
+KINDS: dict[str, dict[str, Any]] = {
+    **{name: {"query_tokens": 4} for name in COMBINING},
+    "late_transformer": {"layers": 1, "heads": 2},
+    "ck": {"window": 2, "filters": 6, "trainable": True},
+}
 
 
 def packed(query: list[int], passage: list[int]) -> Packed:
     """With 2 for [CLS] and 3 for [SEP]."""
     ids = np.asarray([2, *query, 3, *passage, 3], np.int32)
     return Packed(ids, len(query) + 2, np.zeros(1, np.intp))
+
+
+def a_model(tiny_backbone: Path, name: str, seed: int = 1) -> RankerModule:
+    torch.manual_seed(seed)
+    settings, aggregator = KINDS[name], None
+    if name == "late_transformer":
+        settings = settings | {"pretrained": str(tiny_backbone)}
+        aggregator = {"name": "transformer", "layers": 1, "heads": 2}
+    return new_ranker({"name": name, **settings}, str(tiny_backbone), aggregator=aggregator).eval()
+
+
+@pytest.mark.parametrize("name", KINDS)
+@torch.no_grad()
+def test_a_model_comes_back_as_it_went(tiny_backbone: Path, tmp_path: Path, name: str) -> None:
+    model, other = a_model(tiny_backbone, name), a_model(tiny_backbone, name, seed=2)
+    model.save(tmp_path)
+    inputs = model.inputs([packed([5, 6], [7, 5, 9]), packed([5], [5])], 0)
+    loaded = load_ranker(tmp_path)
+    torch.testing.assert_close(loaded.outputs(*inputs), model.outputs(*inputs))
+    assert (loaded.family, loaded.training) == (model.family, False)
+    assert not torch.equal(other.outputs(*inputs), model.outputs(*inputs))
+    other.start_from(tmp_path)
+    torch.testing.assert_close(other.outputs(*inputs), model.outputs(*inputs))
+
+
+def test_it_starts_from_a_vanilla_rankers_encoder(tiny_backbone: Path, tmp_path: Path) -> None:
+    vanilla = CrossEncoder.from_backbone(str(tiny_backbone))
+    with torch.no_grad():
+        for parameter in vanilla.parameters():
+            parameter.add_(0.01)
+    vanilla.save(tmp_path)
+    model = a_model(tiny_backbone, "cedr_knrm")
+    model.start_from(tmp_path)
+    torch.testing.assert_close(model.get_submodule("encoder").state_dict(), vanilla.encoder.state_dict())
+
+
+@pytest.mark.parametrize("name", KINDS)
+@torch.no_grad()
+def test_padding_changes_no_score(tiny_backbone: Path, name: str) -> None:
+    """Neither that of a sequence beside a longer one, nor a padding passage behind a document's own."""
+    model, pair = a_model(tiny_backbone, name), packed([5, 6], [7, 5, 8])
+    alone = model.states(*model.inputs([pair], 0))
+    both = model.states(*model.inputs([pair, packed([5, 6, 9, 6], [6, 8, 9, 10, 11, 12] * 9)], 0))
+    torch.testing.assert_close(alone[0], both[0], atol=1e-4, rtol=1e-4)
+    if name != "ck":  # its passages' scores are not combined
+        padded = torch.cat([both, torch.full_like(both[:1], 7.0)])[None]
+        two = model.combine(both[None], torch.tensor([[True, True]]))
+        torch.testing.assert_close(model.combine(padded, torch.tensor([[True, True, False]])), two)
+
+
+@pytest.mark.parametrize("name", COMBINING)
+@torch.no_grad()
+def test_a_documents_only_passage_is_its_logit(tiny_backbone: Path, name: str) -> None:
+    model = a_model(tiny_backbone, name)
+    inputs = model.inputs([packed([5], [7, 8]), packed([5], [9])], 0)
+    states = model.states(*inputs)
+    torch.testing.assert_close(model.documents(states, torch.tensor([1, 1]), "states"), model.scores(states))
+    assert model.outputs(*inputs).shape == (2, 1 + model.hidden_size)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_weight_of_its_own_learns(tiny_backbone: Path, name: str) -> None:
+    """From a document of two passages that hold the query's words."""
+    model = a_model(tiny_backbone, name).train()
+    states = model.states(*model.inputs([packed([5, 6], [7, 5, 6, 9]), packed([5, 6], [5, 10, 6, 6])], 0))
+    model.documents(states, torch.tensor([2]), "max" if name == "ck" else "states").sum().backward()
+    own = {label: weight for label, weight in model.named_parameters() if not label.startswith("encoder.")}
+    assert [label for label, weight in own.items() if weight.grad is None or not weight.grad.any()] == []
+
+
+@pytest.mark.parametrize("name", [*COMBINING, "ck"])
+def test_a_learned_aggregator_is_refused(tiny_backbone: Path, name: str) -> None:
+    with pytest.raises(ValueError, match="leave the module of states 'max' out"):
+        new_ranker({"name": name}, str(tiny_backbone), aggregator={"name": "max"})
+
+
+@pytest.mark.parametrize("name", COMBINING)
+@torch.no_grad()
+def test_a_sequence_may_be_shorter_than_a_query_can_be(tiny_backbone: Path, name: str) -> None:
+    model = new_ranker({"name": name}, str(tiny_backbone)).eval()
+    assert model(*model.inputs([packed([5], [7])], 0)).isfinite().all()
 
 
 def test_segments_leave_special_tokens_out() -> None:
@@ -31,127 +123,69 @@ def test_segments_leave_special_tokens_out() -> None:
     query, passage = segments(types, mask, 3)
     assert query.tolist() == [[True, True, False], [True, False, False]]
     assert passage.nonzero().tolist() == [[0, 4], [0, 5], [0, 6], [1, 3], [1, 4]]
-
-
-def test_a_query_longer_than_is_compared_is_cut() -> None:
-    types, mask = torch.tensor([[0, 0, 0, 0, 0, 1, 1]]), torch.ones(1, 7, dtype=torch.long)
-    assert segments(types, mask, 2)[0].tolist() == [[True, True]]
+    assert segments(types, mask, 1)[0].tolist() == [[True], [True]], "a longer query is cut"
 
 
 def test_cosines_are_those_of_pairs_of_tokens() -> None:
     layers = torch.randn(1, 2, 6, 5)
-    tokens = Tokens(
-        torch.zeros(1, 6), layers, torch.tensor([[True, False]]), torch.tensor([[False, False, False, True, True, False]])
-    )
-    found = tokens.cosines()
-    assert found.shape == (1, 2, 2, 6)
-    for channel in range(2):
-        for place in range(6):
-            expected = torch.cosine_similarity(layers[0, channel, 1], layers[0, channel, place], dim=0) if place in (3, 4) else 0
-            assert found[0, channel, 0, place].item() == pytest.approx(float(expected), abs=1e-6)
+    query, passage = torch.tensor([[True, False]]), torch.tensor([[False, False, False, True, True, False]])
+    found = Tokens(torch.zeros(1, 6), layers, query, passage).cosines()
+    expected = torch.cosine_similarity(layers[0, :, 1:2], layers[0], dim=-1) * passage
+    torch.testing.assert_close(found[0, :, 0], expected)
     assert not found[0, :, 1].any()
 
 
-def test_the_mean_cls_does_not_see_padding() -> None:
-    cls = torch.tensor([[[2.0, 4.0], [4.0, 8.0], [0.0, 0.0]]])
-    assert mean_cls(cls, torch.tensor([[True, True, False]])).tolist() == [[3.0, 6.0]]
+class Sum(Combining, Bag):
+    """A state's features are added up over passages and weighed by the head."""
+
+    def documents_of(self, states: Tensor, mask: Tensor) -> Tensor:
+        """See Combining."""
+        return self.head(states.sum(1)).squeeze(-1)
 
 
-def a_model(tiny_backbone: Path, name: str = "cedr_knrm") -> TokenRanker:
-    torch.manual_seed(0)
-    model = new_ranker({"name": name, "query_tokens": 3}, str(tiny_backbone)).eval()
-    assert isinstance(model, TokenRanker)
-    return model
+@torch.no_grad()
+def test_a_document_is_what_its_passages_say_together() -> None:
+    """(1 + 3) + 10 (2 + 4) = 64; what padding holds is not read. A score is that of an only passage."""
+    model = Sum(9, 2)
+    model.head.weight[:], model.head.bias[:] = torch.tensor([[1.0, 10.0]]), 0
+    states = torch.tensor([[[1.0, 2.0], [3.0, 4.0], [7.0, float("inf")]]])
+    assert model.combine(states, torch.tensor([[True, True, False]])).tolist() == [64.0]
+    assert model.scores(states[:, :2]).tolist() == [[21.0, 43.0]]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_model_comes_back_as_it_went(tiny_backbone: Path, tmp_path: Path, name: str) -> None:
+def test_types_are_distinguished_with_any_backbone() -> None:
+    _, types, _ = Sum(9, 2).inputs([packed([5], [6, 7])], 0, document_type=0)
+    assert types.tolist() == [[0, 0, 0, 1, 1, 1]]
+
+
+TEXT = st.lists(st.integers(5, 99), min_size=1, max_size=8)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=4), st.integers(1, 10))
+def test_texts_are_those_that_were_packed(pairs: list[tuple[list[int], list[int]]], query_tokens: int) -> None:
+    found = texts(*pad([packed(*pair) for pair in pairs], 0), query_tokens)
+    assert found.query.shape == found.query_mask.shape == (len(pairs), query_tokens)
+    for row, (query, passage) in enumerate(pairs):
+        assert found.query[row][found.query_mask[row]].tolist() == query[:query_tokens]
+        assert found.passage[row][found.passage_mask[row]].tolist() == passage
+
+
+@pytest.mark.parametrize("name", ["tkl", "deeprank"])
+def test_the_vectors_are_the_backbones(name: str, tiny_backbone: Path) -> None:
     model = a_model(tiny_backbone, name)
-    model.save(tmp_path)
-    inputs = model.inputs([packed([5, 6], [7, 8, 9]), packed([5], [7])], 0)
-    with torch.no_grad():
-        torch.testing.assert_close(load_ranker(tmp_path)(*inputs), model(*inputs))
-        other = new_ranker(model.family, str(tiny_backbone)).eval()
-        other.start_from(tmp_path)
-        torch.testing.assert_close(other(*inputs), model(*inputs))
+    table = CrossEncoder.from_backbone(str(tiny_backbone)).encoder.get_input_embeddings().weight
+    torch.testing.assert_close(model.table.weight, table)
+    assert [parameter.shape for parameter in model.pretrained()] == [table.shape]
+    assert model.vocabulary_size == len(table)
 
 
-def test_it_starts_from_a_vanilla_rankers_encoder(tiny_backbone: Path, tmp_path: Path) -> None:
-    vanilla = CrossEncoder.from_backbone(str(tiny_backbone))
-    with torch.no_grad():
-        for parameter in vanilla.parameters():
-            parameter.add_(0.01)
-    vanilla.save(tmp_path)
-    model = a_model(tiny_backbone)
-    model.start_from(tmp_path)
-    for ours, theirs in zip(model.encoder.parameters(), vanilla.encoder.parameters(), strict=True):
-        torch.testing.assert_close(ours, theirs)
+def test_another_familys_checkpoint_is_no_start(tiny_backbone: Path, tmp_path: Path) -> None:
+    a_model(tiny_backbone, "tkl").save(tmp_path)
+    with pytest.raises(ValueError, match="cannot be read"):
+        a_model(tiny_backbone, "deeprank").start_from(tmp_path)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_padding_changes_no_score(tiny_backbone: Path, name: str) -> None:
-    model, pair = a_model(tiny_backbone, name), packed([5, 6], [7, 8])
-    with torch.no_grad():
-        alone = model(*model.inputs([pair], 0))
-        beside = model(*model.inputs([pair, packed([5, 6], [7, 8, 9, 10, 11, 12])], 0))
-        states = model.states(*model.inputs([pair, packed([5, 6], [9])], 0))
-        two = model.combine(states[None], torch.ones(1, 2, dtype=torch.bool))
-        padding = torch.full_like(states[:1], 7.0)
-        three = model.combine(torch.cat([states, padding])[None], torch.tensor([[True, True, False]]))
-    torch.testing.assert_close(alone[0], beside[0])
-    torch.testing.assert_close(two, three)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_documents_only_passage_is_its_logit(tiny_backbone: Path, name: str) -> None:
-    model = a_model(tiny_backbone, name)
-    with torch.no_grad():
-        states = model.states(*model.inputs([packed([5], [7, 8]), packed([5], [9])], 0))
-        documents = model.documents(states, torch.tensor([1, 1]), "states")
-        torch.testing.assert_close(documents, model.scores(states))
-        outputs = model.outputs(*model.inputs([packed([5], [7, 8])], 0))
-    assert outputs.shape == (1, 1 + model.hidden_size)
-
-
-def test_a_module_of_states_is_refused(tiny_backbone: Path) -> None:
-    with pytest.raises(ValueError, match="combines passages itself: leave the module of states 'max' out"):
-        CedrKnrm.from_backbone(str(tiny_backbone), aggregator={"name": "max"}, query_tokens=3)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_sequence_may_be_shorter_than_a_query_can_be(tiny_backbone: Path, name: str) -> None:
-    model = new_ranker({"name": name}, str(tiny_backbone)).eval()
-    with torch.no_grad():
-        assert model(*model.inputs([packed([5], [7])], 0)).isfinite().all()
-
-
-@pytest.mark.parametrize(("name", "steps"), [(name, 60 if name == "neural_model1" else 20) for name in NAMES])
-def test_it_learns_that_the_document_with_the_querys_word_comes_first(tiny_backbone: Path, name: str, steps: int) -> None:
-    """Of four documents of two passages, one has the query's word in one of its passages; asked are words never trained on."""
-    model, draw = a_model(tiny_backbone, name), random.Random(0)
-    with torch.no_grad():
-        model.encoder.get_input_embeddings().weight.mul_(10)  # in a trained encoder words tell more than places do
-    for parameter in model.pretrained():
-        parameter.requires_grad_(False)
-    optimizer = torch.optim.Adam([parameter for parameter in model.parameters() if parameter.requires_grad], lr=0.01)
-    for _ in range(steps):
-        optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(*logits_and_right(model, draw, range(5, 500))).backward()
-        optimizer.step()
-    with torch.no_grad():
-        logits, right = logits_and_right(model, draw, range(500, 600))
-    assert (logits.argmax(1) == right).sum() >= 14
-
-
-def logits_and_right(model: TokenRanker, draw: random.Random, words: range, queries: int = 16) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits (queries, 4) of documents, and which of the four is right."""
-    sequences, right = [], []
-    for _ in range(queries):
-        word, *others = draw.sample(words, 25)
-        place = draw.randrange(24)
-        others[place] = word
-        sequences += [packed([word], others[start : start + 3]) for start in range(0, 24, 3)]
-        right.append(place // 6)
-    states = model.states(*model.inputs(sequences, 0))
-    documents = model.documents(states, torch.full((4 * queries,), 2), "states")
-    return documents.view(queries, 4), torch.tensor(right)
+@given(st.lists(st.integers(-9, 9), min_size=1), st.integers(1, 5))
+def test_places_are_clamped(places: list[int], length: int) -> None:
+    assert clamped(torch.tensor(places), length).tolist() == [min(max(place, 0), length - 1) for place in places]
