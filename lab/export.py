@@ -125,21 +125,17 @@ def export_tokens(model: TokenRanker, path: Path) -> dict[str, int]:
     """
     if (kind := model.encoder.config.model_type) != "bert":
         raise ExportError(f"a {model.family['name']} on a {kind} cannot be exported, which joins BERT's layers; train it on a bert")
-    trace(Encoder(model), trace_example(model.vocabulary_size), path, "states")
+    example = trace_example(model.vocabulary_size)
+    trace(Encoder(model), example, path, "states")
     graph = optimized_graph(onnx.load(str(path)), model.encoder.config)
     check_fused(graph, model.encoder.config.num_hidden_layers)
     fused = fused_nodes(graph)
-    _trace_features(model, path)
+    shape = (*example["input_ids"].shape, model.encoder.config.hidden_size)
+    trace(Features(model), example | {STATES.format(i): torch.randn(shape) for i in range(model.channels)}, path, OUTPUTS)
     _join(graph, onnx.load(str(path)))
     check_sequences(graph, model)
     onnx.save(graph, str(path))
     return fused
-
-
-def _trace_features(model: TokenRanker, path: Path) -> None:
-    example = trace_example(model.vocabulary_size)
-    shape = (*example["input_ids"].shape, model.encoder.config.hidden_size)
-    trace(Features(model), example | {STATES.format(i): torch.randn(shape) for i in range(model.channels)}, path, OUTPUTS)
 
 
 def _join(encoder: ModelProto, features: ModelProto) -> None:

@@ -6,7 +6,8 @@ YAML names its folds there: training.data.descriptions.)
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from training.data.collection import Collection, DescribedCollection
@@ -77,8 +78,9 @@ def read_folds(paths: Sequence[Path]) -> list[list[str]]:
         raise FileError(
             f"{named}: {len(folds)} folds of {', '.join(str(len(fold)) for fold in folds)} queries; three or more are needed"
         )
-    if duplicate := _first_duplicate(query for fold in folds for query in fold):
-        raise FileError(f"{named}: query {duplicate} stands twice; a query belongs to one fold")
+    counts = Counter(query for fold in folds for query in fold)
+    if repeated := [query for query, count in counts.items() if count > 1]:
+        raise FileError(f"{named}: query {repeated[0]} stands twice; a query belongs to one fold")
     return folds
 
 
@@ -90,12 +92,3 @@ def _json_folds(path: Path) -> list[list[str]]:
     if not isinstance(folds, list) or not all(isinstance(fold, list) for fold in folds):
         raise FileError(f"{path}: must be a list of folds, each a list of query ids")
     return [list(map(str, fold)) for fold in folds]
-
-
-def _first_duplicate(names: Iterable[str]) -> str | None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            return name
-        seen.add(name)
-    return None

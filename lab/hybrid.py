@@ -77,12 +77,9 @@ class Found(NamedTuple):
 
 def term_overlap(query: PreparedQuery, document: PreparedDocument, right: NDArray[np.bool_]) -> float:
     """The share of the query's terms that occur in a block marked in `right`, shape (n_blocks,); 0 without terms."""
-    found = [document.terms[first:last] for first, last in _between(document.term_bounds, right)]
+    bounds = np.stack([document.term_bounds[:-1], document.term_bounds[1:]], axis=1)
+    found = [document.terms[first:last] for first, last in bounds[right]]
     return float(np.isin(query.terms, np.concatenate(found)).mean()) if len(query.terms) else 0.0
-
-
-def _between(bounds: NDArray[np.int32], chosen: NDArray[np.bool_]) -> NDArray[np.int32]:
-    return np.stack([bounds[:-1], bounds[1:]], axis=1)[chosen]
 
 
 def judge(preparation: Preparation, queries: Sequence[str], selectors: Sequence[Selector]) -> list[Judged]:

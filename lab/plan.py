@@ -60,7 +60,8 @@ def dry_run(recipe: Recipe, collections: Sequence[Collection]) -> list[str]:
     recipe = fitted(recipe, collections)
     plans = [(collection.name, plan_collection(collection, recipe.split)) for collection in collections]
     exported = backbone is None or backbone.kind in _exported(recipe)
-    missing = [*_runs(recipe), *(path for _, plan in plans for path in plan.missing)]
+    starts = [why for key, start in recipe.starts.items() if (why := _missing(key, start))]
+    missing = [*starts, *(path for _, plan in plans for path in plan.missing)]
     return [
         f"{recipe.name}: {system(recipe)}",
         *_backbone_lines(recipe, backbone),
@@ -126,16 +127,12 @@ def plan_collection(collection: Collection, trained_on: str) -> Plan:
 
 def system(recipe: Recipe) -> str:
     """The pipeline that would be served, and the parts that differ while training."""
-    selection = _pipeline(recipe.pipeline.model_dump())
+    config = recipe.pipeline.model_dump()
+    parts = " > ".join(_component(config[part]) for part in ("segmenter", "selector", "aggregator"))
     changed = ", ".join(f"{part} {_component(value)}" for part, value in recipe.training.items())
     while_training = f"; while training: {changed}" if changed else ""
     examples = "" if recipe.examples == "selected" else f"; trained on {recipe.examples} blocks"
-    return selection + while_training + examples
-
-
-def _pipeline(config: dict[str, Any]) -> str:
-    parts = " > ".join(_component(config[part]) for part in ("segmenter", "selector", "aggregator"))
-    return f"{parts}, {config['packing']['budget']} tokens a sequence"
+    return f"{parts}, {config['packing']['budget']} tokens a sequence{while_training}{examples}"
 
 
 def _component(description: Any) -> str:
@@ -160,16 +157,12 @@ def _backbone_lines(recipe: Recipe, backbone: Backbone | None) -> Iterator[str]:
         yield f"learned aggregator: {_component(recipe.states)}"
 
 
-def _runs(recipe: Recipe) -> list[str]:
-    """The runs that the recipe names and that are missing, or hold other weights than it names."""
-    return [why for key, start in recipe.starts.items() if (why := _missing(key, start))]
-
-
 def _exported(recipe: Recipe) -> tuple[str, ...]:
     return EXPORTED.get(recipe.model["name"], ("bert",))
 
 
 def _missing(key: str, start: str) -> str | None:
+    """Why the run that a recipe starts from cannot be used: it is missing, or holds other weights than the recipe names."""
     if not find_start(Path(start)).is_dir():
         return f"{start} ({key}: a run of keyblock-train)"
     try:

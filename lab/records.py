@@ -3,7 +3,6 @@
 import json
 import os
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -92,15 +91,11 @@ def read_record(path: Path) -> Record:
     """Read what `write_record` wrote. Raises FileError when it is damaged."""
     try:
         return Record.model_validate_json(path.read_text(encoding="utf-8"))
-    except ValidationError as error:
-        raise FileError(f"{path}: no record of a measurement, remove it to measure again ({problems(error)})") from None
-    except UnicodeDecodeError as error:
-        raise FileError(f"{path}: no record of a measurement, remove it to measure again ({error})") from None
+    except (ValidationError, UnicodeDecodeError) as error:
+        why = problems(error) if isinstance(error, ValidationError) else error
+        raise FileError(f"{path}: no record of a measurement, remove it to measure again ({why})") from None
 
 
-def read_records(directory: Path, collections: Sequence[str] | None = None) -> list[Record]:
-    """All records of a directory, sorted by file name; or those of `collections`, in that order."""
-    records = [read_record(path) for path in sorted(directory.glob("*/*.json"))]
-    if collections is None:
-        return records
-    return [record for name in collections for record in records if record.collection == name]
+def read_records(directory: Path) -> list[Record]:
+    """All records of a directory, sorted by file name."""
+    return [read_record(path) for path in sorted(directory.glob("*/*.json"))]

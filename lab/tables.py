@@ -7,27 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from lab.records import Record
-from training.evaluate.measures import Values
 from training.evaluate.significance import correct, p_text, paired_t_test
 from training.evaluate.tables import markdown
 
 SIGNIFICANT = 0.05
-
-
-def _comparable(records: Sequence[Record], reference: str, measures: Sequence[str]) -> dict[str, Values]:
-    """Values by system. Raises ValueError for repeated systems, a missing reference, and different queries or measures."""
-    collection, values = records[0].collection, {record.system: record.by_query for record in records}
-    if len(values) < len(records):
-        raise ValueError(f"{collection}: two records of one system; keep one of them")
-    if reference not in values:
-        raise ValueError(f"{collection}: the reference {reference!r} was not measured there; measured were {', '.join(values)}")
-    for system, by_measure in values.items():
-        for measure in measures:
-            if set(by_measure.get(measure, ())) != set(values[reference].get(measure, ())) or measure not in by_measure:
-                raise ValueError(
-                    f"{collection}: {system!r} and {reference!r} were not both measured by {measure} on the same queries"
-                )
-    return values
 
 
 @dataclass(frozen=True)
@@ -72,10 +55,8 @@ def compare_pairs(
         if not any(both):
             raise ValueError(f"{names[0]!r} and {names[1]!r} were not both measured on any collection")
         found += [one for one in both if one]
-    values = [_comparable(both, both[0].system, [measure]) for both in found]
-    tests = correct(
-        [paired_t_test(v[a.system][measure], v[b.system][measure]) for v, (a, b) in zip(values, found, strict=True)], correction
-    )
+    values = [_values(*both, measure) for both in found]
+    tests = correct([paired_t_test(first, second) for first, second in values], correction)
     return [
         Comparison(
             a.system,
@@ -84,16 +65,24 @@ def compare_pairs(
             measure,
             len(a.queries),
             a.means[measure] - b.means[measure],
-            difference_interval(v[a.system][measure], v[b.system][measure]),
+            difference_interval(first, second),
             p,
         )
-        for (a, b), v, p in zip(found, values, tests, strict=True)
+        for (a, b), (first, second), p in zip(found, values, tests, strict=True)
     ]
 
 
 def _both(records: Sequence[Record], names: tuple[str, str], collection: str) -> tuple[Record, Record] | None:
     by_system = {record.system: record for record in records if record.collection == collection}
     return (by_system[names[0]], by_system[names[1]]) if set(names) <= by_system.keys() else None
+
+
+def _values(a: Record, b: Record, measure: str) -> tuple[Mapping[str, float], Mapping[str, float]]:
+    """The values of both by query. Raises ValueError if they were not measured on the same queries."""
+    first, second = a.by_query.get(measure), b.by_query.get(measure)
+    if first is None or second is None or first.keys() != second.keys():
+        raise ValueError(f"{a.collection}: {b.system!r} and {a.system!r} were not both measured by {measure} on the same queries")
+    return first, second
 
 
 def comparisons_table(comparisons: Sequence[Comparison]) -> str:

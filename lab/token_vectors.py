@@ -35,8 +35,6 @@ Record = Callable[[int, float], object]
 
 CHECKPOINT_EVERY = 500  # steps
 FEWEST_LEFT = 2  # tokens that must remain when some of a query or text are left out
-
-
 COMMON = 1e-3  # a: a token with this share of all tokens has the weight 1/2
 LARGEST = 127  # largest value of a signed byte
 

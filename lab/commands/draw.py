@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -80,7 +79,3 @@ def _figures(directory: Path, measure: str) -> tuple[str, float, float]:
         raise ValueError(
             f"{path}: has no {measure} or no latency of a system ({error}); measure again with keyblock-evaluate"
         ) from None
-
-
-if __name__ == "__main__":
-    sys.exit(main())

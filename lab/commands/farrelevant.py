@@ -3,7 +3,6 @@
 import argparse
 import json
 import statistics
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -149,7 +148,3 @@ def _cell(value: Any) -> str:
     if isinstance(value, Mapping):
         return "; ".join(f"{number:,} {reason}" for reason, number in value.items()) or "0"
     return f"{value:,g}" if isinstance(value, float) else f"{value:,}"
-
-
-if __name__ == "__main__":
-    sys.exit(main())

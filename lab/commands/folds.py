@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -40,7 +39,3 @@ def _folds(options: argparse.Namespace) -> None:
         folds = make_folds(listed, options.folds, options.seed)
     paths = [str(path) for path in write_folds(collection, folds, options.out)]
     print(json.dumps(paths) if options.json else "\n".join(paths))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -30,7 +29,3 @@ def _plan(options: argparse.Namespace) -> None:
     recipe = load_recipe(options.recipe, options.set)
     lines = dry_run(recipe, [Collection(path) for path in options.collection or map(Path, recipe.collections)])
     print(json.dumps({"recipe": recipe.name, "plan": lines}, indent=2) if options.json else "\n".join(lines))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

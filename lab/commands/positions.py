@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, median
@@ -138,7 +137,3 @@ def _tables(figures: dict[str, Any], options: argparse.Namespace) -> str:
 
 def _mean(value: float | None) -> str:
     return "" if value is None else f"{value:.4f}"
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,7 +74,3 @@ def _recipe(overrides: Sequence[str]) -> "VectorsRecipe":
     except ValidationError as error:
         known = ", ".join(VectorsRecipe.model_fields)
         raise RecipeError(f"--set: {problems(error)}; there are {known}") from None
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers.modeling_utils import PreTrainedModel
 
-from lab.models.tokens import TokenRanker, Tokens, mean_cls
+from lab.models.tokens import TokenRanker, Tokens
 
 MEANS = (1.0, 0.9, 0.7, 0.5, 0.3, 0.1, -0.1, -0.3, -0.5, -0.7, -0.9)  # of the kernels of KNRM; the first is an exact match
 EXACT, SOFT = 0.001, 0.1  # widths of the first kernel, and of the others
@@ -48,7 +48,8 @@ class Cedr(TokenRanker):
         hidden, places = int(self.encoder.config.hidden_size), self.query_tokens
         cls, query, numbers = states.split([hidden, places, places * self.numbers], dim=-1)
         by_token = numbers.unflatten(-1, (places, self.numbers))
-        return self.logits(mean_cls(cls, mask), by_token, query.amax(1).unsqueeze(-1))
+        mean_cls = cls.sum(1) / mask.sum(1, keepdim=True).clamp(min=1)  # padding is zero (CEDR section 3)
+        return self.logits(mean_cls, by_token, query.amax(1).unsqueeze(-1))
 
     @abstractmethod
     def by_query_token(self, tokens: Tokens) -> Tensor:
@@ -88,7 +89,7 @@ class Kernels(nn.Module):
 
 
 class CedrKnrm(Cedr):
-    """CEDR-KNRM: see `training.declarations.CedrKnrmFamily`. The features of a query token are its soft term frequencies.
+    """CEDR-KNRM: see `lab.families.CedrKnrmFamily`. The features of a query token are its soft term frequencies.
 
     As in CEDR's public code, their logarithms are not scaled (K-NRM's multiplies them by 0.01). A fresh head's logits are large.
     """
@@ -115,7 +116,7 @@ class CedrKnrm(Cedr):
 
 
 class CedrDrmm(Cedr):
-    """CEDR-DRMM: see `training.declarations.CedrDrmmFamily`. The features of a query token are histograms of its cosines by layer.
+    """CEDR-DRMM: see `lab.families.CedrDrmmFamily`. The features of a query token are histograms of its cosines by layer.
 
     Counting has no gradient, as in the original, so that the encoder learns through [CLS] alone. The public code also sums the
     scores of the query's padding; here only tokens count.
@@ -158,7 +159,7 @@ def histograms(cosines: Tensor, passage: Tensor) -> Tensor:
 
 
 class CedrPacrr(Cedr):
-    """CEDR-PACRR: see `training.declarations.CedrPacrrFamily`. The features of a query token are the BEST signals of each length.
+    """CEDR-PACRR: see `lab.families.CedrPacrrFamily`. The features of a query token are the BEST signals of each length.
 
     The best places of a document are the best among its passages' best places. No n-gram reaches from one passage into the next;
     the public code allows this. A signal is at least 0, so 0 can fill missing places without displacing a real one.

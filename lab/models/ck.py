@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from keyblock.packing import Packed
+from lab.models.cedr import MEANS as CENTRES
+from lab.models.tokens import segments
 from lab.models.words import WordTable
 
-CENTRES = (1.0, 0.9, 0.7, 0.5, 0.3, 0.1, -0.1, -0.3, -0.5, -0.7, -0.9)  # cosines at the centres of the kernels
 WIDTH = 0.1  # sigma of each kernel
 LEAST = 1e-4  # lower bound of a soft count, before its logarithm
 
@@ -54,13 +55,13 @@ class Ck(WordTable):
     def states(self, *inputs: Tensor) -> Tensor:
         """Pooled kernels of shape (batch, 11), in fp32, from three (batch, length) integer tensors: see `pooled`."""
         input_ids, token_type_ids, attention_mask = inputs
-        query, passage = text_masks(token_type_ids, attention_mask)
-        longest = query.sum(1).max() + 1  # with [CLS] in front
+        query, passage = segments((token_type_ids > 0).long(), attention_mask, input_ids.shape[1] - 1)
+        query = F.pad(query, (1, 0))[:, : 1 + query.sum(1).max()]  # with [CLS] in front: it is never empty
         vectors = self.table(input_ids)
-        query_vectors = self._mixed(vectors[:, :longest], query[:, :longest])
+        query_vectors = self._mixed(vectors[:, : query.shape[1]], query)
         with torch.autocast(vectors.device.type, enabled=False):
             cosines = query_vectors.float() @ self._mixed(vectors, passage).float().transpose(1, 2)  # (B, Q, L)
-            return pooled(cosines, query[:, :longest], passage, self.scale)
+            return pooled(cosines, query, passage, self.scale)
 
     def _mixed(self, vectors: Tensor, real: Tensor) -> Tensor:
         """Unit vectors (B, L, filters) of real tokens mixed with the next ones, from word vectors (B, L, size)."""
@@ -72,25 +73,6 @@ class Ck(WordTable):
         """Logits of shape (...,) from states (..., 11), in fp32."""
         with torch.autocast(states.device.type, enabled=False):
             return self.head(states.float()).squeeze(-1)
-
-
-def text_masks(types: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Masks of the query's and of the passage's tokens, bool, shape (batch, length) each, without [CLS] and both [SEP].
-
-    Args:
-        types: (batch, length), 0 for ``[CLS] query [SEP]``, greater for ``passage [SEP]``.
-        mask: (batch, length), 1 for real tokens; padding stands behind them.
-    """
-    real = mask > 0
-    passage = real & (types > 0)
-    query = real & ~passage
-    first = torch.arange(mask.shape[1], device=mask.device) == 0
-    return query & _followed(query) & ~first, passage & _followed(passage)
-
-
-def _followed(part: Tensor) -> Tensor:
-    """Whether the next position belongs to the same part, (batch, length); the last position of a part is a [SEP]."""
-    return F.pad(part[:, 1:], (0, 1))
 
 
 def pooled(cosines: Tensor, query: Tensor, passage: Tensor, scale: Tensor) -> Tensor:

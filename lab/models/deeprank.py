@@ -23,7 +23,7 @@ FAR = 1 << 20  # a place after the end of every passage
 
 
 class DeepRank(Combining, WordRanker):
-    """See `training.declarations.DeepRankFamily`. A state holds each query token's contexts and weight, and the passage's length.
+    """See `lab.families.DeepRankFamily`. A state holds each query token's contexts and weight, and the passage's length.
 
     Args:
         table: see WordRanker.

@@ -10,7 +10,7 @@ for other rankers. The pattern is a mask for an encoder with full attention: it 
 """
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import torch
@@ -94,20 +94,6 @@ class LongEncoder(CrossEncoder):
         return named
 
 
-def tiled(rows: Tensor, count: int) -> Tensor:
-    """Repeat rows (positions, hidden) until there are `count`."""
-    return rows.repeat(-(-count // len(rows)), 1)[:count]
-
-
-def interpolated(rows: Tensor, count: int) -> Tensor:
-    """Stretch rows (positions, hidden) linearly to `count`; the first and the last row stay."""
-    return F.interpolate(rows.T[None], size=count, mode="linear", align_corners=True)[0].T
-
-
-EXTENSIONS: dict[str, Callable[[Tensor, int], Tensor]] = {"tiled": tiled, "interpolated": interpolated}
-"""The extensions, by their names in lab.families.LongEncoderFamily."""
-
-
 def extend_positions(encoder: PreTrainedModel, positions: int, extension: str) -> None:
     """Extend an encoder's table of positions to sequences of `positions` tokens.
 
@@ -130,8 +116,13 @@ def extend_positions(encoder: PreTrainedModel, positions: int, extension: str) -
 
 
 def extended(weight: Tensor, offset: int, rows: int, extension: str) -> Tensor:
-    """Extend a table to (rows, hidden); the `offset` rows before the first position stay."""
-    return torch.cat([weight[:offset], EXTENSIONS[extension](weight[offset:], rows - offset)])
+    """Extend a table to (rows, hidden) as the family says; the `offset` rows before the first position stay."""
+    known, count = weight[offset:], rows - offset
+    if extension == "tiled":
+        longer = known.repeat(-(-count // len(known)), 1)[:count]
+    else:  # the first and the last row stay
+        longer = F.interpolate(known.T[None], size=count, mode="linear", align_corners=True)[0].T
+    return torch.cat([weight[:offset], longer])
 
 
 def query_tokens(types: Tensor, mask: Tensor) -> Tensor:

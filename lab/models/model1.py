@@ -10,7 +10,7 @@ LEAST = 1e-6  # added in logarithms
 
 
 class NeuralModel1(TokenRanker):
-    """See `training.declarations.NeuralModel1Family`. A state holds a mask of the query's tokens, sums of T, and a length.
+    """See `lab.families.NeuralModel1Family`. A state holds a mask of the query's tokens, sums of T, and a length.
 
     ``log P(Q|D) = sum over q of log(sum over d of T(q|d) P(d|D))`` with ``P(d|D) = 1 / |D|``, over all tokens d of all passages:
     their sums and lengths are added before the logarithm. As in the contextual variant, T reads the last layer's states. Nothing

@@ -30,7 +30,7 @@ SMALL = 0.014  # weights start between -0.014 and 0.014
 
 
 class Tkl(Combining, WordRanker):
-    """See `training.declarations.TklFamily`. A state holds the passage's best regions: for each its existence and its scores.
+    """See `lab.families.TklFamily`. A state holds the passage's best regions: for each its existence and its scores.
 
     Args:
         table: see WordRanker.

@@ -198,8 +198,3 @@ def segments(types: Tensor, mask: Tensor, query_tokens: int) -> tuple[Tensor, Te
     end, split = mask.sum(1, keepdim=True), (mask * (1 - types)).sum(1, keepdim=True)
     passage = (place >= split) & (place < end - 1)
     return torch.arange(1, 1 + query_tokens, device=types.device) < split - 1, passage
-
-
-def mean_cls(cls: Tensor, mask: Tensor) -> Tensor:
-    """The mean [CLS] of a document's passages, (docs, hidden), from (docs, passages, hidden); padding is zero (CEDR section 3)."""
-    return cls.sum(1) / mask.sum(1, keepdim=True).clamp(min=1)

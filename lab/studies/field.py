@@ -235,11 +235,6 @@ def train_recipe(recipe: str, collection: str, run: Path, settings: list[str], o
     (run / FINISHED).touch()
 
 
-def train_start(options: argparse.Namespace) -> None:
-    """Train the vanilla ranker that every system starts from."""
-    train_recipe(START, "squad-articles", options.runs / START, [], options)
-
-
 def train_system(system: System, stage: Stage, seed: int, options: argparse.Namespace) -> None:
     """Train a system in a stage; before it its teacher and its helper, in directories beside its own."""
 
@@ -362,13 +357,9 @@ def field_table(records: Sequence[Record]) -> str:
 def _cell(record: Record | None, setting_records: Sequence[Record]) -> str:
     if record is None:
         return ""
-    marks = [mark for mark, reference in zip("fm", REFERENCES, strict=True) if _differs(record, reference, setting_records)]
+    p = [p_values(reference, setting_records).get(record.system, 1.0) for reference in REFERENCES]
+    marks = [mark for mark, value in zip("fm", p, strict=True) if value <= 0.05]
     return f"{record.means[MEASURES[0]]:.3f}" + (f" {''.join(marks)}" if marks else "")
-
-
-def _differs(record: Record, reference: str, setting_records: Sequence[Record]) -> bool:
-    p = p_values(reference, setting_records).get(record.system)
-    return p is not None and p <= 0.05
 
 
 def p_values(reference: str, records: Sequence[Record]) -> dict[str, float]:
@@ -473,7 +464,7 @@ def process(arguments: Sequence[str], options: argparse.Namespace) -> str | None
 def one_piece(options: argparse.Namespace) -> None:
     """Do one training or one measurement. Called in a child process."""
     if options.train == START:
-        train_start(options)
+        train_recipe(START, "squad-articles", options.runs / START, [], options)
     elif options.train:
         train_system(system(options.train), stage(options.stage), options.seed, options)
     else:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from keyblock.packing import Packed
-from lab.models.ck import CENTRES, LEAST, WIDTH, Ck, pooled, text_masks
-from training.model.families import load_ranker, new_ranker
+from lab.models.ck import CENTRES, LEAST, WIDTH, Ck
+from training.model.families import new_ranker
 from training.model.ranker_module import pad
 
 CLS, SEP, WORDS = 0, 1, 12
@@ -53,29 +53,6 @@ def mixed(model: Ck, ids: list[int], place: int) -> Tensor:
     return found / max(float(found.norm()), 1e-12)
 
 
-def test_pooled_by_hand() -> None:
-    """A query of two words. The first finds itself (cosine 1) and a near one (0.9), the second only what is unlike it (-0.9).
-
-    The kernel at 1 counts the first word's 1 + exp(-0.5) = 1.6065, the logarithm is 0.4741; the second's count is next to 0, taken
-    as 0.0001, whose logarithm is -9.2103. The kernel at -0.9 counts the second word's 2: 0.6931 - 9.2103.
-    """
-    cosines = torch.tensor([[[1.0, 0.9, 0.3], [-0.9, -0.9, 0.3], [1.0, 1.0, 1.0]]])
-    query, passage = torch.tensor([[True, True, False]]), torch.tensor([[True, True, False]])
-    found = pooled(cosines, query, passage, torch.ones(11))[0].tolist()
-    assert found[0] == pytest.approx(0.4741 - 9.2103, abs=1e-3)
-    assert found[CENTRES.index(-0.9)] == pytest.approx(0.6931 - 9.2103, abs=1e-3)
-    assert found[CENTRES.index(0.3)] == pytest.approx(-2 * 9.2103, abs=1e-3), "the third token of the passage is padding"
-
-
-def test_the_texts_without_their_special_tokens() -> None:
-    """[CLS] a b [SEP] x y [SEP], and [CLS] [SEP] x [SEP] with padding behind."""
-    types = torch.tensor([[0, 0, 0, 0, 1, 1, 1], [0, 0, 1, 1, 0, 0, 0]])
-    mask = torch.tensor([[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0, 0]])
-    query, passage = text_masks(types, mask)
-    assert query.int().tolist() == [[0, 1, 1, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0, 0]]
-    assert passage.int().tolist() == [[0, 0, 0, 0, 1, 1, 0], [0, 0, 1, 0, 0, 0, 0]]
-
-
 texts = st.lists(st.integers(2, WORDS - 1), max_size=9)
 
 
@@ -87,21 +64,6 @@ def test_a_padded_batch_is_what_each_pair_gives_by_a_slow_loop(pairs: list[tuple
     found = model.states(*model.inputs([sequence(*pair) for pair in pairs], pad_id=7))  # id 7 is a word, too: padding is masked
     expected = torch.tensor([slow_state(model, *pair) for pair in pairs])
     torch.testing.assert_close(found, expected, atol=1e-3, rtol=1e-3)
-
-
-@torch.inference_mode()
-def test_padding_changes_nothing() -> None:
-    """Beside a longer pair, each sum has a few more zeros."""
-    model, short, long = ck(), sequence([2, 3], [4, 2, 3, 5]), sequence([2] * 9, [3] * 30)
-    alone = model(*model.inputs([short], 0))
-    torch.testing.assert_close(model(*model.inputs([short, long], 0))[:1], alone)
-
-
-@torch.inference_mode()
-def test_a_passage_with_the_querys_words_differs_from_one_without() -> None:
-    model = ck(window=1)
-    held, other = (model.states(*model.inputs([sequence([2, 3], passage)], 0))[0] for passage in ([4, 2, 3], [4, 5, 6]))
-    assert held[0] > other[0], "the kernel of equal words"
 
 
 def test_word_vectors_are_the_backbones_and_frozen_unless_declared(tiny_backbone: Path) -> None:
@@ -117,25 +79,6 @@ def test_word_vectors_are_the_backbones_and_frozen_unless_declared(tiny_backbone
         )
 
 
-def test_it_is_read_back_as_it_was_saved(tmp_path: Path, tiny_backbone: Path) -> None:
-    model = new_ranker({"name": "ck", "window": 2, "filters": 6}, str(tiny_backbone))
-    model.save(tmp_path)
-    read, inputs = load_ranker(tmp_path), model.inputs([sequence([2, 3], [3, 4])], 0)
-    assert isinstance(read, Ck)
-    assert not read.training
-    assert torch.equal(read(*inputs), model.eval()(*inputs))
-    another = new_ranker({"name": "ck", "window": 3, "filters": 6}, str(tiny_backbone))
-    with pytest.raises(ValueError, match=r"convolution.weight"):
-        another.start_from(tmp_path)
-
-
-def test_unsupported_settings_are_errors(tiny_backbone: Path) -> None:
-    with pytest.raises(ValueError, match="no use for a learned aggregator"):
-        new_ranker({"name": "ck"}, str(tiny_backbone), aggregator={"name": "max"})
-    with pytest.raises(ValueError, match="take a backbone whose tokenizer has BERT's"):
-        ck().inputs([sequence([2], [3])], 0, document_type=0)
-
-
 @torch.inference_mode()
 def test_bf16_changes_little() -> None:
     model, inputs = ck(), pad([sequence([2, 3], [4, 2, 3, 5]), sequence([4], [5, 6])], 0)
@@ -144,3 +87,8 @@ def test_bf16_changes_little() -> None:
         found = model(*inputs)
     assert found.dtype == torch.float32
     torch.testing.assert_close(found, exact, atol=0.3, rtol=0.1)
+
+
+def test_a_tokenizer_without_types_is_refused() -> None:
+    with pytest.raises(ValueError, match="take a backbone whose tokenizer has BERT's"):
+        ck().inputs([sequence([2], [3])], 0, document_type=0)

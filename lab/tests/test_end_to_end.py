@@ -47,7 +47,7 @@ def save_kind(kind: str, run: Path, tiny: Callable[..., CrossEncoder], save_run:
     return save_run(run, new_ranker({"name": kind, "query_tokens": 8}, str(folder), attention="eager").eval(), **PARTS)
 
 
-@pytest.mark.parametrize("kind", ["idcm", "tkl"])
+@pytest.mark.parametrize("kind", ["idcm", "tkl", "cedr_pacrr"])
 def test_scores_through_http_are_those_of_the_run(
     tmp_path: Path, tiny: Callable[..., CrossEncoder], save_run: Callable[..., Path], kind: str
 ) -> None:
@@ -57,6 +57,9 @@ def test_scores_through_http_are_those_of_the_run(
     if kind == "idcm":  # the student is a graph of its own, of few operators
         assert bundle.manifest.selector_graph is not None
         assert (bundle.manifest.selector_graph.fused, bundle.manifest.selector_graph.max_length) == ({}, RELATIVE)
+    else:
+        assert bundle.manifest.aggregator is not None
+        assert bundle.manifest.aggregator.kind["name"] == kind
     sample = Collection(SAMPLE)
     names, query = list(sample.documents), next(iter(sample.queries))
     expected = run_ranker(run, sample, bf16=False).rerank(query, names).scores

@@ -1,19 +1,22 @@
-"""Far-relevant documents; a token is a word here, so that a reader can count."""
+"""Far-relevant documents, where a token is a word so that a reader can count; keyblock-farrelevant makes collections of them."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
+from keyblock.text.tokenizer import Tokenizer
+from lab.commands.farrelevant import main as farrelevant_main
 from lab.far_relevant import FarDocument, Settings, make_splits
 from lab.passages import Passages, open_passages
 from tests.training.collections.passages import write_collection, write_passages
+from tests.training.commands.running import cells, strings
 from training.data.collection import Collection
-from training.data.types import CollectionError, Span
+from training.data.types import CollectionError
 
 
 def words(text: str) -> int:
@@ -34,12 +37,6 @@ small = st.builds(
     longest_passage=st.sampled_from([7, 512]),
     seed=st.integers(0, 1000),
 )
-
-
-def test_texts_and_spans_by_hand() -> None:
-    made = FarDocument("far-dev-0", "q", ("one two", "gold", "three"), 1, ("a", "b"))
-    assert made.document == ("far-dev-0", "", "one two\n\ngold\n\nthree")
-    assert made.span == Span("far-dev-0", 9, 13)
 
 
 @pytest.mark.parametrize("behind", [0, 4])
@@ -147,11 +144,7 @@ def test_tokens_that_joints_cost_are_made_up_for(passages: Passages) -> None:
 @pytest.mark.parametrize(
     ("splits", "settings", "problem"),
     [
-        (
-            {"dev": None},
-            {"start": 5000, "longest": 5100},
-            "split dev has 390 passages relevant for none of its queries, too few to fi",
-        ),
+        ({"dev": None}, {"start": 5000, "longest": 5100}, "split dev has 390 passages relevant for none of its queries, too few"),
         ({"dev": None}, {"start": 20, "longest": 90, "shortest_passage": 13}, r"ask for fewer queries \(dev=NUMBER\)"),
         ({"dev": None}, {"start": 20, "longest": 22}, "no query of split dev can be used: .*'its passage is too long': 10"),
         ({"dev": 0}, {}, "every split has the number 0"),
@@ -165,8 +158,65 @@ def test_what_cannot_be_made(passages: Passages, splits: dict[str, int | None], 
         make_splits(passages, splits, words, Settings(**settings))
 
 
-def test_settings_that_fit_no_passage() -> None:
-    with pytest.raises(ValidationError, match="longest 512 leaves no room for a passage behind the first 512 tokens"):
-        Settings(longest=512)
-    with pytest.raises(ValidationError, match="no passage has at least 9 and at most 8 tokens"):
-        Settings(shortest_passage=9, longest_passage=8)
+SMALL = ("--start", 60, "--longest", 150, "--depth", 5)
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(directory)): path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()}
+
+
+def test_a_collection_of_passages(
+    passages: Passages, tmp_path: Path, tokenizer: Tokenizer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = strings("--collection", passages.collection.path, "--split", "train", "--split", "dev=6", *SMALL)
+    assert farrelevant_main([*arguments, "--out", str(tmp_path / "far")]) == 0
+    table = cells(capsys.readouterr().out)
+    original, made = passages.collection, Collection(tmp_path / "far")
+    assert table[""] == ["train", "dev"]
+    assert table["documents and queries"] == ["8", "6"]
+    assert "1 no relevant passage is known" in table["queries left out"][0]
+    assert len(made.documents) == 14
+    for query, ((doc_id, start, end),) in made.spans.items():
+        text = made.document(doc_id).text
+        assert text[start:end] in {original.document(passage).text for passage in original.qrels[query]}
+        assert len(tokenizer.ids(text[:start])) >= 60
+        assert made.query(query) == original.query(query)
+        assert made.qrels[query] == {doc_id: 1}
+    for split, number in (("train", 8), ("dev", 6)):
+        own = {doc_id for query in made.split(split) for doc_id in made.qrels[query]}
+        assert {doc_id for scores in made.run(split).values() for doc_id in scores} <= own
+        assert (len(made.run(split)), len(own), {len(scores) for scores in made.run(split).values()}) == (number, number, {5})
+    figures = json.loads((tmp_path / "far" / "stats.json").read_text())
+    assert figures["from"] == "passages"
+    assert figures["splits"]["dev"]["gold starts at token, first"] >= 60
+    assert figures["settings"]["behind"] == 0
+
+
+def test_the_same_seed_gives_the_same_bytes(passages: Passages, tmp_path: Path) -> None:
+    for name, seed in (("one", 1), ("again", 1), ("other", 2)):
+        arguments = strings(
+            "--collection", passages.collection.path, "--split", "dev", *SMALL, "--seed", seed, "--out", tmp_path / name
+        )
+        assert farrelevant_main(arguments) == 0
+    one, again, other = (contents(tmp_path / name) for name in ("one", "again", "other"))
+    assert one == again
+    assert set(one) == set(other)
+    assert one["corpus.jsonl.gz"] != other["corpus.jsonl.gz"]
+
+
+def test_what_cannot_be_made_is_one_line(
+    passages: Passages, tmp_path: Path, refused: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ("--collection", passages.collection.path, "--split", "dev", "--out", tmp_path / "far")
+    assert "longest 512 leaves no room for a passage behind the first 512" in refused(farrelevant_main, *given, "--longest", 512)
+    none = refused(farrelevant_main, *given, "--shortest-passage", 9, "--longest-passage", 8)
+    assert "no passage has at least 9 and at most 8 tokens" in none
+    assert "ask for fewer queries (dev=NUMBER)" in refused(farrelevant_main, *given, "--start", 90000, "--longest", 90999)
+    assert "not a tokenizer file" in refused(farrelevant_main, *given, "--backbone", tmp_path)
+    assert "has no splits/test.txt" in refused(farrelevant_main, *given, "--split", "test")
+    assert not (tmp_path / "far").exists()
+    (tmp_path / "far").mkdir()
+    assert "is there already" in refused(farrelevant_main, *given)
+    with pytest.raises(SystemExit):
+        farrelevant_main(strings(*given, "--split", "dev=many"))
+    assert "'dev=many' is no split: write NAME, or NAME=NUMBER" in capsys.readouterr().err

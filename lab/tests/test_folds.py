@@ -129,10 +129,3 @@ def test_cross_validation_measures_every_query_once(toy: Collection, tmp_path: P
     assert len(read_values(out / "per_query.tsv")["AP"]) == 24
     summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
     assert (summary["system"], summary["queries"], summary["ms_per_document"]) == ("cross-validated", 24, None)
-
-
-def test_folds_are_not_written_over(toy: Collection, tmp_path: Path) -> None:
-    folds = make_folds(judged_queries(toy), 3)
-    write_folds(toy, folds, tmp_path)
-    with pytest.raises(FileExistsError):
-        write_folds(toy, folds, tmp_path)

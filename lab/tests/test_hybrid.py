@@ -1,9 +1,12 @@
 """A run of keyblock-vectors on the toy."""
 
 import json
+import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,20 +34,21 @@ from lab.hybrid import (
 from lab.token_vectors import Passages, VectorsRecipe
 from training.data.collection import Collection
 from training.data.examples import Preparation
-from training.data.types import CollectionError
 from training.model.sentence_encoder import SentenceEncoder
 
+Trained = tuple[VectorsRun, dict[str, Any]]
 RECIPE = VectorsRecipe(dimensions=8, distil_steps=3, steps=5, distil_texts=8, step_questions=4)
 
 
-@pytest.fixture
-def make(toy: Collection, toy_bundle: Bundle, tmp_path: Path) -> Callable[..., VectorsRun]:
-    return lambda recipe=RECIPE: VectorsRun(toy_bundle, [toy], ("train", "dev"), recipe, tmp_path / "run")
+@pytest.fixture(scope="module")
+def trained(toy: Collection, toy_bundle: Bundle, tiny_backbone: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """A run, and the figures that it gave."""
+    run = VectorsRun(toy_bundle, [toy], ("train", "dev"), RECIPE, tmp_path_factory.mktemp("vectors") / "run")
+    return run, run.figures(str(tiny_backbone))
 
 
-def test_a_run_leaves_a_table_and_figures(make: Callable[..., VectorsRun], tiny_backbone: Path) -> None:
-    run = make()
-    figures = run.figures(str(tiny_backbone))
+def test_a_run_leaves_a_table_and_figures(trained: Trained) -> None:
+    run, figures = trained
     table = TokenTable.read(run.path / "token_vectors.npz")
     assert (table.vocabulary_size, table.dimensions) == (30522, 8)
     assert figures["weights"].keys() == set(PARTS)
@@ -55,10 +59,9 @@ def test_a_run_leaves_a_table_and_figures(make: Callable[..., VectorsRun], tiny_
     assert (run.path / "token_vectors.npz").stat().st_mtime_ns == written
 
 
-def test_weights_of_ones_own_are_measured(make: Callable[..., VectorsRun], tiny_backbone: Path) -> None:
+def test_weights_of_ones_own_are_measured(trained: Trained, tmp_path: Path) -> None:
     """By terms alone the hybrid finds what BM25 finds."""
-    run = make()
-    run.figures(str(tiny_backbone))
+    run = replace(trained[0], path=shutil.copytree(trained[0].path, tmp_path / "run"))
     by_terms = run.figures("nowhere", {"terms": 2})
     assert by_terms["weights"] == {"terms": 2.0, "vectors": 0.0, "exact": 0.0, "soft": 0.0}
     assert by_terms["dev"]["hybrid"] == by_terms["dev"]["bm25"]
@@ -67,16 +70,14 @@ def test_weights_of_ones_own_are_measured(make: Callable[..., VectorsRun], tiny_
         run.figures("nowhere", {"words": 1})
 
 
-def test_another_recipe_is_refused(make: Callable[..., VectorsRun], tiny_backbone: Path) -> None:
-    make().figures(str(tiny_backbone))
+def test_another_recipe_is_refused(trained: Trained) -> None:
     with pytest.raises(ValueError, match="is a run with other numbers"):
-        make(RECIPE.model_copy(update={"steps": 6})).figures(str(tiny_backbone))
+        replace(trained[0], recipe=RECIPE.model_copy(update={"steps": 6})).figures("nowhere")
 
 
-def test_a_bundle_with_the_hybrid(make: Callable[..., VectorsRun], tiny_backbone: Path, toy_bundle: Bundle, tmp_path: Path) -> None:
+def test_a_bundle_with_the_hybrid(trained: Trained, toy_bundle: Bundle, tmp_path: Path) -> None:
     """It has the table and the weights; its graph is the same file, and its evidence is what the fusion was learned with."""
-    run = make()
-    figures = run.figures(str(tiny_backbone))
+    run, figures = trained
     write_hybrid_bundle(toy_bundle, run.path, tmp_path / "hybrid")
     bundle = load_bundle(tmp_path / "hybrid")
     selector = bundle.manifest.pipeline.selector
@@ -89,12 +90,9 @@ def test_a_bundle_with_the_hybrid(make: Callable[..., VectorsRun], tiny_backbone
     assert bundle.pipeline.select(bundle.pipeline.prepare_query("river"), document).taken[0] == 0
 
 
-def test_parts_add_up_to_the_hybrid(
-    make: Callable[..., VectorsRun], tiny_backbone: Path, toy_bundle: Bundle, tmp_path: Path
-) -> None:
-    make().figures(str(tiny_backbone))
+def test_parts_add_up_to_the_hybrid(trained: Trained, toy_bundle: Bundle, tmp_path: Path) -> None:
     weights = [0.5, 2.0, 0.25, 1.5]
-    write_hybrid_bundle(toy_bundle, make().path, tmp_path / "hybrid")
+    write_hybrid_bundle(toy_bundle, trained[0].path, tmp_path / "hybrid")
     pipeline = load_bundle(tmp_path / "hybrid").pipeline
     query = pipeline.prepare_query("the old river stone")
     document = pipeline.prepare_document("The old river ran here. A stone bridge. " * 30)
@@ -110,12 +108,6 @@ def test_held_documents_are_not_trained_on(toy: Collection) -> None:
     assert Chosen.of(toy, "train", RECIPE) == chosen
     few = Chosen.of(toy, "train", RECIPE.model_copy(update={"questions": 3}))
     assert few.trained == chosen.trained[:3]
-
-
-def test_a_split_without_gold_passages(toy_copy: Path) -> None:
-    (toy_copy / "splits" / "bare.txt").write_text("river!\n", encoding="utf-8")
-    with pytest.raises(CollectionError, match=r"no query of split bare has a gold passage \(spans.jsonl\)"):
-        Chosen.of(Collection(toy_copy), "bare", RECIPE)
 
 
 def test_the_teacher_reads_whole_documents(toy: Collection, toy_bundle: Bundle) -> None:
@@ -190,14 +182,8 @@ def test_a_right_block_among_the_best_three_counts() -> None:
     judged = [one(3, [5, 4, 3, 2], overlap=0.1), *(one(2, [5, 4, 3, 2], overlap=0.9) for _ in range(19))]
     assert figures(judged, np.ones(1)) == (20, 0.95, 0.5), "of two with the least overlap, one"
     assert figures(judged, -np.ones(1)).of_all == 1
-
-
-def test_ties_fall_to_the_earlier_block() -> None:
-    assert figures([one(2, [1, 1, 1, 1])], np.ones(1)).of_all == 1
-    assert figures([one(3, [1, 1, 1, 1])], np.ones(1)).of_all == 0
-
-
-def test_nothing_to_measure() -> None:
+    ties = [figures([one(right, [1, 1, 1, 1])], np.ones(1)).of_all for right in (2, 3)]
+    assert ties == [1, 0], "a tie falls to the earlier block"
     with pytest.raises(ValueError, match="no query has a gold passage"):
         figures([], np.ones(1))
 

@@ -25,14 +25,6 @@ def slow_translation(layer: Translation, query: Tensor, document: Tensor) -> flo
     return float(layer.last(layer.deeper(first).relu()).sigmoid())
 
 
-def test_a_pairs_probability_is_that_of_a_joined_vector() -> None:
-    layer, query, document = Translation(4, 5), torch.randn(2, 3, 4), torch.randn(2, 6, 4)
-    with torch.no_grad():
-        found = layer(query, document)
-        for row, asked, read in ((0, 0, 5), (1, 2, 0), (1, 1, 3)):
-            assert found[row, asked, read].item() == pytest.approx(slow_translation(layer, query[row, asked], document[row, read]))
-
-
 def test_a_document_of_two_passages_worked_by_hand(tiny_backbone: Path) -> None:
     """Two query tokens; sums of T 1 and 2 over 4 tokens, and 3 and 0 over 6: P is 4/10 and 2/10, the logit log .4 + log .2."""
     states = torch.tensor([[[1, 1, 0, 1, 2, 0, 4], [1, 1, 0, 3, 0, 0, 6], [1, 1, 1, 9, 9, 9, 9]]], dtype=torch.float32)

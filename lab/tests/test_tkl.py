@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lab.models.cedr import MEANS, SOFT
 from lab.models.tkl import AROUND, LEAST, OVERLAP, STRIDE, WINDOW, Tkl, best_regions, regional
-from lab.tests.test_token_ranker import packed
+from lab.tests.test_families import packed
 from training.model.aggregators import attended
 from training.model.families import new_ranker
 
@@ -39,18 +39,6 @@ def test_windows_are_read_one_by_one(tiny_backbone: Path) -> None:
             for row, place in enumerate(seen):
                 if start <= place < start + WINDOW:
                     torch.testing.assert_close(found[place], 0.5 * words[row] + 0.5 * mixed[row])
-
-
-def test_a_word_beyond_the_window_changes_nothing(tiny_backbone: Path) -> None:
-    model, real = a_model(tiny_backbone), torch.ones(1, 90, dtype=torch.bool)
-    one = torch.arange(100, 190)[None]
-    other = one.clone()
-    other[0, 60] = 7
-    with torch.no_grad():
-        same = (model.local(one, real) == model.local(other, real)).all(-1)[0]
-    assert same[: 60 - OVERLAP - (60 - OVERLAP) % WINDOW].all()
-    assert not same[60]
-    assert not same[45:55].all()
 
 
 def slow_regional(cosines: Tensor, shown: Tensor, region: int) -> tuple[Tensor, Tensor]:

@@ -1,11 +1,10 @@
-#include "blake2b.hpp"
-
 #include <algorithm>
 #include <cstring>
 #include <iterator>
 #include <utility>
 
 #include "processors.hpp"
+#include "terms.hpp"
 
 namespace keyblock {
 namespace {

@@ -34,14 +34,8 @@ std::vector<Place> cut_candidates(const std::vector<uint8_t>& costs, int32_t lon
     return places;
 }
 
-}  // namespace
-
-size_t block_size(size_t longest) {
-    if (longest == 0 || longest > std::numeric_limits<int32_t>::max()) throw std::invalid_argument("a block has no such number of tokens");
-    return longest;
-}
-
-void split(const std::vector<uint8_t>& costs, size_t longest, Ints& found) {
+// keyblock.segmenters.split: the bounds of the cheapest split into blocks of at most `longest` tokens.
+Ints split(const std::vector<uint8_t>& costs, size_t longest) {
     const auto most = static_cast<int32_t>(longest);
     const std::vector<Place> places = cut_candidates(costs, most);
     std::vector<int> best(places.size());
@@ -54,48 +48,12 @@ void split(const std::vector<uint8_t>& costs, size_t longest, Ints& found) {
         while (last > first && best[window[last - 1]] >= best[i]) --last;
         window[last++] = i;
     }
-    const size_t start = found.size();
-    for (size_t i = places.size() - 1; i > 0; i = before[i]) found.push_back(places[i].at);
-    found.push_back(0);
-    std::reverse(found.begin() + static_cast<std::ptrdiff_t>(start), found.end());
-}
-
-template <class Unit>
-Ints Segmenter::bounds(View<Unit> text, const Reading& reading) const {
-    Costs costs(reading.tokens.size(), 0);
-    switch (by_) {
-        case TOKENS: std::transform(reading.tokens.begin(), reading.tokens.end(), costs.begin(), [this](const Piece& token) { return by_token(token.id); }); break;
-        case SENTENCES: cut_sentences(text, reading, costs); break;
-        case STRUCTURE: cut_structure(text, reading, costs); break;
-    }
     Ints bounds;
-    split(costs, longest_, bounds);
+    for (size_t i = places.size() - 1; i > 0; i = before[i]) bounds.push_back(places[i].at);
+    bounds.push_back(0);
+    std::reverse(bounds.begin(), bounds.end());
     return bounds;
 }
-
-template <class Unit>
-void Segmenter::cut_sentences(View<Unit> text, const Reading& reading, Costs& costs) const {
-    const std::vector<Piece>& tokens = reading.tokens;
-    const size_t n = tokens.size();
-    for (size_t i = 0; i + 1 < n; ++i)
-        if ((by_token(tokens[i].id) & ENDS_CLAUSE) != 0 && tokens[i].tail < tokens[i + 1].head) costs[i] = CLAUSE_COST;
-    Ints ends;
-    structure_.sentences.ends(text, reading.marks, ends);
-    size_t start = 0, token = 0;  // of the sentence; after it
-    const auto close = [&](size_t end) {  // cuts at clauses are possible only in sentences longer than a block
-        if (end - start <= longest_) std::fill(costs.begin() + static_cast<std::ptrdiff_t>(start), costs.begin() + static_cast<std::ptrdiff_t>(end), 0);
-        start = end;
-    };
-    for (int32_t end : ends) {
-        while (token < n && tokens[token].head < end) ++token;
-        if (token == start) continue;
-        close(token);
-        costs[token - 1] = (by_token(tokens[token - 1].id) & LEADS_ON) != 0 ? LEADING_COST : SENTENCE_COST;
-    }
-    close(n);
-}
-
-namespace {
 
 // Counts the tokens that start before each place; the places come in the order of the text.
 class TokensBefore {
@@ -129,8 +87,41 @@ std::vector<uint8_t> inside_long(const std::vector<uint8_t>& costs, size_t longe
 
 }  // namespace
 
-template <class Unit>
-void Segmenter::cut_structure(View<Unit> text, const Reading& reading, Costs& costs) const {
+Segmenter::Segmenter(const Structure& structure, By by, size_t longest, std::vector<uint8_t> by_token)
+    : structure_(structure), by_(by), longest_(longest), by_token_(std::move(by_token)) {
+    if (longest == 0 || longest > std::numeric_limits<int32_t>::max()) throw std::invalid_argument("a block has no such number of tokens");
+}
+
+Ints Segmenter::bounds(const Text& text, const Reading& reading) const {
+    Costs costs(reading.tokens.size(), 0);
+    switch (by_) {
+        case TOKENS: std::transform(reading.tokens.begin(), reading.tokens.end(), costs.begin(), [this](const Piece& token) { return by_token(token.id); }); break;
+        case SENTENCES: cut_sentences(text, reading, costs); break;
+        case STRUCTURE: cut_structure(text, reading, costs); break;
+    }
+    return split(costs, longest_);
+}
+
+void Segmenter::cut_sentences(const Text& text, const Reading& reading, Costs& costs) const {
+    const std::vector<Piece>& tokens = reading.tokens;
+    const size_t n = tokens.size();
+    for (size_t i = 0; i + 1 < n; ++i)
+        if ((by_token(tokens[i].id) & ENDS_CLAUSE) != 0 && tokens[i].tail < tokens[i + 1].head) costs[i] = CLAUSE_COST;
+    size_t start = 0, token = 0;  // of the sentence; after it
+    const auto close = [&](size_t end) {  // cuts at clauses are possible only in sentences longer than a block
+        if (end - start <= longest_) std::fill(costs.begin() + static_cast<std::ptrdiff_t>(start), costs.begin() + static_cast<std::ptrdiff_t>(end), 0);
+        start = end;
+    };
+    for (int32_t end : structure_.sentences.ends(text, reading.marks)) {
+        while (token < n && tokens[token].head < end) ++token;
+        if (token == start) continue;
+        close(token);
+        costs[token - 1] = (by_token(tokens[token - 1].id) & LEADS_ON) != 0 ? LEADING_COST : SENTENCE_COST;
+    }
+    close(n);
+}
+
+void Segmenter::cut_structure(const Text& text, const Reading& reading, Costs& costs) const {
     Ints within;  // tokens that end a sentence inside a row
     TokensBefore before(reading.tokens);
     for (const Cut cut : structure_.cuts(text, reading.marks)) {
@@ -142,8 +133,7 @@ void Segmenter::cut_structure(View<Unit> text, const Reading& reading, Costs& co
     offer_clauses(text, reading, within, costs);
 }
 
-template <class Unit>
-void Segmenter::offer_clauses(View<Unit> text, const Reading& reading, const Ints& within, Costs& costs) const {
+void Segmenter::offer_clauses(const Text& text, const Reading& reading, const Ints& within, Costs& costs) const {
     const std::vector<uint8_t> inside = inside_long(costs, longest_);
     if (inside.empty()) return;
     TokensBefore before(reading.tokens);
@@ -182,9 +172,5 @@ Blocks blocks_between(const Reading& reading, const Ints& bounds) {
     }
     return blocks;
 }
-
-template Ints Segmenter::bounds(View<uint8_t>, const Reading&) const;
-template Ints Segmenter::bounds(View<uint16_t>, const Reading&) const;
-template Ints Segmenter::bounds(View<uint32_t>, const Reading&) const;
 
 }  // namespace keyblock

@@ -16,33 +16,23 @@ struct Blocks {
     Ints asked;  // blocks whose terms Python must find: they cut a run, or hold a long one; their keys are left out
 };
 
-// The most tokens of a block; throws std::invalid_argument for a number by which no text can be cut.
-size_t block_size(size_t longest);
-
-// keyblock.segmenters.split: the cheapest split into blocks of at most `longest` tokens; appends the bounds to `found`.
-void split(const std::vector<uint8_t>& costs, size_t longest, Ints& found);
-
 // Cuts texts: keyblock.segmenters `cogltx`, `whole_sentences` and `structure`.
 class Segmenter {
   public:
     enum By { TOKENS, SENTENCES, STRUCTURE };
 
+    // longest: the most tokens of a block; throws std::invalid_argument for a number by which no text can be cut.
     // by_token: keyblock.text.reading.Rule.
-    Segmenter(const Structure& structure, By by, size_t longest, std::vector<uint8_t> by_token)
-        : structure_(structure), by_(by), longest_(block_size(longest)), by_token_(std::move(by_token)) {}
+    Segmenter(const Structure& structure, By by, size_t longest, std::vector<uint8_t> by_token);
 
     // The bounds of the blocks, one more than blocks.
-    template <class Unit>
-    Ints bounds(View<Unit> text, const Reading& reading) const;
+    Ints bounds(const Text& text, const Reading& reading) const;
 
   private:
     using Costs = std::vector<uint8_t>;  // of a cut after each token
-    template <class Unit>
-    void cut_sentences(View<Unit> text, const Reading& reading, Costs& costs) const;
-    template <class Unit>
-    void cut_structure(View<Unit> text, const Reading& reading, Costs& costs) const;
-    template <class Unit>
-    void offer_clauses(View<Unit> text, const Reading& reading, const Ints& within, Costs& costs) const;
+    void cut_sentences(const Text& text, const Reading& reading, Costs& costs) const;
+    void cut_structure(const Text& text, const Reading& reading, Costs& costs) const;
+    void offer_clauses(const Text& text, const Reading& reading, const Ints& within, Costs& costs) const;
     uint8_t by_token(int32_t id) const { return static_cast<size_t>(id) < by_token_.size() ? by_token_[static_cast<size_t>(id)] : 0; }
 
     const Structure& structure_;

@@ -1,6 +1,5 @@
 // The Python interface. All work is done without the interpreter's lock; objects do not change once they are made.
 #include "bindings.hpp"
-#include "near_tokens.hpp"
 #include "oddities.hpp"
 #include "processors.hpp"
 #include "terms.hpp"

@@ -1,6 +1,6 @@
-#include "porter.hpp"
-
 #include <string_view>
+
+#include "terms.hpp"
 
 namespace keyblock {
 namespace {

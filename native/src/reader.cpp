@@ -10,11 +10,10 @@ constexpr size_t AT_A_LOOK = 63;  // the most characters of a stretch that is re
 
 }  // namespace
 
-WordReader::WordReader(const Characters& characters, std::unique_ptr<Model> model, std::unique_ptr<Analyzer> analyzer)
-    : characters(characters), ascii_(characters), model_(std::move(model)), analyzer_(std::move(analyzer)) {}
-
 template <class Unit>
 struct WordReader::Call {
+    Call(const WordReader& by, View<Unit> text, const Odds& given, Reading& found) : by(by), text(text), given(given), found(found) {}
+
     const WordReader& by;
     const View<Unit> text;
     const Odds& given;
@@ -261,9 +260,8 @@ struct WordReader::Call {
     }
 };
 
-template <class Unit>
-void WordReader::read(View<Unit> text, const Odds& given, Reading& found) const {
-    Call<Unit>{*this, text, given, found}.run();
+void WordReader::read(const Text& text, const Odds& given, Reading& found) const {
+    text.visit([&](auto view) { Call(*this, view, given, found).run(); });
 }
 
 void WordReader::meet(const std::vector<std::pair<std::vector<Code>, int32_t>>& words) const {
@@ -274,9 +272,5 @@ void WordReader::meet(const std::vector<std::pair<std::vector<Code>, int32_t>>& 
         read(View<Code>{words[i].first.data(), words[i].first.size()}, none, found);
     }
 }
-
-template void WordReader::read(View<uint8_t>, const Odds&, Reading&) const;
-template void WordReader::read(View<uint16_t>, const Odds&, Reading&) const;
-template void WordReader::read(View<uint32_t>, const Odds&, Reading&) const;
 
 }  // namespace keyblock

@@ -50,14 +50,14 @@ using Odds = std::unordered_map<std::u32string, Odd>;
 
 class WordReader {
   public:
-    WordReader(const Characters& characters, std::unique_ptr<Model> model, std::unique_ptr<Analyzer> analyzer);
+    WordReader(const Characters& characters, std::unique_ptr<Model> model, std::unique_ptr<Analyzer> analyzer)
+        : characters(characters), ascii_(characters), model_(std::move(model)), analyzer_(std::move(analyzer)) {}
 
     // Reads the first of these words, so that a new process has the common ones.
     void meet(const std::vector<std::pair<std::vector<Code>, int32_t>>& words) const;
 
     // Reads a text into `found`, which is empty. `given` answers odd stretches; the short ones are stored.
-    template <class Unit>
-    void read(View<Unit> text, const Odds& given, Reading& found) const;
+    void read(const Text& text, const Odds& given, Reading& found) const;
 
     const Characters& characters;
 

@@ -6,8 +6,10 @@
 #include <nanobind/stl/vector.h>
 
 #include <array>
+#include <initializer_list>
 #include <string_view>
 #include <tuple>
+#include <utility>
 #include <variant>
 
 #include "bindings.hpp"
@@ -61,43 +63,36 @@ void make_word_reader(WordReader* self, const Characters& characters, const nb::
 }
 
 // Places of characters that may end a sentence, which a reader finds beside tokens and terms.
-template <class Unit>
-Ints marks_of(const Characters& characters, View<Unit> text) {
-    Ints marks;
-    for (size_t i = 0; i < text.size; ++i)
-        if (characters.is(text.data[i], ENDS)) marks.push_back(static_cast<int32_t>(i));
-    return marks;
+Ints marks_of(const Characters& characters, const Text& text) {
+    return text.visit([&](auto view) {
+        Ints marks;
+        for (size_t i = 0; i < view.size; ++i)
+            if (characters.is(view.data[i], ENDS)) marks.push_back(static_cast<int32_t>(i));
+        return marks;
+    });
 }
 
-// The places that `work` finds in a text.
-template <class Result, class Work>
-Result found_in(nb::handle text, Work&& work) {
+// What `work` finds in a text, without the interpreter's lock.
+template <class Work>
+auto found_in(nb::handle text, Work&& work) {
     const Text view = text_of(text);
-    Result found;
     nb::gil_scoped_release unlocked;
-    view.visit([&](auto some) { found = work(some); });
-    return found;
+    return work(view);
 }
 
 nb::object sentence_ends(const Sentences& sentences, nb::handle text) {
-    return Array(found_in<Ints>(text, [&](auto some) {
-        Ints found;
-        sentences.ends(some, marks_of(sentences.characters, some), found);
-        return found;
-    })).numpy();
+    return Array(found_in(text, [&](const Text& view) { return sentences.ends(view, marks_of(sentences.characters, view)); })).numpy();
 }
 
 nb::object structure_cuts(const Structure& structure, nb::handle text) {
-    const auto found = found_in<std::vector<Cut>>(text, [&](auto some) {
-        return structure.cuts(some, marks_of(structure.sentences.characters, some));
-    });
+    const auto found = found_in(text, [&](const Text& view) { return structure.cuts(view, marks_of(structure.sentences.characters, view)); });
     Array<int32_t> places(found, [](Cut cut) { return cut.place; });
     Array<int8_t> kinds(found, [](Cut cut) { return static_cast<int8_t>(cut.kind); });
     return nb::make_tuple(places.numpy(), kinds.numpy());
 }
 
 nb::object structure_clauses(const Structure& structure, nb::handle text) {
-    return Array(found_in<Ints>(text, [&](auto some) { return structure.clauses(some); })).numpy();
+    return Array(found_in(text, [&](const Text& view) { return structure.clauses(view); })).numpy();
 }
 
 // The answers to questions: what was asked, the stretch, its tokens, and the keys of its terms.
@@ -153,14 +148,14 @@ class TextReader {
     TextReader(Tokens tokens, const RunReader* runs) : tokens_(tokens), runs_(runs) {}
     nb::list read(const nb::list& texts, const nb::list& answers) const {
         const Odds odds = odds_of(answers);
-        return each<ReadText>(texts, [&](auto text, Reading& scratch) {
+        return each<ReadText>(texts, [&](const Text& text, Reading& scratch) {
             read_one(text, odds, scratch);
             return ReadText(scratch);
         });
     }
     nb::list cut(const nb::list& texts, const Segmenter& segmenter, const nb::list& answers) const {
         const Odds odds = odds_of(answers);
-        return each<CutText>(texts, [&](auto text, Reading& scratch) {
+        return each<CutText>(texts, [&](const Text& text, Reading& scratch) {
             read_one(text, odds, scratch);
             if (!scratch.missing.empty()) return CutText(scratch, {});
             return CutText(scratch, blocks_between(scratch, segmenter.bounds(text, scratch)));
@@ -168,8 +163,7 @@ class TextReader {
     }
 
   private:
-    template <class Some>
-    void read_one(Some text, const Odds& odds, Reading& scratch) const {
+    void read_one(const Text& text, const Odds& odds, Reading& scratch) const {
         std::visit([&](const auto* reader) { reader->read(text, odds, scratch); }, tokens_);
         if (runs_ == nullptr) return;
         scratch.runs.clear(), scratch.marks.clear();  // left by a reader of words
@@ -189,7 +183,7 @@ class TextReader {
             static thread_local Reading scratch;
             for (const Text& view : views) {
                 scratch.clear();
-                results.push_back(view.visit([&](auto text) { return work(text, scratch); }));
+                results.push_back(work(view, scratch));
             }
             if (scratch.tokens.capacity() > KEPT) scratch = Reading();
         }
@@ -203,33 +197,27 @@ class TextReader {
     const RunReader* runs_;
 };
 
-void describe_flags(nb::module_& module) {
-    const std::pair<const char*, uint32_t> flags[] = {
+nb::dict named(std::initializer_list<std::pair<const char*, uint32_t>> numbers) {
+    nb::dict found;
+    for (auto [name, number] : numbers) found[name] = number;
+    return found;
+}
+
+// The numbers by which Python describes characters, and by which readers ask.
+void describe_numbers(nb::module_& module) {
+    module.attr("FLAGS") = named({
         {"WORD", WORD}, {"WHITE", WHITE}, {"LOWER", LOWER}, {"CAPITAL", CAPITAL}, {"DIGIT", DIGIT}, {"DECIMAL", DECIMAL}, {"MARK", MARK},
         {"FULL_STOP", FULL_STOP}, {"CLOSING", CLOSING}, {"OPENING", OPENING}, {"LINE_BREAK", LINE_BREAK}, {"BULLET", BULLET}, {"NAME", NAME},
         {"ALPHABETIC", ALPHABETIC}, {"OTHER_STOP", OTHER_STOP}, {"COMMA", COMMA}, {"PAUSE", PAUSE}, {"PHRASED", PHRASED},
         {"ITEM_MARK", ITEM_MARK}, {"WIDE_COLON", WIDE_COLON},
-    };
-    nb::dict found;
-    for (auto [name, flag] : flags) found[name] = flag;
-    module.attr("FLAGS") = found;
+    });
     module.attr("NONE") = NONE;
-}
-
-void describe_rows(nb::module_& module) {
-    nb::dict sorts, runs, asked;
-    const std::pair<const char*, uint32_t> sort_bits[] = {
+    module.attr("SORTS") = named({
         {"PLAIN", PLAIN}, {"LETTER_CLASS", LETTER_CLASS}, {"NUMBER_CLASS", NUMBER_CLASS}, {"MARK_CLASS", MARK_CLASS},
         {"PUNCTUATION", PUNCTUATION}, {"BEGINS_ADDED", BEGINS_ADDED},
-    };
-    for (auto [name, bit] : sort_bits) sorts[name] = bit;
-    const std::pair<const char*, uint32_t> run_bits[] = {{"IN_RUN", IN_RUN}, {"PAIRED", PAIRED}, {"ENDS_SENTENCE", ENDS_SENTENCE}, {"VANISHES", VANISHES}};
-    for (auto [name, bit] : run_bits) runs[name] = bit;
-    const std::pair<const char*, uint32_t> questions[] = {{"FIRST_TOKENS", FIRST_TOKENS}, {"LAST_TOKENS", LAST_TOKENS}, {"TERMS", TERMS}};
-    for (auto [name, number] : questions) asked[name] = number;
-    module.attr("SORTS") = sorts;
-    module.attr("RUNS") = runs;
-    module.attr("ASKED") = asked;
+    });
+    module.attr("RUNS") = named({{"IN_RUN", IN_RUN}, {"PAIRED", PAIRED}, {"ENDS_SENTENCE", ENDS_SENTENCE}, {"VANISHES", VANISHES}});
+    module.attr("ASKED") = named({{"FIRST_TOKENS", FIRST_TOKENS}, {"LAST_TOKENS", LAST_TOKENS}, {"TERMS", TERMS}});
     module.attr("CLASS_SHIFTS") = nb::make_tuple(FIRST_CLASS_SHIFT, LAST_CLASS_SHIFT);
     module.attr("SEVERAL") = Spellings::SEVERAL;
 }
@@ -244,8 +232,7 @@ Segmenter::By by_of(const std::string& name) {
 }  // namespace
 
 void bind_readers(nb::module_& module) {
-    describe_flags(module);
-    describe_rows(module);
+    describe_numbers(module);
     nb::class_<Characters>(module, "Characters")
         .def("__init__", [](Characters* self, Given<Code> normal, Given<Code> folded, Given<Code> lower, Given<uint32_t> flags) {
             new (self) Characters(rows_of(normal), rows_of(folded), rows_of(lower), rows_of(flags));
@@ -271,9 +258,9 @@ void bind_readers(nb::module_& module) {
         .def("__init__", [](Spellings* self, Given<uint32_t> steps, const nb::list& several) {
             new (self) Spellings(table_of(steps), strings_of(several));
         }, "steps"_a, "several"_a);
-    nb::class_<Subwords>(module, "Subwords");
-    nb::class_<Merges, Subwords>(module, "Merges").def("__init__", &make_merges, "symbols"_a, "merges"_a, "whole"_a);
-    nb::class_<Unigram, Subwords>(module, "Unigram").def("__init__", &make_unigram, "spellings"_a, "scores"_a, "unknown"_a);
+    nb::class_<Model>(module, "Model");
+    nb::class_<Merges, Model>(module, "Merges").def("__init__", &make_merges, "symbols"_a, "merges"_a, "whole"_a);
+    nb::class_<Unigram, Model>(module, "Unigram").def("__init__", &make_unigram, "spellings"_a, "scores"_a, "unknown"_a);
     nb::class_<UnitRules>(module, "UnitRules")
         .def(nb::init<>())
         .def_rw("breaks_join", &UnitRules::breaks_join).def_rw("words_end", &UnitRules::words_end)
@@ -283,7 +270,7 @@ void bind_readers(nb::module_& module) {
         .def_rw("keeps_space", &UnitRules::keeps_space).def_rw("marks_alone", &UnitRules::marks_alone).def_rw("joins", &UnitRules::joins);
     nb::class_<UnitReader>(module, "UnitReader")
         .def("__init__", [](UnitReader* self, Given<uint32_t> sorts, const Spellings& normal, const UnitRules& rules, nb::str bytes,
-                            const nb::list& added, const Subwords* model) {
+                            const nb::list& added, const Model* model) {
             UnitRules all = rules;
             all.bytes = codes_of(bytes), all.added = strings_of(added);
             if (!all.bytes.empty() && all.bytes.size() != 256) throw nb::value_error("there is not a symbol for each byte");

@@ -19,11 +19,10 @@ int64_t Universal::key(const Code* run, size_t size) const {
     return n == 0 ? 0 : term_key(term, n);
 }
 
-RunReader::RunReader(Table flags, const Analyzer* analyzer, size_t most)
-    : flags_(std::move(flags)), analyzer_(analyzer), memory_(most) {}
-
 template <class Unit>
 struct RunReader::Call {
+    Call(const RunReader& by, View<Unit> text, const Odds& given, Reading& found) : by(by), text(text), given(given), found(found) {}
+
     const RunReader& by;
     const View<Unit> text;
     const Odds& given;
@@ -115,13 +114,8 @@ struct RunReader::Call {
     }
 };
 
-template <class Unit>
-void RunReader::read(View<Unit> text, const Odds& given, Reading& found) const {
-    Call<Unit>{*this, text, given, found}.run();
+void RunReader::read(const Text& text, const Odds& given, Reading& found) const {
+    text.visit([&](auto view) { Call(*this, view, given, found).run(); });
 }
-
-template void RunReader::read(View<uint8_t>, const Odds&, Reading&) const;
-template void RunReader::read(View<uint16_t>, const Odds&, Reading&) const;
-template void RunReader::read(View<uint32_t>, const Odds&, Reading&) const;
 
 }  // namespace keyblock

@@ -29,11 +29,10 @@ class Universal : public Analyzer {
 class RunReader {
   public:
     // flags: see RunFlag. analyzer: none: the answers to odd runs include each run's terms. most: the most runs that are stored.
-    RunReader(Table flags, const Analyzer* analyzer, size_t most);
+    RunReader(Table flags, const Analyzer* analyzer, size_t most) : flags_(std::move(flags)), analyzer_(analyzer), memory_(most) {}
 
     // Appends the runs of a text to `found`, which has no runs, and the marks that may end a sentence, in order.
-    template <class Unit>
-    void read(View<Unit> text, const Odds& given, Reading& found) const;
+    void read(const Text& text, const Odds& given, Reading& found) const;
 
   private:
     template <class Unit>

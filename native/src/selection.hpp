@@ -8,8 +8,8 @@
 #include <optional>
 #include <vector>
 
-#include "near_tokens.hpp"
 #include "tables.hpp"
+#include "vectors.hpp"
 
 namespace keyblock {
 

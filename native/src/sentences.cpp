@@ -10,10 +10,9 @@ constexpr size_t LONGEST_SHORT = 6;  // LONGEST of keyblock.text.sentences
 template <class Unit>
 class Finder {
   public:
-    Finder(const Sentences& by, View<Unit> text, std::vector<int32_t>& found)
-        : by_(by), text_(text), found_(found), capitals_(!is_lower()) {}
+    Finder(const Sentences& by, View<Unit> text) : by_(by), text_(text), capitals_(!is_lower()) {}
 
-    void run(const std::vector<int32_t>& marks) {
+    std::vector<int32_t> run(const std::vector<int32_t>& marks) {
         for (const int32_t mark : marks) {
             const auto at = static_cast<size_t>(mark);
             switch (by_neighbours(at, sign(at))) {
@@ -27,6 +26,7 @@ class Finder {
         if (!broken_) found_.insert(found_.end(), doubtful_.begin(), doubtful_.end());
         std::sort(found_.begin(), found_.end());
         found_.erase(std::unique(found_.begin(), found_.end()), found_.end());
+        return std::move(found_);
     }
 
   private:
@@ -170,7 +170,7 @@ class Finder {
 
     const Sentences& by_;
     const View<Unit> text_;
-    std::vector<int32_t>& found_;
+    std::vector<int32_t> found_;
     std::vector<int32_t> doubtful_;  // ends of lines before a capital letter: they end sentences, unless lines are wrapped
     const bool capitals_;
     bool broken_ = false;
@@ -179,13 +179,8 @@ class Finder {
 
 }  // namespace
 
-template <class Unit>
-void Sentences::ends(View<Unit> text, const std::vector<int32_t>& marks, std::vector<int32_t>& found) const {
-    Finder<Unit>(*this, text, found).run(marks);
+std::vector<int32_t> Sentences::ends(const Text& text, const std::vector<int32_t>& marks) const {
+    return text.visit([&](auto view) { return Finder(*this, view).run(marks); });
 }
-
-template void Sentences::ends(View<uint8_t>, const std::vector<int32_t>&, std::vector<int32_t>&) const;
-template void Sentences::ends(View<uint16_t>, const std::vector<int32_t>&, std::vector<int32_t>&) const;
-template void Sentences::ends(View<uint32_t>, const std::vector<int32_t>&, std::vector<int32_t>&) const;
 
 }  // namespace keyblock

@@ -21,9 +21,8 @@ class Sentences {
   public:
     Sentences(const Characters& characters, SentenceRules rules) : characters(characters), rules(std::move(rules)) {}
 
-    // Appends where sentences end, ascending, without the text's end. `found` is empty; `marks` are the places of ENDS characters.
-    template <class Unit>
-    void ends(View<Unit> text, const std::vector<int32_t>& marks, std::vector<int32_t>& found) const;
+    // Where sentences end, ascending, without the text's end. `marks` are the places of ENDS characters.
+    std::vector<int32_t> ends(const Text& text, const std::vector<int32_t>& marks) const;
 
     const Characters& characters;
     const SentenceRules rules;

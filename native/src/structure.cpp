@@ -63,8 +63,7 @@ class Finder {
 
     // The ends of sentences, which inside rows cost as much as clauses.
     std::vector<Cut> ends_of_sentences(const std::vector<int32_t>& marks) const {
-        std::vector<int32_t> ends;
-        sentences_.ends(text_, marks, ends);
+        std::vector<int32_t> ends = sentences_.ends(text_, marks);
         const auto n_usual = static_cast<std::ptrdiff_t>(ends.size());
         other_ends(ends);
         std::inplace_merge(ends.begin(), ends.begin() + n_usual, ends.end());
@@ -145,21 +144,12 @@ class Finder {
 
 }  // namespace
 
-template <class Unit>
-std::vector<Cut> Structure::cuts(View<Unit> text, const std::vector<int32_t>& marks) const {
-    return Finder<Unit>(sentences, text).cuts(marks);
+std::vector<Cut> Structure::cuts(const Text& text, const std::vector<int32_t>& marks) const {
+    return text.visit([&](auto view) { return Finder(sentences, view).cuts(marks); });
 }
 
-template <class Unit>
-std::vector<int32_t> Structure::clauses(View<Unit> text) const {
-    return Finder<Unit>(sentences, text).clauses();
+std::vector<int32_t> Structure::clauses(const Text& text) const {
+    return text.visit([&](auto view) { return Finder(sentences, view).clauses(); });
 }
-
-template std::vector<Cut> Structure::cuts(View<uint8_t>, const std::vector<int32_t>&) const;
-template std::vector<Cut> Structure::cuts(View<uint16_t>, const std::vector<int32_t>&) const;
-template std::vector<Cut> Structure::cuts(View<uint32_t>, const std::vector<int32_t>&) const;
-template std::vector<int32_t> Structure::clauses(View<uint8_t>) const;
-template std::vector<int32_t> Structure::clauses(View<uint16_t>) const;
-template std::vector<int32_t> Structure::clauses(View<uint32_t>) const;
 
 }  // namespace keyblock

@@ -18,12 +18,10 @@ class Structure {
     explicit Structure(const Sentences& sentences) : sentences(sentences) {}
 
     // Places after which a text may be cut, ascending. `marks` are the places of ENDS characters.
-    template <class Unit>
-    std::vector<Cut> cuts(View<Unit> text, const std::vector<int32_t>& marks) const;
+    std::vector<Cut> cuts(const Text& text, const std::vector<int32_t>& marks) const;
 
     // Where clauses end, ascending.
-    template <class Unit>
-    std::vector<int32_t> clauses(View<Unit> text) const;
+    std::vector<int32_t> clauses(const Text& text) const;
 
     const Sentences& sentences;
 };

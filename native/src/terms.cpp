@@ -2,10 +2,7 @@
 
 #include <algorithm>
 
-#include "blake2b.hpp"
 #include "pieces.hpp"
-#include "porter.hpp"
-#include "utf8.hpp"
 
 namespace keyblock {
 

@@ -33,4 +33,11 @@ class English : public Analyzer {
 // keyblock.text.analyzer.term_key, for a term that is not empty.
 int64_t term_key(const Code* term, size_t size);
 
+// BLAKE2b (RFC 7693) with a digest of 8 bytes and without a key; the digest as a little-endian number.
+uint64_t blake2b_8(const uint8_t* data, size_t size);
+
+// Stems a lower-case word in place, with room for one more character; returns its new length. Porter's stemmer (Program, 1980), in the
+// version of Snowball's `porter`.
+size_t porter(Code* word, size_t size);
+
 }  // namespace keyblock

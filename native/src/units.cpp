@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "utf8.hpp"
-
 namespace keyblock {
 namespace {
 
@@ -23,9 +21,6 @@ struct UnitReader::Symbols {
     void clear() { codes.clear(), places.clear(); }
     void add(Code c, int32_t place) { codes.push_back(c), places.push_back(place); }
 };
-
-UnitReader::UnitReader(Table sorts, Spellings normal, UnitRules rules, const Subwords* model)
-    : sorts_(std::move(sorts)), normal_(std::move(normal)), rules_(std::move(rules)), model_(model) {}
 
 // The end of the unit that starts here: keyblock.text.units.Borders.
 template <class Unit>
@@ -196,6 +191,8 @@ size_t UnitReader::word_end(const Codes& codes, size_t start) const {
 
 template <class Unit>
 struct UnitReader::Call {
+    Call(const UnitReader& by, View<Unit> text, const Odds& given, Reading& found) : by(by), text(text), given(given), found(found) {}
+
     const UnitReader& by;
     const View<Unit> text;
     const Odds& given;
@@ -245,13 +242,8 @@ struct UnitReader::Call {
     static inline const std::vector<int64_t> NO_KEYS{0};
 };
 
-template <class Unit>
-void UnitReader::read(View<Unit> text, const Odds& given, Reading& found) const {
-    Call<Unit>{*this, text, given, found}.run();
+void UnitReader::read(const Text& text, const Odds& given, Reading& found) const {
+    text.visit([&](auto view) { Call(*this, view, given, found).run(); });
 }
-
-template void UnitReader::read(View<uint8_t>, const Odds&, Reading&) const;
-template void UnitReader::read(View<uint16_t>, const Odds&, Reading&) const;
-template void UnitReader::read(View<uint32_t>, const Odds&, Reading&) const;
 
 }  // namespace keyblock

@@ -1,7 +1,6 @@
 // Reading a text unit by unit: keyblock.text.units explains units, keyblock.text.compiled_tables the properties of each character.
 #pragma once
 #include "reader.hpp"
-#include "subwords.hpp"
 #include "tables.hpp"
 
 namespace keyblock {
@@ -43,11 +42,11 @@ class UnitReader {
   public:
     // model: none: the answers to odd units include each unit's tokens.
     // sorts: see Sort. normal: the normalizer's output for PLAIN characters.
-    UnitReader(Table sorts, Spellings normal, UnitRules rules, const Subwords* model);
+    UnitReader(Table sorts, Spellings normal, UnitRules rules, const Model* model)
+        : sorts_(std::move(sorts)), normal_(std::move(normal)), rules_(std::move(rules)), model_(model) {}
 
     // Appends the tokens of a text to `found`, which has no tokens.
-    template <class Unit>
-    void read(View<Unit> text, const Odds& given, Reading& found) const;
+    void read(const Text& text, const Odds& given, Reading& found) const;
 
   private:
     struct Symbols;  // of a unit
@@ -67,7 +66,7 @@ class UnitReader {
     Table sorts_;
     Spellings normal_;
     UnitRules rules_;
-    const Subwords* model_;
+    const Model* model_;
     Memory memory_;
 };
 
