@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -154,7 +154,6 @@ def pair(request: pytest.FixtureRequest, pipeline: Pipeline) -> Iterator[tuple[C
         yield small, none
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     query=st.lists(st.sampled_from(WORDS), min_size=1, max_size=3),
     documents=st.lists(st.lists(st.sampled_from(WORDS), max_size=60), min_size=1, max_size=8),
