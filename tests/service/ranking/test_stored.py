@@ -77,17 +77,14 @@ def test_what_is_found_is_entered(library: Library, metrics: Metrics) -> None:
 
 
 def test_a_document_that_a_request_names_often_is_held_once(library: Library, metrics: Metrics) -> None:
-    once, often = place(metrics), place(metrics)
+    """Its text is counted as often as the answer repeats it."""
+    once, often, with_texts = (place(metrics) for _ in range(3))
     entered(library, documents_by_id("new"), once)
     entered(library, documents := documents_by_id(*["new"] * 60), often)
+    entered(library, documents_by_id(*["new"] * 60), with_texts, texts=True)
     assert often._held.bytes == once._held.bytes > 0
+    assert with_texts._held.bytes > 60 * 15_000
     assert len({id(documents.by_id.prepared(number)) for number in range(60)}) == 1
-
-
-def test_an_answer_with_a_text_sixty_times_is_counted_sixty_times(library: Library, metrics: Metrics) -> None:
-    holder = place(metrics)
-    entered(library, documents_by_id(*["new"] * 60), holder, texts=True)
-    assert holder._held.bytes > 60 * 15_000
 
 
 def test_a_request_that_never_fits_is_an_error_and_one_that_does_not_fit_now_may_come_again(

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 from uuid import uuid4
 
 import pytest
@@ -85,37 +86,37 @@ def test_a_url_of_a_cluster_names_servers_and_how_to_reach_them(url: str, first:
     assert parsed(url) == (first, others)
 
 
-class Place:
-    """A server of its own or a cluster of one, which is not started yet."""
+class Alone(RedisCluster):
+    """A cluster of one server, which is not started yet."""
 
-    def __init__(self, kind: str, folder: Path) -> None:
+    def __init__(self, folder: Path) -> None:
         need_redis()
-        self._made: RedisServer | RedisCluster = RedisServer(folder)
-        if kind == "cluster":
-            self._made = RedisCluster(folder, masters=1, replicas=0, password="right")
-        self.url = self._made.url
+        super().__init__(folder, masters=1, replicas=0, password="right")
 
-    def start(self, *options: str) -> None:
-        if isinstance(self._made, RedisServer):
-            self._made.start(*options)
-        else:
-            (port,) = self._made.ports
-            self._made.start(port)
-            self._made.ask(port, "CLUSTER ADDSLOTSRANGE", 0, 16383)
-            until(self._made.whole)
+    def start_all(self) -> None:
+        (port,) = self.ports
+        self.start(port)
+        self.ask(port, "CLUSTER ADDSLOTSRANGE", 0, 16383)
+        until(self.whole)
 
-    def stop(self) -> None:
-        if isinstance(self._made, RedisServer):
-            self._made.stop()
-        else:
-            self._made.close()
+
+class Place(NamedTuple):
+    """A server that is not started yet; `start` gives it the password `right`."""
+
+    url: str
+    start: Callable[[], object]
 
 
 @pytest.fixture(params=["server", "cluster"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    place = Place(request.param, tmp_path)
-    yield place
-    place.stop()
+    if request.param == "server":
+        server = RedisServer(tmp_path)
+        yield Place(server.url, lambda: server.start("--requirepass", "right"))
+        server.stop()
+    else:
+        cluster = Alone(tmp_path)
+        yield Place(cluster.url, cluster.start_all)
+        cluster.close()
 
 
 @pytest.fixture
@@ -134,7 +135,7 @@ def found(store: DocumentStore) -> object:
 
 
 def test_it_may_be_down_at_the_start(place: Place, caplog: pytest.LogCaptureFixture) -> None:
-    store = opened(place.url.replace("redis+cluster://", "redis+cluster://:right@"))
+    store = opened(place.url.replace("//", "//:right@"))
     assert "does not answer" in caplog.text
     with pytest.raises(StoreUnavailableError, match="the store does not answer"):
         store.size()
@@ -145,7 +146,7 @@ def test_it_may_be_down_at_the_start(place: Place, caplog: pytest.LogCaptureFixt
 
 @pytest.mark.parametrize("login", ["", "nobody:wrong@"])
 def test_a_wrong_password_is_one_line_without_it(place: Place, login: str) -> None:
-    place.start("--requirepass", "right")
+    place.start()
     with pytest.raises(StoreUnavailableError, match="Redis refuses the store's user and password") as raised:
         opened(place.url.replace("//", f"//{login}"))
     assert "wrong" not in str(raised.value)
