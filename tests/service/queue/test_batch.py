@@ -3,7 +3,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from keyblock.packing import Packed
 from keyblock.runtime import batching
 from keyblock.text.tokenizer import Tokenizer
 from service.pace import Pace
@@ -18,22 +17,11 @@ def encoder(faulty: Faulty, tokenizer: Tokenizer) -> Encoder:
     return Encoder(faulty, "tiny", tokenizer, Pace())
 
 
-@pytest.fixture
-def packed() -> list[Packed]:
-    return [Packed(np.arange(1000, 1000 + n, dtype=np.int32), 3, np.zeros(1, np.intp)) for n in (30, 100, 31, 33)]
-
-
-def plan(encoder: Encoder, packed: list[Packed]) -> list[batching.Batch]:
-    """The batches that the schedule would cut."""
-    return batching.plan([len(sequence.ids) for sequence in packed], encoder.most_rows)
-
-
-def test_the_first_runs_measure_how_large_a_batch_may_be(encoder: Encoder, faulty: Faulty, packed: list[Packed]) -> None:
+def test_the_first_runs_measure_how_large_a_batch_may_be(encoder: Encoder, faulty: Faulty) -> None:
     assert len(list(encoder.first_runs(128, CAPS))) > len(set(faulty.shapes)), "it yields after each"
     assert encoder.most_rows == {32: 16, 64: 8, 96: 5, 128: 4}
     assert encoder.batch_tokens == 512
     assert encoder.pace.seconds > 0
-    assert [(batch.positions, batch.length) for batch in plan(encoder, packed)] == [((0, 2), 32), ((3,), 64), ((1,), 128)]
 
 
 MOST = batching.capped(128, 1024)  # 32, 64, 96 and 128 tokens; 32, 16, 10 and 8 rows

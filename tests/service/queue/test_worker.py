@@ -1,57 +1,188 @@
-"""The model's thread: on a real session, and with sessions that fail in every way."""
+"""The model's thread: a graph that stops before each batch until a test lets it go on, and that fails in every way."""
 
 import asyncio
+import functools
+import random
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from keyblock.aggregation import AGGREGATORS, aggregate
-from keyblock.bundle import load_bundle
+from keyblock.aggregation import AGGREGATORS
 from keyblock.description import PipelineConfig
 from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
 from keyblock.runtime import batching
-from keyblock.runtime.model import GraphModel
-from keyblock.runtime.providers import Provider
-from keyblock.runtime.session import OutOfMemoryError, Session
+from keyblock.runtime.batching import BatchTooLargeError
 from service.queue.batch import Caps
-from service.queue.graphs import Graphs, Priority
-from service.queue.job import Aggregation, Job, ModelError, Scored
-from service.queue.schedule import ROUND_BATCHES
+from service.queue.graphs import Graphs, GraphScorer, Priority
+from service.queue.job import Aggregation, Job, ModelDeadError, ModelError, Scored
 from service.queue.worker import Worker
 from service.telemetry.metrics import TABLE, Metrics
 from tests.service.clock import FAR, Leaping
-from tests.service.faults import PATIENCE, Faulty, wait_for
+from tests.service.faults import PATIENCE, Ints, wait_for
 from tests.service.rankers import scorer_of
 
-CAP = 512
-SHAPES = batching.shapes(batching.capped(128, CAP))
+CAP, LONGEST = 512, 128  # tokens of a batch and of a sequence
+SHAPES = batching.shapes(batching.capped(LONGEST, CAP))
+FULL = CAP // LONGEST  # sequences of the longest that fill a batch
 
 
-class One(Worker):
-    """A worker with a model for sequences of up to 128 tokens; `parts` are its pipeline's where it is not the default one."""
+class Stopping:
+    """The logit of a sequence is the sum of its tokens, modulo 1000; with `states` it is twice in a row.
 
-    def __init__(self, graphs: Graphs, pipeline: Pipeline, metrics: Metrics | None = None, **parts: Any) -> None:
-        super().__init__(Caps(CAP, PATIENCE, hung_after=2 * FAR), metrics or Metrics())
-        self.model = scorer_of(self, "one", graphs, shorter(pipeline, **parts))
+    Attributes:
+        batches: the ids of each that was begun.
+        threads: names of those that it ran on.
+        faults: what becomes of a batch that has this token; one too large has more than one row.
+        at_once: how many batches were computed at the same time at most.
+        meanwhile: called while a batch is computed.
+        stopped: called when a batch has to wait.
+    """
+
+    def __init__(self, *, states: bool = False) -> None:
+        self.batches: list[Ints] = []
+        self.threads: set[str] = set()
+        self.faults: dict[int, BaseException] = {}
+        self.at_once, self.now = 0, 0
+        self.meanwhile: Callable[[], object] = bool
+        self.stopped: Callable[[], object] = bool
+        self._states, self._free, self._may = states, True, threading.Semaphore(0)
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        return [ids.shape for ids in self.batches]
+
+    def stop(self) -> None:
+        """From now on each batch waits."""
+        self._free, self._may = False, threading.Semaphore(0)
+        self.batches.clear()
+
+    def go(self, batches: int = 1) -> None:
+        """So many go on."""
+        self._may.release(batches)
+
+    def go_on(self) -> None:
+        """All go on."""
+        self._free = True
+        self.go(10_000)
+
+    def score(self, ids: Ints, _types: Ints, mask: Ints) -> NDArray[np.float32]:
+        self.now += 1
+        self.at_once = max(self.at_once, self.now)
+        self.threads.add(threading.current_thread().name)
+        self.batches.append(ids.copy())
+        if not (self._free or self._may.acquire(blocking=False)):
+            self.stopped()
+            assert self._may.acquire(timeout=PATIENCE)
+        self.meanwhile()
+        self.now -= 1
+        for token, fault in self.faults.items():
+            if token in ids and (len(ids) > 1 or not isinstance(fault, BatchTooLargeError)):
+                raise fault
+        logits = ((ids * mask).sum(1) % 1000).astype(np.float32)
+        return np.repeat(logits[:, None], 2, 1) if self._states else logits
 
 
-def shorter(pipeline: Pipeline, **parts: Any) -> Pipeline:
-    config = PipelineConfig.model_validate({"packing": {"budget_range": (64, 128)}, **parts})
+def sequence(token: int, length: int = LONGEST) -> Packed:
+    """All of one token."""
+    return Packed(np.full(length, token, np.int32), 1, np.zeros(1, np.intp))
+
+
+def drawn(draw: random.Random, number: int) -> list[Packed]:
+    return [sequence(draw.randrange(2, 9999), draw.randint(5, LONGEST)) for _ in range(number)]
+
+
+def expected(packed: Sequence[Packed]) -> list[float]:
+    return [float(one.ids.astype(np.int64).sum() % 1000) for one in packed]
+
+
+@functools.cache
+def shorter(pipeline: Pipeline, learned: bool) -> Pipeline:
+    aggregator = {"aggregator": {"name": "states", "passages": 3}} if learned else {}
+    config = PipelineConfig.model_validate({"packing": {"budget_range": (64, LONGEST)}, **aggregator})
     return Pipeline(config, pipeline.tokenizer, pipeline.frequencies)
 
 
-def submit(worker: One, packed: Sequence[Packed]) -> Future[Scored]:
-    """Sequences for the ranker, each for itself."""
-    return worker.submit(Job(packed, worker.model.ranker))
+class Held:
+    """A worker in front of such a graph."""
+
+    def __init__(self, pipeline: Pipeline, ahead: int, graph: Stopping | None, learned: bool) -> None:
+        self.graph = graph or Stopping(states=learned)
+        self.metrics, self.may_combine = Metrics(), threading.Event()
+        self.may_combine.set()
+        self.combined: list[tuple[tuple[int, ...], str]] = []  # shapes, and names of threads
+        self.worker = Worker(Caps(CAP, PATIENCE, hung_after=2 * FAR), self.metrics, 1 << 20)
+        self._pipeline = shorter(pipeline, learned)
+        self.model = self.add("one", self.graph, ahead, self.combine if learned else None)
+        self.worker.start()
+
+    def add(self, name: str, graph: Stopping, ahead: int = 0, combine: Any = None) -> GraphScorer:
+        """Another model."""
+        return scorer_of(self.worker, name, Graphs(graph, combine=combine, ahead=ahead), self._pipeline)
+
+    def combine(self, states: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
+        """The best sequence."""
+        self.combined.append((mask.shape, threading.current_thread().name))
+        assert self.may_combine.wait(PATIENCE)
+        best: NDArray[np.float32] = np.where(mask, states[..., 0], -np.inf).max(1)
+        return best
+
+    def submit(self, packed: Sequence[Packed], model: GraphScorer | None = None, **how: Any) -> Future[Scored]:
+        return self.worker.submit(Job(packed, (model or self.model).ranker, **how))
+
+    def full(self, *tokens: int) -> list[Future[Scored]]:
+        """Jobs of a full batch each, in this order."""
+        return [self.submit([sequence(token)] * FULL, priority=number) for number, token in enumerate(tokens)]
+
+    def in_flight(self, batches: int, begun: int) -> None:
+        """Wait until so many were decided and not given out, and so many begun in all."""
+        wait_for(lambda: self.worker.schedule.under_way == batches and len(self.graph.batches) == begun)
+
+    def begun(self) -> list[int]:
+        """The first token of each batch that was begun."""
+        return [int(ids[0, 0]) for ids in self.graph.batches]
+
+    def count(self, key: str, **labels: str) -> float:
+        return self.metrics.registry.get_sample_value(TABLE[key].name, {"model": "one", **labels}) or 0.0
+
+
+Make = Callable[..., Held]
+
+
+@pytest.fixture
+def make_cold(pipeline: Pipeline) -> Iterator[Make]:
+    """Makes workers that warm up, and closes them at the end."""
+    made: list[Held] = []
+
+    def make(ahead: int = 1, graph: Stopping | None = None, *, learned: bool = False) -> Held:
+        made.append(Held(pipeline, ahead, graph, learned))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.graph.go_on()
+        one.may_combine.set()
+        one.worker.close()
+
+
+@pytest.fixture
+def make_held(make_cold: Make) -> Make:
+    """Makes workers that are warm, and stopped."""
+
+    def make(ahead: int = 1, graph: Stopping | None = None, *, learned: bool = False) -> Held:
+        held = make_cold(ahead, graph, learned=learned)
+        held.model.warmed.result(PATIENCE)
+        held.graph.stop()
+        return held
+
+    return make
 
 
 @pytest.fixture(params=[0, 1], ids=["one in flight", "two in flight"])
@@ -59,353 +190,363 @@ def ahead(request: pytest.FixtureRequest) -> int:
     return int(request.param)
 
 
-@pytest.fixture
-def graphs(faulty: Faulty, ahead: int) -> Graphs:
-    return Graphs(faulty, ahead=ahead)
+def logits(future: Future[Scored]) -> list[float]:
+    return future.result(PATIENCE).logits.tolist()
 
 
-@pytest.fixture
-def worker(graphs: Graphs, faulty: Faulty, pipeline: Pipeline) -> Iterator[One]:
-    worker = One(graphs, pipeline)
-    worker.start()
-    wait_for(lambda: worker.ready)
-    faulty.shapes.clear()
-    yield worker
-    faulty.open.set()
-    worker.close()
+def test_every_shape_is_warmed_up_before_it_is_ready(make_cold: Make, ahead: int) -> None:
+    graph = Stopping()
+    graph.stop()
+    held = make_cold(ahead, graph)
+    assert (held.worker.alive, held.worker.ready) == (True, False)
+    early = held.submit([sequence(2)])  # waits for the warm-up
+    graph.go_on()
+    assert logits(early) == [256.0]
+    assert held.worker.ready
+    assert list(dict.fromkeys(graph.shapes)) == SHAPES
+    assert held.model.pace.seconds > 0
 
 
-@pytest.fixture(scope="session")
-def packed(pipeline: Pipeline) -> list[Packed]:
-    """Forty sequences of 5 to 128 tokens."""
-    query = pipeline.prepare_query("which river flooded the bridge")
-    texts = [f"number {n}: " + "the river flooded the old stone bridge. " * (n % 20) for n in range(40)]
-    return [pipeline.select(query, document).packed for document in pipeline.prepare_documents(texts)]
+def test_a_failing_warm_up_leaves_it_dead_not_hanging(make_cold: Make, ahead: int) -> None:
+    graph = Stopping()
+    graph.faults[1] = RuntimeError("no memory")
+    held = make_cold(ahead, graph)
+    wait_for(lambda: not held.worker.alive)
+    assert not held.worker.ready
 
 
-def logits_alone(session: Session, packed: Sequence[Packed]) -> NDArray[np.float32]:
-    """The obvious version: one sequence at a time, without padding."""
-    logits = []
-    for sequence in packed:
-        ids = sequence.ids[None].astype(np.int64)
-        types = (np.arange(ids.shape[1]) >= sequence.split).astype(np.int64)[None]
-        logits.append(session.score(ids, types, np.ones_like(ids))[0])
-    return np.asarray(logits)
+def test_while_a_batch_is_computed_the_next_is_ready_and_the_last_is_given_out(make_held: Make) -> None:
+    held = make_held()
+    first, second, third, fourth = held.full(1, 2, 3, 4)
+    held.in_flight(2, begun=1)
+    held.graph.go()
+    assert logits(first) == [128] * FULL, "the second is computed, and has not ended"
+    held.in_flight(2, begun=2)
+    held.graph.go_on()
+    assert [logits(one)[0] for one in (second, third, fourth)] == [256, 384, 512]
+    assert held.begun() == [1, 2, 3, 4]
+    assert held.graph.threads == {"device"}
+    assert held.graph.at_once == 1
 
 
-def done(*futures: Future[Scored]) -> list[Scored]:
-    return [future.result(PATIENCE) for future in futures]
+def test_a_request_during_a_batch_is_in_the_next(make_held: Make) -> None:
+    """The device's thread is not idle until the computing one is given out, though nothing waited when that was begun."""
+    held = make_held()
+    (first,) = held.full(1)
+    held.in_flight(1, begun=1)
+    (second,) = held.full(2)
+    held.in_flight(2, begun=1)
+    held.graph.go_on()
+    assert (logits(first)[0], logits(second)[0]) == (128, 256)
 
 
-def begun(worker: Worker) -> bool:
-    """Whether the oldest job is taken into a round."""
-    jobs = worker.jobs()
-    return not jobs or not jobs[0].n_waiting
+def test_concurrent_requests_share_batches_and_get_their_own_scores(make_held: Make, ahead: int) -> None:
+    held = make_held(ahead)
+    held.full(1)  # keeps the thread busy while the others come in
+    held.in_flight(1, begun=1)
+    with held.worker._changed:  # so that all of them come at once
+        jobs = [Job([sequence(token), sequence(token + 1)], held.model.ranker) for token in (2, 4, 6, 8)]
+        held.worker._new += jobs
+    held.graph.go_on()
+    assert [logits(job.future) for job in jobs] == [[128.0 * token % 1000, 128.0 * (token + 1) % 1000] for token in (2, 4, 6, 8)]
+    assert held.graph.shapes[1:] == [(4, 128), (4, 128)]
 
 
-def count(worker: One, key: str, **labels: str) -> float:
-    labels = ({"model": "one"} if "model" in TABLE[key].labels else {}) | labels
-    return worker._metrics.registry.get_sample_value(TABLE[key].name, labels) or 0.0
+@pytest.mark.parametrize("learned", [False, True], ids=["each", "learned"])
+@pytest.mark.parametrize("seed", range(2))
+def test_scores_and_decisions_are_those_of_one_in_flight(make_held: Make, seed: int, learned: bool) -> None:
+    """Jobs of many lengths and priorities, all handed in before the first batch ends: the same batches in the same order."""
+
+    def outcome(ahead: int) -> tuple[list[list[float]], list[bytes]]:
+        draw = random.Random(seed)
+        held = make_held(ahead, learned=learned)
+        blocker = held.submit([sequence(1)] * FULL)
+        held.in_flight(1, begun=1)
+        jobs = [drawn(draw, draw.randint(1, 30)) for _ in range(12)]
+        with held.worker._changed:  # so that all of them come at once
+            for number, packed in enumerate(jobs):
+                held.worker._new.append(Job(packed, held.model.ranker, priority=number % 3))
+            handed_in = list(held.worker._new)
+        held.graph.go_on()
+        found = [logits(job.future) for job in handed_in]
+        assert found == [expected(packed) for packed in jobs]
+        blocker.result(PATIENCE)
+        assert set(held.graph.shapes) <= set(SHAPES), "only known shapes are run"
+        return found, [ids.tobytes() for ids in held.graph.batches]
+
+    assert outcome(0) == outcome(1)
 
 
-def test_scores_equal_one_at_a_time(worker: One, faulty: Faulty, session: Session, packed: list[Packed]) -> None:
-    (scored,) = done(submit(worker, packed))
-    assert scored.logits == pytest.approx(logits_alone(session, packed), abs=1e-5)
+def test_tokens_and_padding_are_counted(make_held: Make, ahead: int) -> None:
+    held, packed = make_held(ahead), drawn(random.Random(0), 40)
+    held.graph.go_on()
+    scored = held.submit(packed).result(PATIENCE)
     assert scored.queue_seconds >= 0
     assert scored.model_seconds > 0
-    assert worker.model.pace.seconds > 0
-    done(*(submit(worker, packed[start:]) for start in range(0, 40, 7)))
-    assert set(faulty.shapes) <= set(SHAPES), "only known shapes are run"
+    n_tokens = sum(len(one.ids) for one in packed)
+    assert held.count("tokens") == n_tokens
+    assert held.count("padding") == sum(ids.size for ids in held.graph.batches) - n_tokens
+    assert held.count("batches", outcome="ok") == len(held.graph.batches)
 
 
-def test_concurrent_requests_share_batches_and_get_their_own_scores(
-    worker: One, faulty: Faulty, session: Session, packed: list[Packed]
-) -> None:
-    alike = sorted(packed, key=lambda p: len(p.ids))[-8:]  # all in the longest bucket: four fill a batch
-    requests = [alike[:2], alike[2:4], alike[4:6], alike[6:]]
-    faulty.open.clear()
-    first = submit(worker, packed[:1])  # keeps the thread busy while the others come in
-    wait_for(lambda: begun(worker))
-    futures = [submit(worker, request) for request in requests]
-    faulty.open.set()
-    done(first)
-    for request, scored in zip(requests, done(*futures), strict=True):
-        assert scored.logits == pytest.approx(logits_alone(session, request), abs=1e-5)
-    assert faulty.shapes[1:] == [(4, 128), (4, 128)]
-
-
-def test_every_shape_is_warmed_up_before_it_is_ready(
-    graphs: Graphs, faulty: Faulty, pipeline: Pipeline, packed: list[Packed]
-) -> None:
-    metrics = Metrics()
-    worker = One(graphs, pipeline, metrics)
-    faulty.open.clear()
-    worker.start()
-    assert (worker.alive, worker.ready) == (True, False)
-    early = submit(worker, packed[:3])  # waits for the warm-up
-    faulty.open.set()
-    done(early)
-    assert worker.ready
-    assert list(dict.fromkeys(faulty.shapes)) == SHAPES
-    worker.close()
-
-
-def test_an_exception_fails_its_request_and_the_worker_goes_on(
-    worker: One, faulty: Faulty, session: Session, packed: list[Packed]
-) -> None:
-    by_length = sorted(packed, key=lambda p: len(p.ids))
-    short, long = by_length[:3], by_length[-3:]
-    faulty.fault = RuntimeError("the device caught fire")
-    faulty.only_with = next(int(token) for token in long[0].ids if all(token not in p.ids for p in short))
-    hit, other = submit(worker, long), submit(worker, short)
+def test_an_exception_fails_its_request_and_the_worker_goes_on(make_held: Make, ahead: int) -> None:
+    held = make_held(ahead)
+    held.graph.faults[2] = RuntimeError("the device caught fire")
+    held.full(1)
+    held.in_flight(1, begun=1)
+    with held.worker._changed:
+        hit, other = (Job([sequence(token)] * 2, held.model.ranker) for token in (2, 3))
+        held.worker._new += [hit, other]
+    held.graph.go_on()
     with pytest.raises(ModelError, match="caught fire"):
-        hit.result(PATIENCE)
-    assert done(other)[0].logits == pytest.approx(logits_alone(session, short), abs=1e-5)
-    faulty.fault = None
-    assert done(submit(worker, long))[0].logits == pytest.approx(logits_alone(session, long), abs=1e-5)
-    assert worker.ready
-    assert count(worker, "batches", outcome="failed") == 1
+        hit.future.result(PATIENCE)
+    assert logits(other.future) == [384.0] * 2, "though it was in the same batch"
+    held.graph.faults.clear()
+    assert logits(held.submit([sequence(2)])) == [256.0]
+    assert held.worker.ready
+    assert [held.count("batches", outcome=outcome) for outcome in ("failed", "split")] == [1, 1]
 
 
-def test_a_batch_too_large_for_the_memory_is_split_and_not_tried_again(
-    worker: One, faulty: Faulty, session: Session, packed: list[Packed]
-) -> None:
+def test_a_batch_too_large_for_the_memory_is_split_and_not_tried_again(make_held: Make, ahead: int) -> None:
     """Even where all of it is one request's."""
-    faulty.fault, faulty.memory = OutOfMemoryError("failed to allocate"), 128
-    assert done(submit(worker, packed))[0].logits == pytest.approx(logits_alone(session, packed), abs=1e-5)
-    assert count(worker, "batches", outcome="failed") == 0
-    split, tried, longest = count(worker, "batches", outcome="split"), len(faulty.shapes), max(packed, key=lambda p: len(p.ids))
+    held = make_held(ahead)
+    held.graph.faults[2] = BatchTooLargeError("failed to allocate")
+    held.graph.go_on()
+    assert logits(held.submit([sequence(2)] * 8)) == [256.0] * 8
+    assert held.count("batches", outcome="failed") == 0
+    split, tried = held.count("batches", outcome="split"), len(held.graph.batches)
     assert split > 0
-    assert worker.model.ranker.most_rows[128] == 1
-    done(submit(worker, [longest] * 40))
-    assert count(worker, "batches", outcome="split") == split
-    assert len(faulty.shapes) == tried + 40
-    faulty.memory = 64
-    with pytest.raises(ModelError, match="failed to allocate"):
-        done(submit(worker, packed))  # some have 128 tokens alone
-    assert worker.alive
+    assert held.model.ranker.most_rows[LONGEST] == 1
+    assert logits(held.submit([sequence(2)] * 8)) == [256.0] * 8
+    assert held.count("batches", outcome="split") == split
+    assert len(held.graph.batches) == tried + 8
 
 
-def test_a_failing_warm_up_leaves_it_dead_not_hanging(graphs: Graphs, faulty: Faulty, pipeline: Pipeline) -> None:
-    faulty.fault = RuntimeError("no memory")
-    worker = One(graphs, pipeline)
-    worker.start()
-    wait_for(lambda: not worker.alive)
-    assert not worker.ready
-    worker.close()
-
-
-def test_cancelled_sequences_are_dropped_before_the_next_round(worker: One, faulty: Faulty, packed: list[Packed]) -> None:
-    longest = max(packed, key=lambda p: len(p.ids))
-    faulty.open.clear()
-    large = submit(worker, [longest] * 400)
-    wait_for(lambda: bool(worker.jobs()) and worker.jobs()[0].n_waiting < 400)
-    assert large.cancel()
-    faulty.open.set()
-    done(submit(worker, packed[:2]))
-    assert len(faulty.shapes) <= ROUND_BATCHES + 2
-    assert count(worker, "queued") == 0
-
-
-def test_cancelling_the_await_cancels_the_job(worker: One, faulty: Faulty, packed: list[Packed]) -> None:
-    async def work() -> None:
-        faulty.open.clear()
-        task = asyncio.create_task(worker.model.choose(packed))
-        while not worker.jobs():
-            await asyncio.sleep(0.001)
-        (job,) = worker.jobs()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert job.finished
-        faulty.open.set()
-        assert len((await worker.model.choose(packed[:4])).logits) == 4
-
-    asyncio.run(work())
-
-
-def test_tokens_and_padding_are_counted(worker: One, faulty: Faulty, packed: list[Packed]) -> None:
-    done(submit(worker, packed))
-    n_tokens = sum(len(p.ids) for p in packed)
-    assert count(worker, "tokens") == n_tokens
-    assert count(worker, "padding") == sum(rows * length for rows, length in faulty.shapes) - n_tokens
-    assert count(worker, "batches", outcome="ok") == len(faulty.shapes)
-
-
-def test_when_time_is_up_the_first_in_order_are_scored(
-    worker: One, faulty: Faulty, session: Session, packed: list[Packed], clock: Leaping
-) -> None:
+def test_when_time_is_up_the_first_in_order_are_scored(make_held: Make, ahead: int, clock: Leaping) -> None:
     """The model stops after its first round; it would go on later, but then time is up."""
-    documents = [[p] for p in packed]
-    order = list(range(39, -1, -1))
-
-    async def work() -> Scored:
-        faulty.pause_after, faulty.stopped = 6, clock.leap
-        priority = Priority(time.perf_counter() + FAR, order)
-        return await worker.model.score_documents(documents, priority)
-
-    known = asyncio.run(work()).logits
+    held, packed = make_held(ahead), drawn(random.Random(0), 40)
+    held.graph.stopped = clock.leap
+    held.graph.go(6)
+    priority = Priority(time.perf_counter() + FAR, list(range(39, -1, -1)))
+    known = asyncio.run(held.model.score_documents([[one] for one in packed], priority)).logits
     scored = np.flatnonzero(known > -np.inf)
     assert 0 < len(scored) < 40
-    assert known[scored] == pytest.approx(logits_alone(session, [packed[n] for n in scored]), abs=1e-5)
+    assert known[scored].tolist() == expected([packed[n] for n in scored])
     assert scored.max() == 39
-    faulty.pause_after = None
-    faulty.open.set()
-    wait_for(lambda: not sum(worker.waiting()))
-    assert done(submit(worker, packed))[0].logits == pytest.approx(logits_alone(session, packed), abs=1e-5)
+    held.graph.go_on()
+    wait_for(lambda: not sum(held.worker.waiting()))
+    assert logits(held.submit(packed)) == expected(packed)
 
 
-def test_when_time_is_up_from_the_start_nothing_is_run(worker: One, faulty: Faulty, packed: list[Packed]) -> None:
+def test_when_time_is_up_from_the_start_nothing_is_run(make_held: Make) -> None:
+    held, packed = make_held(), [sequence(1), sequence(2)]
     priority = Priority(time.perf_counter() - 1, [0])
-    assert asyncio.run(worker.model.score_documents([packed[:2], []], priority)).logits.tolist() == [-np.inf, -np.inf]
-    assert asyncio.run(worker.model.choose(packed[:2], priority)).logits.tolist() == [-np.inf, -np.inf]
-    job = Job(packed, worker.model.ranker, until=time.perf_counter() - 1)
+    assert asyncio.run(held.model.score_documents([packed, []], priority)).logits.tolist() == [-np.inf, -np.inf]
+    assert asyncio.run(held.model.choose(packed, priority)).logits.tolist() == [-np.inf, -np.inf]
+    job = Job(packed, held.model.ranker, until=time.perf_counter() - 1)
     with pytest.raises(CancelledError):
-        worker.submit(job).result(PATIENCE)
-    assert job.known().logits.tolist() == [-np.inf] * len(packed)
-    assert faulty.shapes == []
+        held.worker.submit(job).result(PATIENCE)
+    assert job.known().logits.tolist() == [-np.inf] * 2
+    assert held.graph.batches == []
 
 
-class Parade:
-    """A worker for passages' states, with a selector of its own and a learned aggregator that can be stopped and broken."""
-
-    def __init__(self, path: Path, pipeline: Pipeline, ahead: int) -> None:
-        self.model = GraphModel.open(load_bundle(path), Provider.CPU, 1)
-        self.selector_session = self.model.selector or self.model.session
-        self.ranker, self.selector = Faulty(self.model.session), Faulty(self.selector_session)
-        self.combined: list[tuple[int, ...]] = []
-        self.open = threading.Event()
-        self.open.set()
-        self.fault: Exception | None = None
-        aggregator = {"name": "states", "passages": 5}
-        self.worker = One(Graphs(self.ranker, self.selector, self.combine, ahead), pipeline, aggregator=aggregator)
-
-    def combine(self, states: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
-        self.combined.append(mask.shape)
-        assert self.open.wait(PATIENCE)
-        if self.fault is not None:
-            raise self.fault
-        return self.model.combine(states, mask)
-
-    def score(self, documents: list[list[Packed]]) -> Scored:
-        return asyncio.run(self.worker.model.score_documents(documents))
-
-    def expected(self, documents: list[list[Packed]]) -> NDArray[np.float32]:
-        counts = np.asarray([len(sequences) for sequences in documents])
-        outputs = self.model.outputs([packed for sequences in documents for packed in sequences])
-        return aggregate(AGGREGATORS.create({"name": "states"}), outputs, counts, self.model.combine).logits
-
-
-@pytest.fixture
-def parade(bundle_of: Callable[[str], Path], pipeline: Pipeline, ahead: int) -> Iterator[Parade]:
-    parade = Parade(bundle_of("parade by binb2"), pipeline, ahead)
-    parade.worker.start()
-    wait_for(lambda: parade.worker.ready)
-    yield parade
-    parade.open.set()
-    parade.worker.close()
-
-
-def test_choosing_takes_the_selectors_logits_or_the_first_column_of_the_rankers(parade: Parade, packed: list[Packed]) -> None:
-    chosen = asyncio.run(parade.worker.model.choose(packed)).logits
-    assert chosen == pytest.approx(logits_alone(parade.selector_session, packed), abs=1e-4)
-    (scored,) = done(submit(parade.worker, packed))  # the ranker, as a bundle without a selector of its own is asked
-    assert scored.logits == pytest.approx(parade.model.outputs(packed)[:, 0], abs=1e-5)
-    assert scored.logits.shape == (len(packed),)
-
-
-def test_a_failing_aggregator_fails_its_request_alone(parade: Parade, packed: list[Packed]) -> None:
-    parade.fault = RuntimeError("out of memory")
-    with pytest.raises(ModelError, match="out of memory"):
-        parade.score([packed[:2]])
-    assert len(asyncio.run(parade.worker.model.choose(packed)).logits) == len(packed)
-    parade.fault = None
-    assert parade.score([packed[:2]]).logits == pytest.approx(parade.expected([packed[:2]]), abs=1e-5)
-    assert parade.worker.ready
-
-
-def test_many_documents_are_combined_a_part_a_round(parade: Parade, packed: list[Packed], ahead: int) -> None:
+def test_many_documents_are_combined_a_part_a_round(make_held: Make, ahead: int) -> None:
     """A request that comes while the first of five parts is combined waits for the second at most; or for its own batch."""
-    shortest = min(packed, key=lambda p: len(p.ids))
-    documents = [[shortest] * 16] * 160
-    parade.combined.clear()
-    parade.open.clear()
-    counts = np.full(160, 16, dtype=np.intp)
-    aggregation = Aggregation(AGGREGATORS.create({"name": "states"}), counts, parade.combine, CAP)
-    large = parade.worker.submit(Job([shortest] * counts.sum(), parade.worker.model.ranker, aggregation))
-    wait_for(lambda: bool(parade.combined))
-    small = submit(parade.worker, packed[:1])
+    held, counts = make_held(ahead, learned=True), np.full(160, 16, dtype=np.intp)
+    held.combined.clear()
+    held.may_combine.clear()
+    held.graph.go_on()
+    aggregation = Aggregation(AGGREGATORS.create({"name": "states"}), counts, held.combine, CAP)
+    large = held.submit([sequence(number // 16, 10) for number in range(counts.sum())], aggregation=aggregation)
+    wait_for(lambda: bool(held.combined))
     served_after: list[int] = []
-    small.add_done_callback(lambda _: served_after.append(len(parade.combined)))
-    parade.open.set()
-    done(small)
-    assert done(large)[0].logits == pytest.approx(parade.expected(documents), abs=1e-5)
-    assert parade.combined == [(32, 16), (512, 1)] * 5, "each part together, then its passages each for itself"
+    small = held.submit([sequence(1)])
+    small.add_done_callback(lambda _: served_after.append(len(held.combined)))
+    held.may_combine.set()
+    small.result(PATIENCE)
+    assert logits(large) == [10.0 * document % 1000 for document in range(160)]
+    shapes = [shape for shape, _ in held.combined]
+    assert shapes == [(32, 16), (512, 1)] * 5, "each part together, then its passages each for itself"
     assert served_after == [4] or ahead
 
 
-def test_a_client_that_has_left_does_not_count_in_the_backlog(worker: One, faulty: Faulty, packed: list[Packed]) -> None:
+def test_a_client_that_has_left_does_not_count_in_the_backlog(make_held: Make, ahead: int) -> None:
     """A batch is in hand, and the schedule has not heard yet that a client left: a newcomer does not wait for it."""
-    faulty.open.clear()
-    submit(worker, packed)
-    wait_for(lambda: worker.busy_since is not None)
-    left = submit(worker, packed)
-    before = sum(worker.waiting())
+    held = make_held(ahead)
+    held.full(1)
+    held.in_flight(1, begun=1)
+    (left,) = held.full(2)
+    before = sum(held.worker.waiting())
     left.cancel()
-    assert sum(worker.waiting()) < before
-    faulty.open.set()
+    assert sum(held.worker.waiting()) < before
 
 
-def test_a_model_that_comes_later_is_warmed_up_between_the_rounds(
-    worker: One, faulty: Faulty, session: Session, pipeline: Pipeline, packed: list[Packed]
-) -> None:
+def test_a_device_that_hangs_is_found_with_one_waiting_behind(make_held: Make) -> None:
+    held = make_held()
+    assert held.worker.busy_since is None
+    held.full(1)
+    held.in_flight(1, begun=1)
+    since = held.worker.busy_since
+    held.full(2)
+    held.in_flight(2, begun=1)
+    assert held.worker.busy_since == since, "to make another ready is no sign of life"
+    assert held.worker.alive
+    held.worker.caps = held.worker.caps._replace(hung_after=0.0)
+    assert (held.worker.hung, held.worker.alive) == (True, False)
+    held.graph.go(1)
+    held.in_flight(1, begun=2)
+    assert since is not None
+    assert (held.worker.busy_since or 0) > since
+    held.graph.go_on()
+    wait_for(lambda: held.worker.alive)
+
+
+def test_closing_answers_what_is_in_flight_and_fails_what_waits(make_held: Make, ahead: int) -> None:
+    held = make_held(ahead)
+    futures = held.full(*range(1, 9))
+    held.in_flight(1 + ahead, begun=1)
+    closing = threading.Thread(target=held.worker.close)
+    closing.start()
+    wait_for(lambda: held.worker._closing)
+    held.graph.go_on()
+    closing.join(PATIENCE)
+    assert [logits(one)[0] for one in futures[:2]] == [128, 256]
+    with pytest.raises(ModelDeadError):
+        futures[-1].result(PATIENCE)
+    wait_for(lambda: held.worker._device.dead or not ahead)
+    assert not held.worker.alive
+
+
+def test_what_ends_the_thread_that_computes_ends_the_worker(make_held: Make, ahead: int) -> None:
+    held = make_held(ahead)
+    held.graph.faults[1] = SystemExit("the thread is ended")
+    futures = held.full(1, 2, 3)
+    held.in_flight(1 + ahead, begun=1)
+    held.graph.go_on()
+    for future in futures:
+        with pytest.raises(ModelDeadError, match="before this request was scored"):
+            future.result(PATIENCE)
+    wait_for(lambda: not held.worker.alive)
+    assert not held.worker.ready
+    assert held.begun() == [1], "nothing is run by a thread that died"
+    with pytest.raises(ModelDeadError, match="not running"):
+        held.full(1)
+
+
+def test_each_graph_is_warmed_up_on_the_thread_that_runs_it(make_held: Make) -> None:
+    """Providers keep something of each thread, and no request should wait for that."""
+    held = make_held(1, learned=True)
+    assert (held.graph.threads, {thread for _, thread in held.combined}) == ({"device"}, {"model"})
+    held.graph.go_on()
+    asyncio.run(held.model.score_documents([[sequence(1)]]))
+    assert (held.graph.threads, {thread for _, thread in held.combined}) == ({"device"}, {"model"})
+
+
+def test_one_model_computes_at_a_time_whichever_decide_ahead(make_held: Make) -> None:
+    """Later models come, one to run ahead of and one not: they are warmed up, and run, when the device is done."""
+    held = make_held()
+    later, on_cpu = Stopping(), Stopping()
+    beside: list[int] = []
+    later.meanwhile = on_cpu.meanwhile = lambda: beside.append(held.graph.now)
+
+    def with_one_in_flight(work: Callable[[], Any]) -> Any:
+        held.graph.stop()
+        held.full(1)
+        held.in_flight(1, begun=1)
+        done = work()
+        time.sleep(0.02)  # enough to do it too early
+        held.graph.go_on()
+        return done
+
+    cpu = with_one_in_flight(lambda: held.add("cpu", on_cpu))
+    cpu.warmed.result(PATIENCE)
+    added = with_one_in_flight(lambda: held.add("later", later, ahead=1))
+    added.warmed.result(PATIENCE)
+    first = with_one_in_flight(lambda: held.submit([sequence(3)] * FULL, cpu))
+    assert logits(first) == [384] * FULL
+    mixed = [held.submit([sequence(token)] * FULL, model) for token in range(8) for model in (added, cpu, held.model)]
+    assert [logits(one)[0] for one in mixed] == [128 * token for token in range(8) for _ in range(3)]
+    assert (later.threads, on_cpu.threads) == ({"device"}, {"model"})
+    assert set(beside) == {0}
+
+
+def test_the_pace_is_the_devices_own(make_held: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each batch takes a second. The third waits for two others: at 3 s it began 1 s ago, and not 3."""
+    graph, at = Stopping(), 0.0
+    monkeypatch.setattr(time, "perf_counter", lambda: at)
+
+    def take_a_second() -> None:
+        nonlocal at
+        at += 1.0
+
+    held = make_held(1, graph)
+    measured: list[tuple[float, float]] = []
+    held.model.pace.measured = lambda units, seconds: measured.append((units, seconds))  # type: ignore[method-assign]
+    graph.meanwhile = take_a_second
+    futures = held.full(1, 2, 3)
+    held.in_flight(2, begun=1)
+    graph.go_on()
+    assert [logits(one)[0] for one in futures] == [128, 256, 384]
+    assert measured == [(CAP, 1.0)] * 3
+    assert held.metrics.registry.get_sample_value("keyblock_batch_seconds_sum", {"model": "one"}) == 3.0
+
+
+def test_nothing_is_kept_of_a_batch_that_is_over(make_held: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one is computed, no array of those before it is there; one more may wait."""
+    held = make_held()
+    alive: list[weakref.ref[Ints]] = []
+    most: list[int] = []
+    score = held.graph.score
+
+    def watched(ids: Ints, types: Ints, mask: Ints) -> NDArray[np.float32]:
+        most.append(sum(one() is not None for one in alive))
+        alive.append(weakref.ref(ids))
+        return score(ids, types, mask)
+
+    monkeypatch.setattr(held.graph, "score", watched)
+    held.graph.go_on()
+    for future in held.full(*range(1, 20)):
+        future.result(PATIENCE)
+    assert set(most) == {0}
+    wait_for(lambda: all(one() is None for one in alive))
+
+
+def test_a_model_that_comes_later_is_warmed_up_between_the_rounds(make_held: Make, ahead: int) -> None:
     """Whoever waits waits for one run of it."""
-    later = Faulty(session)
-    later.open.clear()
-    added = scorer_of(worker, "later", Graphs(later), shorter(pipeline))
+    held, later = make_held(ahead), Stopping()
+    later.stop()
+    held.graph.go_on()
+    added = held.add("later", later)
     runs: list[int] = []
     futures = []
-    for _ in range(5):
-        futures.append(submit(worker, packed))
-        futures[-1].add_done_callback(lambda _: runs.append(len(later.shapes)))
-    large = submit(worker, packed * 20)
-    later.open.set()
-    done(*futures, large)
-    assert worker.ready
+    for token in range(5):
+        futures.append(held.submit([sequence(token)] * 40))
+        futures[-1].add_done_callback(lambda _: runs.append(len(later.batches)))
+    later.go_on()
+    assert [logits(future)[0] for future in futures] == [128 * token for token in range(5)]
+    assert held.worker.ready
     assert runs[0] < 20, "it is served before the other one is warm"
     added.warmed.result(PATIENCE)
     assert list(dict.fromkeys(later.shapes)) == SHAPES
-    scored = worker.submit(Job(packed, added.ranker)).result(PATIENCE)
-    assert scored.logits == pytest.approx(logits_alone(session, packed), abs=1e-5)
+    assert logits(held.submit([sequence(3)], added)) == [384]
 
 
-def test_a_warm_up_that_nobody_waits_for_any_more_ends(worker: One, session: Session, pipeline: Pipeline) -> None:
-    later = Faulty(session)
-    later.open.clear()
-    added = scorer_of(worker, "later", Graphs(later), shorter(pipeline))
-    assert added.warmed.cancel()
-    later.open.set()
-    wait_for(lambda: not worker._warm_ups)
-    assert len(later.shapes) <= 1
+def test_a_warm_up_that_nobody_waits_for_any_more_ends(make_held: Make, ahead: int) -> None:
+    held, later = make_held(ahead), Stopping()
+    later.stop()
+    assert held.add("later", later).warmed.cancel()
+    later.go_on()
+    wait_for(lambda: not held.worker._warm_ups)
+    assert len(later.batches) <= 1
 
 
-def test_a_warm_up_that_hangs_beside_requests_is_seen(worker: One, session: Session, pipeline: Pipeline) -> None:
-    later = Faulty(session)
-    later.open.clear()
-    worker.caps = worker.caps._replace(hung_after=0.05)
-    added = scorer_of(worker, "later", Graphs(later), shorter(pipeline))
-    wait_for(lambda: worker.hung)
-    later.open.set()
+def test_a_warm_up_that_hangs_beside_requests_is_seen(make_held: Make, ahead: int) -> None:
+    held, later = make_held(ahead), Stopping()
+    later.stop()
+    held.worker.caps = held.worker.caps._replace(hung_after=0.05)
+    added = held.add("later", later)
+    wait_for(lambda: held.worker.hung)
+    later.go_on()
     added.warmed.result(PATIENCE)
-    wait_for(lambda: not worker.hung)
-    assert worker.ready
-
-
-def test_nothing_is_kept_of_a_model_that_is_let_go(worker: One, session: Session, pipeline: Pipeline, packed: list[Packed]) -> None:
-    later = Faulty(session)
-    added = scorer_of(worker, "later", Graphs(later), shorter(pipeline))
-    done(worker.submit(Job(packed, added.ranker)))
-    graph = weakref.ref(later)
-    del later, added
-    wait_for(lambda: graph() is None)
-    assert graph() is None
+    wait_for(lambda: not held.worker.hung)
+    assert held.worker.ready

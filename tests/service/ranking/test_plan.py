@@ -1,5 +1,7 @@
 """It is always 50 s."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,9 +14,18 @@ LONG = [10_000] * 100  # characters: each fills its sequence
 NOW = 50.0
 
 
-def plan(seconds: float, chars: list[int] = LONG, prepare: float = 0.0, model: float = 1e-5, backlog: float = 0.0) -> Plan:
+def plan(
+    seconds: float,
+    chars: list[int] = LONG,
+    prepare: float = 0.0,
+    model: float = 1e-5,
+    backlog: float = 0.0,
+    parsing: float = 0.0,
+    **work: float,
+) -> Plan:
     """By default 128 tokens of 100 documents take 0.128 s, parsed in no time."""
-    return make_plan(128, PACKING, NOW, seconds, Work(chars, 51, prepare, model, lambda share: min(backlog, share)), NOW)
+    made = Work(chars, 51, prepare, model, lambda share: min(backlog, share), **work)
+    return make_plan(128, PACKING, NOW - parsing, seconds, made, NOW)
 
 
 def test_enough_time_changes_nothing() -> None:
@@ -24,23 +35,25 @@ def test_enough_time_changes_nothing() -> None:
     assert made.prepared_by == pytest.approx(60.0 - RESPOND_SECONDS - SLACK * 0.128)
 
 
-def test_less_time_is_fewer_tokens_but_never_fewer_than_were_measured() -> None:
-    assert plan(0.16).budget == 128
-    assert plan(0.13).budget == 96
-    assert plan(0.09).budget == 64
-    assert plan(0.01).budget == 64
-
-
-def test_preparation_and_the_queue_take_their_share() -> None:
-    assert plan(0.30, prepare=1e-7).budget == 128  # a million characters: 0.1 s
-    assert plan(0.24, prepare=1e-7).budget == 96
-    assert plan(0.30, backlog=0.05).budget == 128
-    assert plan(0.30, backlog=0.128).budget == 96
-    assert plan(0.30, backlog=1e4).budget == 96, "turns are taken: nobody waits for all of a larger call"
-
-
-def test_short_documents_fill_no_sequence() -> None:
-    assert plan(0.09, chars=[30] * 100).budget == 128  # 51 + 10 tokens at most
+@pytest.mark.parametrize(
+    ("seconds", "changes", "budget"),
+    [
+        (0.16, {}, 128),
+        (0.13, {}, 96),
+        (0.09, {}, 64),
+        (0.01, {}, 64),  # never fewer than were measured
+        (0.30, {"prepare": 1e-7}, 128),  # a million characters: 0.1 s
+        (0.24, {"prepare": 1e-7}, 96),
+        (0.30, {"backlog": 0.05}, 128),
+        (0.30, {"backlog": 0.128}, 96),
+        (0.30, {"backlog": 1e4}, 96),  # turns are taken: nobody waits for all of a larger call
+        (0.09, {"chars": [30] * 100}, 128),  # 51 + 10 tokens at most
+        (0.01, {"model": 0.0}, 128),  # nothing measured yet is no reason to hurry
+        (0.16, {"fed": 5.0}, 64),  # what calls were fed before
+    ],
+)
+def test_less_time_is_fewer_tokens(seconds: float, changes: dict[str, Any], budget: int) -> None:
+    assert plan(seconds, **changes).budget == budget
 
 
 def test_the_model_keeps_half_of_the_time_if_it_needs_it() -> None:
@@ -50,10 +63,6 @@ def test_the_model_keeps_half_of_the_time_if_it_needs_it() -> None:
 
 def test_a_budget_below_the_range_is_not_raised() -> None:
     assert make_plan(64, PACKING, 50.0, 0.001, Work(LONG, 51, 0, 1e-5, lambda _: 0), NOW).budget == 64
-
-
-def test_nothing_measured_yet_is_no_reason_to_hurry() -> None:
-    assert make_plan(200, PACKING, 50.0, 0.01, Work(LONG, 51, 0.0, 0.0, lambda _: 0), NOW).budget == 200
 
 
 @given(
@@ -67,8 +76,7 @@ def test_nothing_measured_yet_is_no_reason_to_hurry() -> None:
 def test_whatever_comes_a_plan_is_in_range_and_ends_in_time(
     seconds: float, chars: list[int], prepare: float, model: float, backlog: float, parsing: float
 ) -> None:
-    work = Work(chars, 51, prepare, model, lambda share: min(backlog, share))
-    made = make_plan(128, PACKING, NOW - parsing, seconds, work, NOW)
+    made = plan(seconds, chars, prepare, model, backlog, parsing)
     assert 64 <= made.budget <= 128
     assert made.prepared_by is not None
     assert made.scored_by is not None
@@ -83,17 +91,10 @@ def test_a_learned_selectors_round_gets_its_share() -> None:
     assert Plan(128, 50.0, 54.0).chosen_by(0, 0, NOW) == pytest.approx(50.0)
 
 
-def test_what_calls_were_fed_before_counts() -> None:
-    work = Work(LONG, 51, 0.0, 1e-5, lambda _: 0, fed=5.0)
-    assert work.tokens(128) == 5 * 12_800
-    assert make_plan(128, PACKING, 50.0, 0.16, work, NOW).budget == 64
-
-
 def test_spans_keep_a_share_of_the_time() -> None:
-    work = Work(LONG, 51, 0.0, 1e-6, lambda _: 0, answering=0.1)
-    made = make_plan(128, PACKING, NOW, 10.0, work, NOW)
+    made = plan(10.0, model=1e-6, answering=0.1)
     assert made.answered_by == pytest.approx(60.0 - RESPOND_SECONDS)
     assert made.scored_by == pytest.approx(60.0 - RESPOND_SECONDS - SLACK * 0.1)
-    hurried = make_plan(128, PACKING, NOW, 0.1, work, NOW)
+    hurried = plan(0.1, model=1e-6, answering=0.1)
     assert hurried.answered_by is not None
     assert hurried.scored_by == pytest.approx(NOW + (hurried.answered_by - NOW) * (1 - MOST_ANSWERING_SHARE))

@@ -133,26 +133,7 @@ def test_texts_outside_ascii_cost_more() -> None:
     assert cost(1000, 0) == 1000, "a stored document, whose bytes nobody counted"
 
 
-def test_a_cancelled_request_stops_at_the_next_slice(pipeline: Pipeline, threads: Threads) -> None:
-    metrics = Metrics()
-    preparer = Preparer(pipeline, DocumentCache(1 << 28), threads, metrics)
-    texts = [f"{number} river bridge stone city. " * 1000 for number in range(400)]
-
-    async def work() -> None:
-        task = asyncio.create_task(chosen(preparer, pipeline, Documents(texts, [""] * 400, [None] * 400)))
-        while not lookups(metrics, "miss"):
-            await asyncio.sleep(0.001)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(work())
-    threads.close()
-    assert lookups(metrics, "miss") < 200
-
-
-@pytest.mark.parametrize("capacity", [0, 1 << 24])
-@pytest.mark.parametrize("keep", [0, 2])
+@pytest.mark.parametrize(("keep", "capacity"), [(0, 1 << 24), (2, 0)])
 def test_the_two_rounds_of_a_learned_selector(pipeline: Pipeline, threads: Threads, keep: int, capacity: int) -> None:
     """Each document gets its own logits back, whatever slice it was in."""
     config = PipelineConfig.model_validate({"selector": {"name": "learned", "keep": keep}})
@@ -190,10 +171,10 @@ def test_what_is_not_prepared_in_time_is_unread(pipeline: Pipeline, threads: Thr
     config = PipelineConfig.model_validate({"selector": {"name": selector}})
     selecting = Pipeline(config, pipeline.tokenizer, pipeline.frequencies)
     preparer = Preparer(selecting, DocumentCache(0), threads, Metrics())
-    texts = ["The river flooded the bridge. " * n for n in (1, 2, 100_000, 3)]
+    texts = ["The river flooded the bridge. " * n for n in (1, 2, 20_000)]
     texts = [texts[0]] * 32 + [texts[1]] * 32 + [texts[2]]  # three slices
     documents = Documents(texts, [""] * 65, [None] * 65)
-    preparer.pace.measured(1, 3e-5)  # 30 s for a million characters; the first slice of each thread is tried all the same
+    preparer.pace.measured(1, 3e-4)  # 180 s for the last one; the first slice of each thread is tried all the same
 
     async def work(until: float) -> list[bool]:
         found = await chosen(preparer, selecting, documents, until)
@@ -225,14 +206,14 @@ def test_a_query_waits_for_no_slice(pipeline: Pipeline, threads: Threads) -> Non
 def test_a_pace_that_went_wrong_is_measured_again(pipeline: Pipeline, threads: Threads) -> None:
     """It would have every slice left out for ever."""
     preparer = Preparer(pipeline, DocumentCache(0), threads, Metrics())
-    preparer.pace.measured(1, 3600.0)
+    preparer.pace.measured(1, 1.0)
 
     async def work() -> list[bool]:
-        documents = Documents(["The river flooded the bridge. " * 400] * 64, [""] * 64, [None] * 64)
+        documents = Documents(["The river flooded the bridge. " * 40] * 64, [""] * 64, [None] * 64)
         found = await chosen(preparer, pipeline, documents, time.perf_counter() + PATIENCE)
         return [candidate.read for candidate in found]
 
     assert any(asyncio.run(work()))
-    for _ in range(60):
+    for _ in range(20):
         asyncio.run(work())
     assert asyncio.run(work()) == [True] * 64

@@ -19,7 +19,7 @@ from service.ranking.admission import Admission, Place
 from service.ranking.drive import Plan, look_up, renew
 from service.ranking.preparation import Preparer, Threads, Watch, sizes
 from service.settings import Limits
-from service.store.base import AWAY, Item
+from service.store.base import Item
 from service.store.codec import StoredDocument, encode, pack_text
 from service.store.library import Library
 from service.store.lmdb_store import LmdbStore
@@ -76,38 +76,15 @@ def test_what_is_found_is_entered(library: Library, metrics: Metrics) -> None:
     assert (with_texts.texts[0][:13], with_texts.titles) == ("the river new", ["T"])
 
 
-def test_documents_that_are_away_are_reported_and_a_request_of_only_those_is_refused(
-    library: Library, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sizes = library._store.sizes
-    monkeypatch.setattr(
-        library._store, "sizes", lambda space, ids: [AWAY if one == "old" else sizes(space, [one])[0] for one in ids]
-    )
-    documents = documents_by_id("old", "x", "new", "old")
-    assert entered(library, documents, place(metrics)) == {}
-    by_id = documents.by_id
-    assert (by_id.away, by_id.unknown, set(by_id.found), by_id.stale) == ({0, 3}, {1}, {"new"}, set())
-    assert [by_id.absent(number) for number in range(4)] == [True, True, False, True]
-    with pytest.raises(RequestError, match="the store of documents does not answer: try again"):
-        entered(library, documents_by_id("old", "old"), place(metrics))
-    beside_a_text = Documents(["", "a text"], ["", ""], ["old", None])
-    beside_a_text.by_id.ids[0] = "old"
-    entered(library, beside_a_text, place(metrics))
-    assert beside_a_text.by_id.away == {0}
-
-
 def test_a_document_that_a_request_names_often_is_held_once(library: Library, metrics: Metrics) -> None:
-    once, often = place(metrics), place(metrics)
+    """Its text is counted as often as the answer repeats it."""
+    once, often, with_texts = (place(metrics) for _ in range(3))
     entered(library, documents_by_id("new"), once)
     entered(library, documents := documents_by_id(*["new"] * 60), often)
+    entered(library, documents_by_id(*["new"] * 60), with_texts, texts=True)
     assert often._held.bytes == once._held.bytes > 0
+    assert with_texts._held.bytes > 60 * 15_000
     assert len({id(documents.by_id.prepared(number)) for number in range(60)}) == 1
-
-
-def test_an_answer_with_a_text_sixty_times_is_counted_sixty_times(library: Library, metrics: Metrics) -> None:
-    holder = place(metrics)
-    entered(library, documents_by_id(*["new"] * 60), holder, texts=True)
-    assert holder._held.bytes > 60 * 15_000
 
 
 def test_a_request_that_never_fits_is_an_error_and_one_that_does_not_fit_now_may_come_again(

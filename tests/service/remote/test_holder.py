@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from keyblock.bundle import load_bundle
 from keyblock.packing import Packed
 from keyblock.runtime.session import Session
+from service.queue.job import Scored
 from service.remote.holder import Holder
 from service.remote.wire import NO_BLOCKS, Named, ScoreRequest, named, read, written
 from service.settings import Settings
@@ -21,7 +22,7 @@ SEQUENCES = [Packed(np.array([101, *range(1000, 1000 + length), 102], np.int32),
 ASKED = ScoreRequest(written([SEQUENCES[:1], SEQUENCES[1:2], SEQUENCES[2:]]))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def holder(settings: Settings) -> Iterator[Holder]:
     made = Holder(settings)
     made.warm()
@@ -29,7 +30,7 @@ def holder(settings: Settings) -> Iterator[Holder]:
     made.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def own(bundle_path: Path) -> Named:
     return named(load_bundle(bundle_path))
 
@@ -40,21 +41,18 @@ def other(bundle_path: Path, path: Path) -> Named:
     return named(load_bundle(path))
 
 
-def graph_says(session: Session) -> list[float]:
-    said = []
-    for packed in SEQUENCES:
-        types = (np.arange(len(packed.ids)) >= packed.split).astype(np.int64)
-        said.append(float(session.score(packed.ids[None].astype(np.int64), types[None], np.ones_like(types[None]))[0]))
-    return said
+def check(scored: Scored | None, session: Session) -> None:
+    """They are the graph's logits of each sequence alone."""
+    assert scored is not None
+    for packed, logit in zip(SEQUENCES, scored.logits, strict=True):
+        types = (np.arange(len(packed.ids)) >= packed.split).astype(np.int64)[None]
+        alone = session.score(packed.ids[None].astype(np.int64), types, np.ones_like(types))
+        assert logit == pytest.approx(float(alone[0]), abs=1e-4)
 
 
 def test_sequences_are_scored_as_the_graph_scores_each_alone(holder: Holder, own: Named, session: Session) -> None:
-    reply = asyncio.run(holder.score(own, ASKED))
-    assert reply.scored is not None
-    np.testing.assert_allclose(reply.scored.logits, graph_says(session), atol=1e-4)
-    blocks = asyncio.run(holder.score(own, ASKED._replace(blocks=True)))
-    assert blocks.scored is not None
-    np.testing.assert_allclose(blocks.scored.logits, graph_says(session), atol=1e-4)
+    for asked in (ASKED, ASKED._replace(blocks=True)):
+        check(asyncio.run(holder.score(own, asked)).scored, session)
 
 
 def test_the_holder_reports_its_backlog_paces_and_labels(holder: Holder, own: Named) -> None:
@@ -78,9 +76,7 @@ def test_the_bundle_of_another_version_is_opened_when_a_call_names_it(
     """The one opened before is closed for the next; the holder's own bundle stays."""
     first, second = other(bundle_path, tmp_path / "first"), other(bundle_path, tmp_path / "second")
     for name in (first, second):
-        reply = asyncio.run(holder.score(name, ASKED))
-        assert reply.scored is not None
-        np.testing.assert_allclose(reply.scored.logits, graph_says(session), atol=1e-4)
+        check(asyncio.run(holder.score(name, ASKED)).scored, session)
     assert set(asyncio.run(holder.report()).paces) == {own, second}
 
 
@@ -111,11 +107,11 @@ def test_a_bundle_that_is_not_there_is_one_line(holder: Holder, own: Named) -> N
     assert "\n" not in reply.problem
 
 
-def test_a_replica_that_is_ending_says_that_another_may_do_better(holder: Holder, own: Named) -> None:
-    holder.close()
-    reply = asyncio.run(holder.score(own, ASKED))
-    assert reply.elsewhere
-    assert reply.scored is None
+def test_a_replica_that_is_ending_says_that_another_may_do_better(settings: Settings, own: Named) -> None:
+    ending = Holder(settings)
+    ending.close()
+    reply = asyncio.run(ending.score(own, ASKED))
+    assert (reply.scored, reply.elsewhere) == (None, True)
 
 
 WIRE_SEQUENCES = st.builds(
@@ -128,17 +124,6 @@ WIRE_SEQUENCES = st.builds(
 
 def fields(documents: list[list[Packed]]) -> list[list[tuple[list[int], int, float]]]:
     return [[(one.ids.tolist(), one.split, one.weight) for one in document] for document in documents]
-
-
-def test_two_documents_by_hand() -> None:
-    """The first has the sequences [1 2 3] and [4], the second has none, the third [5 6]."""
-    first = [Packed(np.array([1, 2, 3], np.int32), 1, NO_BLOCKS), Packed(np.array([4], np.int32), 0, NO_BLOCKS, weight=2.0)]
-    sequences = written([first, [], [Packed(np.array([5, 6], np.int32), 2, NO_BLOCKS)]])
-    assert sequences.ids.tolist() == [1, 2, 3, 4, 5, 6]
-    assert sequences.ends.tolist() == [3, 4, 6]
-    assert sequences.splits.tolist() == [1, 0, 2]
-    assert sequences.weights.tolist() == [1.0, 2.0, 1.0]
-    assert sequences.counts.tolist() == [2, 0, 1]
 
 
 @given(st.lists(st.lists(WIRE_SEQUENCES, max_size=4), max_size=5))

@@ -75,17 +75,6 @@ def look_up(
     return asyncio.run(library.look_up(DEFAULT_NAMESPACE, ids, NEW, texts=texts, until=until, reserve=room))
 
 
-def test_what_is_there_is_found_with_the_texts_that_are_needed(library: Library, pipeline: Pipeline) -> None:
-    asyncio.run(library.put("default", [item(pipeline, "a"), item(pipeline, "b", OLD)]))
-    found = look_up(library, ["a", "x", "b"])
-    assert {name: one and (one.stored.title, one.text, one.stale) for name, one in found.items()} == {
-        "a": ("T", None, False),
-        "x": None,
-        "b": ("T", "the river b", True),
-    }
-    assert [one and one.text for one in look_up(library, ["a"], texts=True).values()] == ["the river a"]
-
-
 def test_room_is_reserved_before_documents_are_read_and_decoded(library: Library, store: Slow, pipeline: Pipeline) -> None:
     """A short text in a few bytes is counted as what it unpacks to, before it is unpacked."""
     text = "x" + " " * 999_999  # one token
@@ -153,18 +142,6 @@ def test_documents_are_read_in_steps_bounded_in_number_and_bytes(
     assert len(asked) == 2 * len(ids)
 
 
-@pytest.mark.parametrize("content", [b"", b"garbage" * 40, b"\x01" + bytes(200)])
-def test_what_keyblock_did_not_write_is_as_if_it_were_not_there(
-    library: Library, metrics: Metrics, caplog: pytest.LogCaptureFixture, content: bytes
-) -> None:
-    asyncio.run(library.put("default", [Item("a", content)]))
-    assert look_up(library, ["a"], texts=True) == {"a": None}
-    (line,) = caplog.messages
-    assert "a stored document is" in line
-    assert "treated as if it were not there" in line
-    assert metrics.registry.get_sample_value(TABLE["store_lookups"].name, {"outcome": "damaged"}) == 1
-
-
 def test_with_a_key_only_sealed_values_are_documents(store: Slow, metrics: Metrics, pipeline: Pipeline) -> None:
     """Also what was prepared again and written back; and who has no key cannot read what is sealed."""
     sealing, plain = Library(store, NEW, 0, metrics, Seal("k" * 32)), Library(store, NEW, 0, metrics)
@@ -219,19 +196,6 @@ def test_what_is_not_looked_up_in_time_is_neither_known_nor_unknown(library: Lib
     assert asyncio.run(work()) == {}
 
 
-def test_errors_are_answers_and_counted(library: Library, store: Slow, metrics: Metrics) -> None:
-    store.fault = StoreUnavailableError("the cable is cut")
-    with pytest.raises(RequestError, match="the store of documents does not answer: try again") as raised:
-        look_up(library, ["a"])
-    assert (raised.value.status, raised.value.retry_after) == (503, 2)
-    store.fault = None
-    with pytest.raises(RequestError, match="keeps none over") as raised:
-        asyncio.run(library.put("default", [Item("a", bytes(5 << 20))]))
-    assert raised.value.status == 507
-    sample = metrics.registry.get_sample_value
-    assert [sample(TABLE["store_errors"].name, {"why": why}) for why in ("unavailable", "full")] == [1, 1]
-
-
 @pytest.mark.parametrize("fault", [None, StoreFullError("full"), StoreUnavailableError("away")])
 def test_renewing_goes_on_beside_and_its_errors_are_nobodys(
     library: Library, store: Slow, pipeline: Pipeline, fault: Exception | None
@@ -248,11 +212,3 @@ def test_renewing_goes_on_beside_and_its_errors_are_nobodys(
     store.fault = None
     prints = [decode(content).fingerprint for content in store.get_many("default", ["a", "b"]) if content]
     assert prints == [OLD if fault else NEW, OLD]
-
-
-def test_an_expiry_is_the_documents_or_the_services(store: Slow, metrics: Metrics) -> None:
-    now = time.time() * 1000
-    for ttl, seconds, expected in ((0, None, 0), (60, None, 60), (60, 5, 5), (0, 0.5, 0.5)):
-        expires = Library(store, NEW, ttl, metrics).expiry(seconds)
-        assert expires == 0 if not expected else abs(expires - now - expected * 1000) < PATIENCE * 1000
-    store.close()
