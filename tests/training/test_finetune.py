@@ -16,9 +16,7 @@ from training.recipe import RecipeError, load_recipe
 
 ROOT = Path(__file__).resolve().parents[2]
 FINETUNE = ROOT / "training" / "recipes" / "small" / "finetune.yaml"
-
-
-SMALL = ("tokens_per_step=2048", "dev_depth=3", "precision=fp32", "patience=null")
+SMALL = ("tokens_per_step=2048", "dev_depth=3", "precision=fp32", "patience=null", "reshape={layers: 2}")
 
 
 def finetune(collection: Path, run: Path, *settings: str) -> None:
