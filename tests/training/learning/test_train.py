@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -30,18 +29,17 @@ from training.recipe import Recipe, RecipeError
 __all__ = ["bag"]
 pytestmark = pytest.mark.usefixtures("undrawn")
 ROOT = Path(__file__).resolve().parents[3]
-KILLED_AT = 27  # the recipe's checkpoints are of steps 20 and 40
-OFTEN = 2  # steps between the checkpoints of a run that is killed often
-KILLED = f"""
+OFTEN = "checkpoint_every=2"  # of a run that is killed often; the recipe's checkpoints are of steps 20 and 40
+TORN = '{"step": 28, "ti'  # a line of the log as a kill within a write leaves it
+KILLED = """
 import os, signal, sys
 from transformers import BertModel  # imported once, for every fork
 from training.commands.train import main as train_main
 from training.learn.loop import Trainer
 
-recipe, collection, once, often = sys.argv[1:]
 write = Trainer._log
 
-def train(run, dies_in, *settings):
+def train(dies_in):
     child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -51,11 +49,11 @@ def train(run, dies_in, *settings):
         nonlocal lines
         write(trainer, **what)
         lines += 1
-        die(dies_in(lines, trainer.step))
+        die(dies_in(lines))
 
     Trainer._log = log
-    die(dies_in(lines, 0))
-    os._exit(train_main([recipe, "--collection", collection, "--out", run, *settings]))
+    die(dies_in(lines))
+    os._exit(train_main(sys.argv[1:]))
 
 def die(seconds):
     if seconds == 0:
@@ -63,12 +61,10 @@ def die(seconds):
     elif seconds:  # of the processor: the moment is no other one on a busy machine, and its signal ends a process as SIGKILL does
         signal.setitimer(signal.ITIMER_PROF, seconds)
 
-print(train(once, lambda _, step: 0 if step == {KILLED_AT} else None), flush=True)
 for more, seconds in ((0, 0.12), (5, 0.011), (1, 0), (8, 0.012)):  # lines of its log, and then some time
-    status = train(often, lambda lines, _: seconds if lines == more else None, "--set", "checkpoint_every={OFTEN}")
+    status = train(lambda lines: seconds if lines == more else None)
     if status >= 0:
-        sys.exit(f"ended by itself with status {{status}}")
-print(train(often, lambda *_: None, "--set", "checkpoint_every={OFTEN}"), flush=True)
+        sys.exit(f"ended by itself with status {status}")
 """
 Make = Callable[..., Recipe]
 
@@ -81,44 +77,26 @@ def losses(run: Path) -> list[float]:
     return [r["loss"] for r in read_log(run) if "loss" in r]
 
 
-@pytest.fixture(scope="module")
-def killed(toy_path: Path, recipe_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that was killed `once`, and one that was killed `often` and then left to end."""
-    folder = tmp_path_factory.mktemp("killed")
-    arguments = [str(recipe_file), str(toy_path), str(folder / "once"), str(folder / "often")]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "KEYBLOCK_CACHE": str(folder / "cache")}
-    done = subprocess.run([sys.executable, "-c", KILLED, *arguments], env=environment, capture_output=True, text=True, check=False)
+@pytest.mark.timeout(400)  # it waits for a process that imports PyTorch; on a busy machine that takes its time
+def test_killed_at_any_moment_again_and_again(toy_run: Path, toy_path: Path, recipe_file: Path, tmp_path: Path) -> None:
+    """SIGKILL while it prepares, steps, measures or saves; the same command still ends in the weights of a run left alone."""
+    run = tmp_path / "often"
+    command = [str(recipe_file), "--collection", str(toy_path), "--out", str(run), "--set", OFTEN]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "KEYBLOCK_CACHE": str(tmp_path / "cache")}
+    done = subprocess.run([sys.executable, "-c", KILLED, *command], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.split() == [str(-signal.SIGKILL), "0"]
-    return folder
-
-
-@pytest.mark.timeout(400)  # the first of both waits for a process that imports PyTorch; on a busy machine that takes its time
-def test_a_killed_run_ends_in_the_same_weights(toy_run: Path, toy_path: Path, recipe_file: Path, killed: Path) -> None:
-    """SIGKILL to a real process between two checkpoints, then the same command again."""
-    run = killed / "once"
-    assert len(losses(run)) == KILLED_AT
     with (run / "log.jsonl").open("a", encoding="utf-8") as log:
-        log.write('{"step": 28, "ti')  # as a kill within a write leaves it
-    assert train_main([str(recipe_file), "--collection", str(toy_path), "--out", str(run)]) == 0
+        log.write(TORN)
+    assert train_main(command) == 0
+    lines = (run / "log.jsonl").read_text(encoding="utf-8").splitlines()
+    steps = [record["step"] for record in (json.loads(line) for line in lines if line != TORN) if "loss" in record]
+    again = [before - step + 1 for before, step in pairwise(steps) if step <= before]
+    assert again
+    assert max(again) <= 2, "steps that a kill costs"
     assert losses(run) == losses(toy_run)
     resumed, whole = weights(run), weights(toy_run)
     assert resumed.keys() == whole.keys()
     assert [name for name in whole if not torch.equal(resumed[name], whole[name])] == []
-
-
-@pytest.mark.timeout(400)
-def test_killed_at_any_moment_again_and_again(toy_run: Path, killed: Path) -> None:
-    """SIGKILL whenever it falls: while it prepares, steps, measures or saves; it still ends in the weights of a run left alone."""
-    run = killed / "often"
-    lines = (run / "log.jsonl").read_text(encoding="utf-8").splitlines()
-    steps = [record["step"] for record in map(json.loads, lines) if "loss" in record]
-    again = [before - step + 1 for before, step in pairwise(steps) if step <= before]
-    assert again
-    assert max(again) <= OFTEN  # steps that a kill costs
-    resumed, whole = weights(run), weights(toy_run)
-    assert [name for name in whole if not torch.equal(resumed[name], whole[name])] == []
-    assert losses(run) == losses(toy_run)
 
 
 SMALL = {"steps": 2, "budgets": {80: 1.0}, "tokens_per_step": 640}
