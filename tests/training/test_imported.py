@@ -19,14 +19,23 @@ from training.model.classifier import Classifier
 from training.model.families import load_ranker, new_ranker
 from training.model.starting import start_from
 
+NAMES = ("bert", "xlm-roberta")
 FINETUNE = Path(__file__).parents[2] / "training" / "recipes" / "small" / "finetune.yaml"
 
 
-@pytest.mark.parametrize("name", ["bert", "xlm-roberta"])
-def test_an_import_is_trained_on_and_exported_again(name: str, toy: Collection, tmp_path: Path) -> None:
-    source, bundle, run, again = (tmp_path / part for part in ("source", "bundle", "run", "again"))
-    save_checkpoint(name, source)
-    import_model(str(source), bundle, ImportOptions(pairs=16, provider=Provider.CPU))
+@pytest.fixture(scope="module")
+def imports(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Checkpoints, and beside each the bundle that it became."""
+    folder = tmp_path_factory.mktemp("imports")
+    for name in NAMES:
+        source = save_checkpoint(name, folder / name)
+        import_model(str(source), folder / f"{name}-bundle", ImportOptions(pairs=16, provider=Provider.CPU))
+    return folder
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_import_is_trained_on_and_exported_again(name: str, imports: Path, toy: Collection, tmp_path: Path) -> None:
+    source, bundle, run, again = imports / name, imports / f"{name}-bundle", tmp_path / "run", tmp_path / "again"
     settings = {"init": bundle, "steps": 2, "evaluate_every": 2, "dev_queries": 2}  # model and backbone are the import's
     settings |= {"precision": "fp32", "negatives.hard": 0, "optimizer.encoder_lr": 1e-3, "patience": "null"}
     sets = [f"--set={key}={value}" for key, value in settings.items()]
@@ -36,7 +45,7 @@ def test_an_import_is_trained_on_and_exported_again(name: str, toy: Collection, 
     query, candidates = next(iter(toy.run("dev").items()))
     trained = run_ranker(run, toy, bf16=False).score(query, list(candidates)).logits
     loaded = load_bundle(again)
-    served = bundle_ranker(loaded, GraphModel.open(loaded, Provider.CPU), toy).score(query, list(candidates)).logits
+    served = bundle_ranker(loaded, GraphModel.open(loaded, Provider.CPU, 1), toy).score(query, list(candidates)).logits
     assert np.ptp(trained) > 1e-3
     np.testing.assert_allclose(served, trained, atol=1e-4)
 
@@ -48,16 +57,11 @@ def test_an_import_is_trained_on_and_exported_again(name: str, toy: Collection, 
     assert np.array_equal(before.final.weight.detach().numpy(), after.final.weight.detach().numpy()), "and all of it was kept"
 
 
-def test_another_checkpoints_bundle_is_one_clear_error(tmp_path: Path) -> None:
-    import_model(
-        str(save_checkpoint("bert", tmp_path / "one")), tmp_path / "bundle", ImportOptions(pairs=16, provider=Provider.CPU)
-    )
+def test_another_checkpoints_bundle_is_one_clear_error(imports: Path, tmp_path: Path) -> None:
     other = Classifier.load(save_checkpoint("bert", tmp_path / "other", intermediate_size=64))
     with pytest.raises(ValueError, match="its ranker is not of the backbone's architecture"):
-        start_from(other, tmp_path / "bundle")
-    with pytest.raises(
-        ValueError, match="is a bundle, whose graph is a cross-encoder's; a classifier starts from a run of its own"
-    ):
+        start_from(other, imports / "bert-bundle")
+    with pytest.raises(ValueError, match="graph is a cross-encoder's; a classifier starts from a run of its own"):
         start_from(other, Path("models/default"))
     with pytest.raises(ValueError, match=r"it is trained on with model\.name=classifier"):
-        start_from(new_ranker({"name": "cross_encoder"}, str(tmp_path / "one")), tmp_path / "bundle")
+        start_from(new_ranker({"name": "cross_encoder"}, str(imports / "bert")), imports / "bert-bundle")

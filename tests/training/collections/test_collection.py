@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.data.collection import AlignedSpans, Collection, distinct_names
-from training.data.directory import read_qrels, write_directory
+from training.data.collection import AlignedSpans, Collection
+from training.data.directory import write_directory
 from training.data.files import join_runs, numbered_lines, open_text, ranked, read_run, write_run
 from training.data.types import CollectionError, Document, FileError, Span, find_passage
 
@@ -24,7 +24,7 @@ def test_parts_by_hand(tmp_path: Path) -> None:
         out.write('{"_id": "d1", "title": "T", "text": "one two"}\n{"_id": "d2", "title": null, "text": ""}\n')
         out.write('{"_id": "d3", "text": "no title", "url": "ignored"}\n')
     (path / "queries.jsonl").write_text('{"_id": "q1", "text": "one"}\n\n{"_id": "q2", "text": ""}\n', encoding="utf-8")
-    (path / "qrels.tsv").write_text("q1\t0\td1\t1\nq1 0 d2 0\nq2\t0\td9\t2\n\n", encoding="utf-8")
+    (path / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\nq1 0 d2 0\nq2\t0\td9\t2\n\n", encoding="utf-8")
     (path / "spans.jsonl").write_text('{"qid": "q1", "docid": "d1", "start": 4, "end": 7}\n', encoding="utf-8")
     (path / "splits/dev.txt").write_text("q2\n\n q1 \n", encoding="utf-8")
     (path / "run.dev.bm25.trec").write_text("q1 Q0 d2 1 1.5 x\nq1 Q0 d1 2 2.5 x\n", encoding="utf-8")
@@ -107,13 +107,6 @@ def test_unknown_documents_and_queries_are_named(toy: Collection) -> None:
         toy.query("sea")
 
 
-def test_two_collections_of_one_name(toy: Collection, toy_copy: Path, tmp_path: Path) -> None:
-    other = Collection(toy_copy.rename(tmp_path / "other"))
-    assert distinct_names([toy, other]) == ["toy", "other"]
-    with pytest.raises(CollectionError, match=r"one name \(toy, toy\)"):
-        distinct_names([toy, toy])
-
-
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     """Two spans of one document are one judgement."""
     documents = [Document("d", "Köln", "one\ntwo"), Document("e", "", "three")]
@@ -127,11 +120,6 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert (read.split("dev"), read.split("test"), read.has_run("dev")) == (["r"], ["q"], False)
     with pytest.raises(FileExistsError):
         write_directory(tmp_path / "in" / "it", documents, {}, {}, {})
-
-
-def test_judgements_with_beirs_header(tmp_path: Path) -> None:
-    (tmp_path / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq\td\t2\n", encoding="utf-8")
-    assert read_qrels(tmp_path / "qrels.tsv") == {"q": {"d": 2}}
 
 
 @pytest.mark.parametrize("name", ["lines.txt", "lines.txt.gz"])

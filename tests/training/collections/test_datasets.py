@@ -28,12 +28,6 @@ def test_splits_that_there_are_not() -> None:
         datasets.find_split("gov2", "train")
 
 
-def test_what_is_known_without_a_download() -> None:
-    train = datasets.load("msmarco-document/train")
-    assert [datasets.count(train, part) for part in ("docs", "queries", "scoreddocs")] == [3213835, 367013, 36701116]
-    assert datasets.count(train, "docpairs") is None
-
-
 def test_an_unknown_name() -> None:
     with pytest.raises(CollectionError, match="ir_datasets has no 'disk45'; is it disks45"):
         datasets.load("disk45")

@@ -1,12 +1,10 @@
 """What a described collection reads, from TREC files among others, and descriptions that cannot be meant."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from tests.training.collections.descriptions import BASIC, TITLES
 from training.data.collection import Collection
@@ -121,30 +119,6 @@ def test_a_data_set_described(data_set: str, describe: Callable[..., Collection]
     assert collection.split("test") == collection.split("train")
     assert dict(collection.spans) == {"1": [Span("d1", 4, 21)]}
     assert len(collection.spans) == 1
-
-
-def test_a_directory_described_is_the_same_collection(toy_copy: Path) -> None:
-    """So training draws, and measuring ranks, the same."""
-    rows = [json.loads(line) for line in (toy_copy / "queries.jsonl").read_text(encoding="utf-8").splitlines()]
-    part = {"qrels": "qrels.tsv.gz"}
-    for split in ("train", "dev"):
-        wanted = (toy_copy / "splits" / f"{split}.txt").read_text(encoding="utf-8").split()
-        lines = [f"{row['_id']}\t{row['text']}\n" for name in wanted for row in rows if row["_id"] == name]
-        (toy_copy / f"{split}.tsv").write_text("".join(lines), encoding="utf-8")
-    splits = {
-        name: part | {"queries": {"path": f"{name}.tsv", "format": "tsv"}, "candidates": f"run.{name}.bm25.trec.gz"}
-        for name in ("train", "dev")
-    }
-    description = {"name": "toy", "documents": {"path": "corpus.jsonl.gz", "format": "jsonl"}, "splits": splits}
-    path = toy_copy / "toy.yaml"
-    path.write_text(yaml.safe_dump(description), encoding="utf-8")
-    made, own = Collection(path), Collection(toy_copy)
-    for split in ("train", "dev"):
-        queries = own.split(split)
-        assert made.split(split) == queries
-        assert list(made.run(split).items()) == list(own.run(split).items())
-        assert [(made.query(q), made.qrels[q]) for q in queries] == [(own.query(q), own.qrels[q]) for q in queries]
-    assert [made.document(name) for name in own.documents] == list(own.documents.values())
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,9 @@ def test_a_loss_that_is_not_a_number(recipe_file: Path, toy_path: Path, tmp_path
     assert train_main(strings(recipe_file, "--collection", toy_path, "--out", tmp_path / "run", *sets)) == 2
     said = capsys.readouterr().err
     assert "Traceback" not in said
-    assert said.splitlines()[-1].startswith("keyblock-train: step 1: the loss is ")  # a line of its own, behind the closed bar
+    *_, last = said.splitlines()  # a line of its own, behind the closed bar
+    assert last.startswith("keyblock-train: step 1: the loss is ")
+    assert "lower optimizer.encoder_lr or use precision: fp32" in last
     assert not (tmp_path / "run" / "checkpoint").exists()
 
 

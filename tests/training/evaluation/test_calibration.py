@@ -75,12 +75,6 @@ def test_scores_are_probabilities_on_queries_not_learned_from(make: Make) -> Non
     assert calibration_error([fresh], uncalibrated) > 0.2
 
 
-def test_features_not_used_stay_out(make: Make) -> None:
-    fusion = fit_fusion([make()], use=["logit", "coverage"])
-    assert (fusion.best_block, fusion.top_blocks) == (0, 0)
-    assert fusion.logit > 2 * fusion.coverage > 0
-
-
 def test_scale_and_bias_never_change_the_order(make: Make) -> None:
     scores = make()
     fusion = fit_fusion([scores])

@@ -60,15 +60,6 @@ def client(toy_bundle: Bundle) -> Iterator[TestClient]:
         yield client
 
 
-def test_a_run_puts_the_answer_first(toy_run: Path, toy: Collection) -> None:
-    ranker = run_ranker(toy_run, toy)
-    assert ranker.name == "toy-run"
-    for query, candidates in toy.run("dev").items():
-        reranked = ranker.rerank(query, list(candidates))
-        assert list(reranked.scores) == sorted(candidates, key=lambda d: -reranked.scores[d])
-        assert next(iter(reranked.scores)) == f"{query[:-1]}-3"
-
-
 def test_run_bundle_and_service_rank_alike(fused_run: LocalRanker, toy_bundle: Bundle, client: TestClient, toy: Collection) -> None:
     local = bundle_ranker(toy_bundle, GraphModel.open(toy_bundle, Provider.CPU, 1), toy)
     served = HttpRanker("served", toy, client)

@@ -68,10 +68,6 @@ def test_holm_by_hand() -> None:
     assert holm([0.2]) == [0.2]
 
 
-def test_bonferroni_by_hand() -> None:
-    assert bonferroni([0.01, 0.04, 0.3, 0.005]) == pytest.approx([0.04, 0.16, 1.0, 0.02])
-
-
 def closed_testing(p_values: list[float]) -> list[float]:
     """Holm's correction as it is derived: the largest Bonferroni p-value of all the subsets that hold the hypothesis."""
     every = range(len(p_values))

@@ -165,14 +165,6 @@ def test_lists_that_nothing_can_be_drawn_from(preparation: Preparation, run: Run
         Source.build(preparation, "train", run, depth=100)
 
 
-def test_a_query_without_a_text_is_an_error_at_once(toy_copy: Path, toy_pipeline: Pipeline) -> None:
-    queries = (toy_copy / "queries.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
-    (toy_copy / "queries.jsonl").write_text("".join(q for q in queries if "river?" not in q), encoding="utf-8")
-    collection = Collection(toy_copy)
-    with pytest.raises(CollectionError, match="query 'river\\?'"):
-        Source.build(Preparation(collection, toy_pipeline), "train", collection.run("train"), 4)
-
-
 def test_a_pass_meets_every_query_once(source: Source, make_recipe: Callable[..., Recipe]) -> None:
     """Sixteen queries in steps of three: the passes end within steps, and each has an order of its own."""
     draws, n = drawer(source, make_recipe(queries_per_step=3)), len(source.queries)

@@ -22,15 +22,15 @@ from training.data.types import Span
 from training.evaluate.ranking import load_run_pipeline
 from training.evaluate.scoring import TorchModel, score
 from training.evaluate.selection import random_precision, segment_precision
-from training.learn.best import RESULT, SELECTOR, TABLE, Iterations, judged_pairs, precision
+from training.learn.best import RESULT, SELECTOR, TABLE, judged_pairs, precision
 from training.learn.data import Data
-from training.learn.loop import Trainer, make_accelerator
+from training.learn.loop import Trainer
 from training.learn.objectives import RankingObjective
 from training.learn.tracking import read_log
 from training.learn.train import make_model
 from training.model.checkpoints import chosen
 from training.model.cross_encoder import CrossEncoder
-from training.recipe import Recipe, RecipeError, load_recipe
+from training.recipe import load_recipe
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 STEPS = 6
@@ -278,9 +278,3 @@ def test_each_iteration_starts_afresh_from_init(best_run: Path, train: Train, tm
     assert train(tmp_path / "best", f"init={best_run}", *rates) == 0
     start, second = weights_of(best_run / "best"), weights_of(tmp_path / "best" / "iteration-2" / "checkpoint")
     assert all(torch.allclose(value, start[name], atol=1e-6) for name, value in second.items())
-
-
-def test_other_recipes_have_no_iterations(make_recipe: Callable[..., Recipe], best_run: Path, toy: Collection) -> None:
-    iterations = Iterations(make_recipe(), load_data(best_run, toy), best_run, make_accelerator())
-    with pytest.raises(RecipeError, match="recipe 'toy' has no `best`: it is no recipe for BeST"):
-        iterations.train()

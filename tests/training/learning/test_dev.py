@@ -16,7 +16,7 @@ from keyblock.pipeline import Pipeline
 from training.data.collection import Collection
 from training.data.examples import Preparation
 from training.data.types import CollectionError
-from training.learn.dev import DevSet, EarlyStopping, dev_quality
+from training.learn.dev import DevSet, EarlyStopping
 from training.model.ranker_module import RankerModule
 from training.recipe import Best, Recipe
 
@@ -123,11 +123,6 @@ def test_files_that_the_collection_lacks_are_reported_before_training(
     (toy_copy / "run.dev.bm25.trec.gz").write_bytes(gzip.compress(f"{line}\n".encode()))
     with pytest.raises(CollectionError, match=said):
         DevSet.build({"toy": Preparation(Collection(toy_copy), toy_pipeline)}, make_recipe())
-
-
-def test_the_quality_is_the_mean_over_collections() -> None:
-    dev = {"a": {"RR@10": 0.5, "nDCG@10": 0.9}, "b": {"RR@10": 0.8, "nDCG@10": 0.1}}
-    assert dev_quality(dev) == pytest.approx(0.65)
 
 
 def test_by_hand() -> None:

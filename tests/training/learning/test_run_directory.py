@@ -140,13 +140,6 @@ def test_a_missing_table_is_named(toy: Collection, tmp_path: Path, make_recipe: 
         make_pipeline(recipe, [toy], recipe.backbone, tmp_path)
 
 
-def test_another_recipe_on_the_same_run_is_refused(toy: Collection, run_copy: Path, make_recipe: Make) -> None:
-    before = (run_copy / "recipe.yaml").read_bytes()
-    with pytest.raises(RecipeError, match="holds a run of another recipe; choose another --out"):
-        train(make_recipe(seed=1), [toy], run_copy)
-    assert (run_copy / "recipe.yaml").read_bytes() == before
-
-
 def test_a_recipe_from_before_a_key_existed_is_the_same_one(toy: Collection, run_copy: Path, make_recipe: Make) -> None:
     tree = yaml.safe_load((run_copy / "recipe.yaml").read_text(encoding="utf-8"))
     del tree["negatives"]["hard_by"]
