@@ -4,6 +4,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,11 @@ from numpy.typing import NDArray
 from keyblock.packing import Packed, pack
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument, PreparedQuery
+from keyblock.selectors import SELECTORS
+from training.data import examples as module
 from training.data.collection import Collection
-from training.data.examples import EXAMPLES, Gold, Pair, Preparation, Row, Segments, Selected, gold_overlaps
-from training.data.types import Span
+from training.data.examples import EXAMPLES, LEFT_OUT, Gold, Pair, Preparation, Row, Segments, Selected, gold_overlaps, token_labels
+from training.data.types import Document, Span
 
 NOTHING = np.zeros(0, dtype=np.int32)
 BUDGET = 40
@@ -185,3 +188,105 @@ def test_costs_are_known_before_the_model_chooses(change_pipeline: Callable[...,
     assert (Selected(five).sequences, Gold(five).sequences) == (5, 1)
     assert Selected(change_pipeline(aggregator={"name": "mean"})).sequences == 16
     assert (Segments(learned).sequences, Segments(learned, drawn=3).sequences) == (7, 3)
+
+
+BM25 = SELECTORS.create("bm25")
+
+
+@pytest.fixture(scope="module")
+def preparation(toy: Collection, toy_pipeline: Pipeline) -> Preparation:
+    return Preparation(toy, toy_pipeline)
+
+
+def test_gold_passages_go_with_their_documents(preparation: Preparation, toy: Collection) -> None:
+    assert preparation.pair("river?", "river-3").gold == toy.spans["river?"]
+    assert preparation.pair("river?", "river-3").document is preparation.document("river-3")
+    assert preparation.pair("river?", "river-0").gold == []
+    assert preparation.pair("river!", "river-3").gold == [], "of another query"
+
+
+def test_what_is_prepared_is_kept(preparation: Preparation) -> None:
+    assert preparation.document("river-0") is preparation.document("river-0")
+    assert preparation.query("river?") is preparation.query("river?")
+
+
+def test_no_more_documents_are_kept_than_there_is_room_for(
+    toy: Collection, toy_pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "KEPT", 2)
+    made: list[str] = []
+
+    def prepare(document: Document) -> PreparedDocument:
+        made.append(document.doc_id)
+        return toy_pipeline.prepare_document(document.text, document.title)
+
+    preparation = Preparation(toy, toy_pipeline, prepare)
+    for doc_id in ("river-0", "river-1", "river-0", "river-2", "river-1", "river-0"):
+        assert preparation.document(doc_id).n_blocks
+    assert made == ["river-0", "river-1", "river-2", "river-0"]
+
+
+def test_empty_queries_and_documents_are_packed_like_any_other(toy_copy: Path, toy_pipeline: Pipeline) -> None:
+    with (toy_copy / "queries.jsonl").open("a", encoding="utf-8") as queries:
+        queries.write('{"_id": "empty", "text": ""}\n')
+    collection = Collection(toy_copy)
+    collection.documents["void"] = collection.documents["river-0"]._replace(doc_id="void", title="", text=" \n ")
+    preparation = Preparation(collection, toy_pipeline)
+    assert preparation.pack("empty", "void", 96).ids.tolist() == [101, 102, 102]
+    assert len(preparation.pack("empty", "river-0", 96).ids) > 20
+    assert preparation.best_block("river?", "void", BM25) == 0
+    assert preparation.best_block("empty", "river-0", BM25) == 0
+
+
+TEXT = "The mill stood by the river. It ground corn for the town. In 1850 the river burst its banks. The mill was lost."
+GOLD = "In 1850 the river burst its banks."
+
+
+def labelled(pipeline: Pipeline, gold: str, budget: int, blocks: list[int] | None = None) -> list[tuple[str, int]]:
+    """Each token of the sequence with its label."""
+    query, document = pipeline.prepare_query("river banks"), pipeline.prepare_document(TEXT, "mills")
+    packed = pipeline.select(query, document, budget).packed
+    spans = [Span("mill", TEXT.index(gold), TEXT.index(gold) + len(gold))] if gold else []
+    labels = token_labels(pipeline, document, TEXT, spans, packed)
+    words = [pipeline.tokenizer.backend.id_to_token(int(one)) for one in packed.ids]
+    return list(zip(words, labels.tolist(), strict=True))
+
+
+@pytest.fixture(scope="module")
+def pipeline(toy_pipeline: Pipeline) -> Pipeline:
+    return toy_pipeline
+
+
+def test_the_tokens_of_the_gold_passage_are_marked_and_those_of_query_and_title_left_out(pipeline: Pipeline) -> None:
+    found = labelled(pipeline, GOLD, 96)
+    read = pipeline.tokenizer.backend.encode(GOLD, add_special_tokens=False).tokens
+    assert [word for word, label in found if label == 1] == read
+    n_query = len(pipeline.prepare_query("river banks").token_ids)
+    assert [label for _, label in found[: n_query + 3]] == [LEFT_OUT] * (n_query + 3)  # [CLS] query [SEP] and the title
+    assert found[-1][1] == LEFT_OUT  # [SEP]
+
+
+def test_without_a_gold_passage_no_token_answers(pipeline: Pipeline) -> None:
+    assert {label for _, label in labelled(pipeline, "", 96)} == {0, LEFT_OUT}
+
+
+@pytest.mark.parametrize("budget", range(60, 80))
+def test_of_a_block_that_is_cut_the_tokens_that_are_left_keep_their_labels(pipeline: Pipeline, budget: int) -> None:
+    """The slow version: a token is marked where the text says so at the same place of the document."""
+    query, document = pipeline.prepare_query("river banks"), pipeline.prepare_document(TEXT * 3)
+    text = TEXT * 3
+    span = Span("mill", text.index(GOLD), text.index(GOLD) + len(GOLD))
+    packed = pipeline.select(query, document, budget).packed
+    labels = token_labels(pipeline, document, text, [span], packed)
+    starts, ends = pipeline.reader.read([text])[0].places()
+    expected, at = [], packed.split
+    for block in np.sort(packed.taken).tolist():
+        tokens = range(*document.bounds[block].tolist())
+        room = len(packed.ids) - 1 - packed.split
+        kept = list(tokens) if block != packed.taken[-1] else None
+        others = sum(len(range(*document.bounds[b].tolist())) for b in packed.taken[:-1].tolist())
+        kept = kept if kept is not None else list(tokens)[: room - others]
+        assert document.token_ids[kept].tolist() == packed.ids[at : at + len(kept)].tolist()
+        expected += [int(starts[t] < span.end and ends[t] > span.start) for t in kept]
+        at += len(kept)
+    assert labels[packed.split : at].tolist() == expected

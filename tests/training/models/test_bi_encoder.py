@@ -1,4 +1,4 @@
-"""The bi-encoder against a text at a time, transformers' own mean pooling, and the paper's triplet loss."""
+"""The bi-encoder and the sentence encoder against a text at a time, transformers' own mean pooling, and the paper's triplet loss."""
 
 import json
 from pathlib import Path
@@ -20,6 +20,7 @@ from training.learn.objectives import hinge
 from training.model.bi_encoder import BiEncoder, split_pairs
 from training.model.cross_encoder import CrossEncoder
 from training.model.families import load_ranker, new_ranker
+from training.model.sentence_encoder import SentenceEncoder
 
 FAMILY = {"name": "bi_encoder", "scale": 20.0}
 TEXTS = st.lists(st.lists(st.integers(1000, 1020), max_size=9), min_size=1, max_size=5)
@@ -147,3 +148,24 @@ def test_what_it_refuses(tiny_backbone: Path, tmp_path: Path) -> None:
     (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_cls_token": True}), encoding="utf-8")
     with pytest.raises(ValueError, match="only the mean of token states is built in"):
         new_ranker(FAMILY, str(tmp_path))
+    with pytest.raises(ValueError, match=r"pools by pooling_mode_cls_token; only the mean"):
+        SentenceEncoder(str(tmp_path))
+
+
+SENTENCES = ["a river", "", "the old stone bridge over the river stands here", "winter", "a river"]
+
+
+@pytest.fixture(scope="module")
+def encoder(tiny_backbone: Path) -> SentenceEncoder:
+    return SentenceEncoder(str(tiny_backbone))
+
+
+def test_vectors_are_means_of_token_states(encoder: SentenceEncoder) -> None:
+    """One text at a time, without padding, gives the same."""
+    vectors = encoder.encode(encoder.rows(SENTENCES))
+    for text, vector in zip(SENTENCES, vectors, strict=True):
+        ids = torch.tensor([encoder.tokenizer.encode(text).ids])
+        with torch.inference_mode():
+            mean = encoder.model(input_ids=ids).last_hidden_state[0].mean(0).numpy()
+        np.testing.assert_allclose(vector, mean / np.linalg.norm(mean), atol=1e-5)
+    np.testing.assert_array_equal(vectors[0], vectors[4])
