@@ -11,7 +11,6 @@ import random
 import resource
 import shutil
 import signal
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,8 +25,10 @@ from keyblock.fusion import Fusion
 from keyblock.pipeline import Pipeline
 from keyblock.text.analyzer import Analyzer, DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
+from tests.conftest import export_plain
 from tests.support.once import once
 from training.data.collection import Collection
+from training.data.examples import Preparation
 from training.data.files import open_text, write_run
 from training.data.first_stage import bm25_run
 from training.recipe import Recipe
@@ -184,6 +185,11 @@ def toy_pipeline(toy: Collection, tokenizer: Tokenizer, recipe_tree: dict[str, A
 
 
 @pytest.fixture(scope="session")
+def preparation(toy: Collection, toy_pipeline: Pipeline) -> Preparation:
+    return Preparation(toy, toy_pipeline)
+
+
+@pytest.fixture(scope="session")
 def change_pipeline(toy_pipeline: Pipeline) -> Callable[..., Pipeline]:
     """The recipe's pipeline with some parts replaced; each made once."""
 
@@ -229,21 +235,10 @@ def toy_bundle(toy_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundl
     from training.model.checkpoints import latest
     from training.model.cross_encoder import CrossEncoder
 
-    work, inputs = tmp_path_factory.mktemp("bundle"), ["input_ids", "token_type_ids", "attention_mask"]
-    example = torch.ones((2, 8), dtype=torch.int64)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the TorchScript exporter is deprecated, and quick
-        torch.onnx.export(
-            CrossEncoder.load(latest(toy_run), attention="eager"),
-            (example, example, example),
-            str(work / "model.onnx"),
-            input_names=inputs,
-            output_names=["logits"],
-            dynamic_axes={name: {0: "batch", 1: "length"} for name in inputs} | {"logits": {0: "batch"}},
-            dynamo=False,
-        )
+    work = tmp_path_factory.mktemp("bundle")
+    export_plain(CrossEncoder.load(latest(toy_run), attention="eager"), work / "model.onnx")
     fusion = Fusion(bias=-2.0, logit=0.7, best_block=0.2, coverage=0.5)
     config = load_run_pipeline(toy_run).config.model_copy(update={"fusion": fusion})
-    graph = GraphEntry(inputs=dict.fromkeys(inputs, "int64"), vocabulary_size=30522, max_length=128)
+    graph = GraphEntry(inputs=dict.fromkeys(CrossEncoder.INPUTS, "int64"), vocabulary_size=30522, max_length=128)
     files = {"model.onnx": work / "model.onnx"} | {name: toy_run / name for name in ("tokenizer.json", "frequencies.tsv")}
     return write_bundle(work / "toy", Manifest(name="toy-bundle", pipeline=config, graph=graph), files)

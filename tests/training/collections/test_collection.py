@@ -25,7 +25,7 @@ def test_parts_by_hand(tmp_path: Path) -> None:
         out.write('{"_id": "d1", "title": "T", "text": "one two"}\n{"_id": "d2", "title": null, "text": ""}\n')
         out.write('{"_id": "d3", "text": "no title", "url": "ignored"}\n')
     (path / "queries.jsonl").write_text('{"_id": "q1", "text": "one"}\n\n{"_id": "q2", "text": ""}\n', encoding="utf-8")
-    (path / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\nq1 0 d2 0\nq2\t0\td9\t2\n\n", encoding="utf-8")
+    (path / "qrels.tsv").write_text("q1\t0\td1\t1\nq1 0 d2 0\nq2\t0\td9\t2\n\n", encoding="utf-8")
     (path / "spans.jsonl").write_text('{"qid": "q1", "docid": "d1", "start": 4, "end": 7}\n', encoding="utf-8")
     (path / "splits/dev.txt").write_text("q2\n\n q1 \n", encoding="utf-8")
     (path / "run.dev.bm25.trec").write_text("q1 Q0 d2 1 1.5 x\nq1 Q0 d1 2 2.5 x\n", encoding="utf-8")
@@ -42,6 +42,8 @@ def test_parts_by_hand(tmp_path: Path) -> None:
     assert collection.split("dev") == ["q2", "q1"]
     assert list(collection.run("dev")["q1"]) == ["d1", "d2"]
     assert collection.run("dev.small") == collection.run("dev")
+    (path / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq\td\t2\n", encoding="utf-8")  # as BEIR writes them
+    assert Collection(path).qrels == {"q": {"d": 2}}
 
 
 PARTS: dict[str, Callable[[Collection], Any]] = {
@@ -77,6 +79,9 @@ def remove(path: Path, name: str) -> None:
         ("splits/dev.txt", "\n\n", "names no query"),
         ("run.dev.bm25.trec", "", "ranks nothing"),
         ("run.dev.bm25.trec", "q Q0 d 1 0.5\n", "line 1 has 5 fields, a TREC run has 6"),
+        ("run.dev.bm25.trec", "q Q0 d 1 1.0 t\nq Q0 a document 1 0.5 t\n", "line 2 has 7 fields"),
+        ("run.dev.bm25.trec", "q Q0 d 1 best t\n", "line 1 has 'best' where a TREC run has the score"),
+        ("run.dev.bm25.trec", "q Q0 d 1 nan t\n", "line 1 has 'nan' where"),
         ("spans.jsonl", '{"qid": "q1", "docid": "d", "start": "4", "end": 7}\n', "no 'start' that is a int"),
     ],
 )
@@ -121,14 +126,6 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert (read.split("dev"), read.split("test"), read.has_run("dev")) == (["r"], ["q"], False)
     with pytest.raises(FileExistsError):
         write_directory(tmp_path / "in" / "it", documents, {}, {}, {})
-
-
-@pytest.mark.parametrize("name", ["lines.txt", "lines.txt.gz"])
-def test_blank_lines_are_left_out_and_counted(tmp_path: Path, name: str) -> None:
-    with open_text(tmp_path / name, "w") as out:
-        out.write("one\n\n  \nfour é\n")
-    assert list(numbered_lines(tmp_path / name)) == [(1, "one\n"), (4, "four é\n")]
-    assert (tmp_path / name).read_bytes().startswith(b"\x1f\x8b") == name.endswith(".gz")
 
 
 def damaged(kind: str) -> bytes:
@@ -181,21 +178,6 @@ def test_order_survives_the_file_even_where_rounding_makes_ties(tmp_path_factory
     back = read_run(path)
     assert {q: list(scores) for q, scores in back.items()} == {q: list(ranked(scores)) for q, scores in run.items()}
     assert all(back[q][d] == pytest.approx(run[q][d], abs=1e-6) for q in run for d in run[q])
-
-
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("q Q0 a document 1 0.5 t", "line 2 has 7 fields"),
-        ("q Q0 d 1 best t", "line 2 has 'best' where a TREC run has the score"),
-        ("q Q0 d 1 nan t", "line 2 has 'nan' where"),
-    ],
-)
-def test_bad_lines_are_named(tmp_path: Path, line: str, said: str) -> None:
-    path = tmp_path / "bad.trec"
-    path.write_text(f"q Q0 d 1 1.0 t\n{line}\n", encoding="utf-8")
-    with pytest.raises(FileError, match=said):
-        read_run(path)
 
 
 def test_test_folds_join(tmp_path: Path) -> None:
@@ -279,33 +261,18 @@ def test_empty_documents_and_queries_are_no_obstacle(tmp_path: Path) -> None:
     assert [sorted(scores) for scores in run.values()] == [["a", "b", "c"]] * 4
     assert all(type(score) is float for scores in run.values() for score in scores.values())
 
-
-def test_documents_without_a_word_are_an_error(tmp_path: Path) -> None:
-    collection = hand(tmp_path, {"a": "", "b": "the ..."}, {"q": "river"})
     with pytest.raises(CollectionError, match="none of the 2 documents to retrieve from has a word"):
-        bm25_run(collection, ["q"], ["a", "b"])
+        bm25_run(collection, ["q"], ["b", "c"])
 
 
-def test_the_pool_is_what_the_splits_own_run_names(toy: Collection) -> None:
+def test_only_what_the_run_leaves_out_is_retrieved_from_the_pool_that_it_names(toy: Collection) -> None:
     assert candidate_pool(toy, "dev") == sorted(f"{t}-{n}" for t in ("teacher", "letter", "forest", "window") for n in range(4))
-
-
-def test_only_what_the_run_leaves_out_is_retrieved(toy: Collection) -> None:
     given, complete = toy.run("train"), complete_run(toy, "train", depth=3)
     assert list(complete) == [*given, *(q for q in toy.split("train") if q.endswith("!"))]
     assert all(complete[q] == given[q] for q in given)
     assert all(len(scores) == 3 for q, scores in complete.items() if q.endswith("!"))
     assert all(d.startswith(q[:-1]) for q, scores in complete.items() if q.endswith("!") for d in scores)
     assert set().union(*complete.values()) <= set(candidate_pool(toy, "train"))
-
-
-def test_what_the_collection_lacks_is_named(toy_copy: Path) -> None:
-    with (toy_copy / "splits" / "train.txt").open("a", encoding="utf-8") as split:
-        split.write("sea?\n")
-    with pytest.raises(CollectionError, match="query 'sea\\?'"):
-        complete_run(Collection(toy_copy), "train")
-    with pytest.raises(CollectionError, match="document 'sea-0'"):
-        bm25_run(Collection(toy_copy), ["river?"], ["river-0", "sea-0"])
 
 
 def test_without_a_run_all_documents_are_retrieved_from(toy_copy: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""What a described collection reads, from TREC files among others, and descriptions that cannot be meant."""
+"""What a described collection reads, from TREC files and ir_datasets; its folds; descriptions that cannot be meant."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.training.collections.descriptions import BASIC, TITLES
 from training.data import datasets
 from training.data.collection import Collection
-from training.data.datasets import Files, Topics, existing, file_documents, read_topics, resolve
+from training.data.datasets import Files, Topics, file_documents, read_topics
 from training.data.folds import make_folds, rotations
 from training.data.types import CollectionError, Document, FileError, Span
 
@@ -166,15 +166,6 @@ def test_topics_of_several_lines(tmp_path: Path) -> None:
     assert read_topics(topics, tmp_path, "narrative") == {"301": "All."}
 
 
-def test_paths_are_relative_to_what_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert resolve(Path("base"), "a/b") == Path("base/a/b")
-    assert resolve(Path("base"), "~/b") == tmp_path / "b"
-    assert resolve(Path("base"), str(tmp_path)) == tmp_path
-    with pytest.raises(CollectionError, match="none: is not there"):
-        existing(tmp_path, "none")
-
-
 def test_documents_of_several_files_below_a_directory(tmp_path: Path) -> None:
     for name in ("a/one", "a/b/two"):
         (tmp_path / "docs" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -203,12 +194,9 @@ def test_splits_by_name(name: str, split: str, expected: str) -> None:
     assert datasets.find_split(name, split) == expected
 
 
-def test_splits_that_there_are_not() -> None:
+def test_names_that_there_are_not() -> None:
     with pytest.raises(CollectionError, match=r"ir_datasets:gov2 has no split 'train'; it has trec-mq-2007, trec-mq-2008"):
         datasets.find_split("gov2", "train")
-
-
-def test_an_unknown_name() -> None:
     with pytest.raises(CollectionError, match="ir_datasets has no 'disk45'; is it disks45"):
         datasets.load("disk45")
 

@@ -8,16 +8,13 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file, save_file
 
-from keyblock.bundle import Bundle
 from keyblock.description import PipelineConfig
-from keyblock.fusion import Fusion
 from tests.training.commands.running import strings
 from training.commands.calibrate import main as calibrate_main
 from training.commands.evaluate import main as evaluate_main
 from training.data.collection import Collection
 from training.data.files import read_run
 from training.evaluate.calibration import calibrate as calibrating
-from training.evaluate.calibration.systems import CalibratedRun
 from training.evaluate.evaluate import read_values
 from training.evaluate.ranking import CHOOSER, load_run_pipeline
 
@@ -74,17 +71,17 @@ def test_train_calibrate_evaluate(
     ("arguments", "said"),
     [
         (["--default", "64"], "--default 64 is not among --budgets 80"),
-        ([], "a budget of 129 tokens exceeds the 128"),
+        (["--budgets", "129"], "a budget of 129 tokens exceeds the 128"),
         (["--budgets", "12", "80"], "--budgets: "),
         (["--budgets", "80", "--depth", "1"], "no dev query has a relevant document among its candidates"),
+        (["--budgets", "80", "--depth", "4"], "or accept it with --least 8. The fusion stays as it is"),
     ],
 )
 def test_calibrations_that_cannot_be_made(
     run_copy: Path, toy_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
 ) -> None:
     before = (run_copy / "pipeline.json").read_bytes()
-    given = arguments or ["--budgets", "129"]
-    assert calibrate_main(strings("--run", run_copy, "--collection", toy_path, *given)) == 2
+    assert calibrate_main(strings("--run", run_copy, "--collection", toy_path, *arguments)) == 2
     line = capsys.readouterr().err.splitlines()[-1]
     assert line.startswith("keyblock-calibrate: ")
     assert said in line
@@ -114,19 +111,3 @@ def test_tables_for_people_at_the_runs_own_budget(run_copy: Path, toy_path: Path
     assert said.splitlines()[-1].startswith("threshold 0.")
     packing = load_run_pipeline(run_copy).config.packing
     assert (packing.budget, packing.budget_range) == (80, (32, 96))
-
-
-def test_few_queries_are_refused(run_copy: Path, toy_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = (run_copy / "pipeline.json").read_bytes()
-    assert calibrate_main(strings("--run", run_copy, "--collection", toy_path, "--depth", 4)) == 2
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert said.startswith("keyblock-calibrate: calibration: 8 dev queries have a relevant document among their candidates")
-    assert said.endswith("or accept it with --least 8. The fusion stays as it is")
-    assert (run_copy / "pipeline.json").read_bytes() == before
-
-
-def test_a_run_begun_from_a_calibrated_one_starts_from_its_fusion(run_copy: Path, toy_bundle: Bundle) -> None:
-    assert CalibratedRun(run_copy).start() is None
-    path = run_copy / "recipe.yaml"
-    path.write_text(path.read_text(encoding="utf-8").replace("init: null", f"init: {toy_bundle.path}"), encoding="utf-8")
-    assert CalibratedRun(run_copy).start() == toy_bundle.pipeline.config.fusion != Fusion()

@@ -1,4 +1,4 @@
-"""What is learned beside the fusion: the cheapest setting that is as good as the best."""
+"""Runs and bundles as what is calibrated: copies, kept scores, passages; the cheapest setting that is as good as the best."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +9,6 @@ from keyblock.bundle import TOKENIZER_FILE, Bundle, BundleError, load_bundle, wr
 from keyblock.description import PipelineConfig
 from keyblock.fusion import FEATURES, Activation, Fusion
 from keyblock.pipeline import Pipeline
-from keyblock.runtime.model import GraphModel
 from keyblock.text.prompt import Prompt
 from tests.training.commands.running import strings
 from training.commands.calibrate import main as calibrate_main
@@ -18,7 +17,6 @@ from training.data.files import open_text
 from training.evaluate.calibration import systems as calibrated
 from training.evaluate.calibration.calibrate import DevSplit, Plan, Setting, cheapest_of_the_best
 from training.evaluate.calibration.systems import CalibratedBundle, CalibratedRun, fingerprint
-from training.evaluate.ranking import run_ranker
 
 CHEAP, DEAR = Setting(128, 1), Setting(128, 3)
 
@@ -30,14 +28,11 @@ CHEAP, DEAR = Setting(128, 1), Setting(128, 3)
         ([1.0, 0.5, 0.5, 0.5], CHEAP),  # loses .125, and the standard error is .125
         ([0.5, 0.5, 0.5, 0.5], DEAR),  # loses .25 with an error of .144
         ([1.0, 1.0, 1.0, 1.0], CHEAP),  # the best
+        ([0.5], DEAR),  # one query decides by itself
     ],
 )
 def test_fewer_tokens_win_within_a_standard_error(cheap: list[float], chosen: Setting) -> None:
-    assert cheapest_of_the_best({DEAR: [1.0, 0.5, 1.0, 0.5], CHEAP: cheap}) == chosen
-
-
-def test_one_query_decides_by_itself() -> None:
-    assert cheapest_of_the_best({CHEAP: [0.5], DEAR: [1.0]}) == DEAR
+    assert cheapest_of_the_best({DEAR: [1.0, 0.5, 1.0, 0.5][: len(cheap)], CHEAP: cheap}) == chosen
 
 
 def test_settings_are_every_budget_with_every_number_of_passages(toy_bundle: Bundle) -> None:
@@ -77,16 +72,16 @@ def test_a_fusion_with_the_first_stage_is_learned_if_requested(
     assert manifest.quality["first_stage"] == {"toy": {"RR@10": 1.0, "nDCG@10": 1.0}}
 
 
-def bundle_with(bundle: Bundle, path: Path, parts: dict[str, object]) -> Path:
+def bundle_with(bundle: Bundle, path: Path, parts: dict[str, object]) -> Bundle:
     """A copy of the bundle whose pipeline has other parts."""
     config = PipelineConfig.model_validate(bundle.pipeline.config.model_dump() | parts)
     manifest = bundle.manifest.model_copy(update={"pipeline": config})
-    return write_bundle(path, manifest, {name: bundle.path / name for name in bundle.manifest.files}).path
+    return write_bundle(path, manifest, {name: bundle.path / name for name in bundle.manifest.files})
 
 
 def test_the_score_is_the_probability_that_was_fitted(toy_bundle: Bundle, toy_path: Path, tmp_path: Path) -> None:
     """An import's activation belongs to its logit alone: three times the fused one would be no share of relevant candidates."""
-    own = bundle_with(toy_bundle, tmp_path / "own", {"activation": {"name": "identity", "scale": 3.0}})
+    own = bundle_with(toy_bundle, tmp_path / "own", {"activation": {"name": "identity", "scale": 3.0}}).path
     out = tmp_path / "out"
     assert calibrate_main(strings("--bundle", own, "--out", out, "--collection", toy_path, "--depth", 4, "--least", 2)) == 0
     assert load_bundle(out).pipeline.config.activation == Activation()
@@ -138,39 +133,31 @@ def test_a_bundle_needs_a_place_for_its_copy(toy_path: Path, tmp_path: Path, cap
 @pytest.fixture(scope="module")
 def passages_bundle(toy_bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     """The toy's bundle, where each of the two best blocks is a passage of its own."""
-    config = toy_bundle.manifest.pipeline.model_copy(update={"aggregator": {"name": "max", "passages": 2}})
-    manifest = toy_bundle.manifest.model_copy(update={"pipeline": config})
-    files = {name: toy_bundle.path / name for name in toy_bundle.manifest.files}
-    return write_bundle(tmp_path_factory.mktemp("passages") / "bundle", manifest, files)
+    return bundle_with(toy_bundle, tmp_path_factory.mktemp("passages") / "b", {"aggregator": {"name": "max", "passages": 2}})
 
 
-def test_the_bundle_scores_as_its_run_does(
-    run_copy: Path, toy_bundle: Bundle, toy: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_fusion_that_was_learned_is_where_the_next_one_starts(run_copy: Path, toy_bundle: Bundle, tmp_path: Path) -> None:
+    """Of a bundle its own; of a run that of what it begins from."""
+    fusion = CalibratedBundle(toy_bundle.path, tmp_path / "out").start()
+    assert fusion == Fusion(bias=-2.0, logit=0.7, best_block=0.2, coverage=0.5)
+    assert CalibratedRun(run_copy).start() is None
+    path = run_copy / "recipe.yaml"
+    path.write_text(path.read_text(encoding="utf-8").replace("init: null", f"init: {toy_bundle.path}"), encoding="utf-8")
+    assert CalibratedRun(run_copy).start() == fusion
+
+
+def test_another_number_of_passages_reads_more(
+    toy_bundle: Bundle, passages_bundle: Bundle, toy: Collection, tmp_path: Path
 ) -> None:
-    """Both in fp32, on machines with bf16 too."""
-    monkeypatch.setattr(CalibratedBundle, "model", GraphModel.open(toy_bundle, "cpu"))
-    bundle, run = CalibratedBundle(toy_bundle.path, tmp_path / "out"), CalibratedRun(run_copy)
-    query, candidates = next(iter(toy.run("dev").items()))
-    of_bundle = bundle.own_ranker(toy, 80).score(query, list(candidates)).logits
-    of_run = run_ranker(run_copy, toy, 80, bf16=False).score(query, list(candidates)).logits
-    assert of_bundle == pytest.approx(of_run, abs=1e-3)
-    assert bundle.start() == Fusion(bias=-2.0, logit=0.7, best_block=0.2, coverage=0.5)
-    assert run.start() is None
-
-
-def test_another_number_of_passages_reads_more(passages_bundle: Bundle, toy: Collection, tmp_path: Path) -> None:
+    """A bundle whose passages are joint has no number of them."""
     system = CalibratedBundle(passages_bundle.path, tmp_path / "out")
     query, candidates = next(iter(toy.run("dev").items()))
     own = system.own_ranker(toy, 80)
     read = [len(system.ranker(own, count).score(query, list(candidates)).selections[0].sequences) for count in (1, None, 3)]
     assert read == [1, 2, 3]
-
-
-def test_a_joint_bundle_has_no_number_of_passages(toy_bundle: Bundle, toy: Collection, tmp_path: Path) -> None:
-    system = CalibratedBundle(toy_bundle.path, tmp_path / "out")
-    own = system.own_ranker(toy, 80)
+    joint = CalibratedBundle(toy_bundle.path, tmp_path / "joint")
     with pytest.raises(ValueError, match="--passages: aggregator 'joint' reads no number of passages; leave it out"):
-        system.ranker(own, 2)
+        joint.ranker(joint.own_ranker(toy, 80), 2)
 
 
 @pytest.mark.parametrize("inside", [".", "calibrated", "further/in"])
@@ -179,7 +166,10 @@ def test_nothing_is_written_into_the_bundle(toy_bundle: Bundle, inside: str) -> 
         CalibratedBundle(toy_bundle.path, toy_bundle.path / inside)
 
 
-def test_the_fingerprint_is_of_what_calibration_leaves_alone(toy_bundle: Bundle, change_pipeline: Callable[..., Pipeline]) -> None:
+def test_the_fingerprint_is_of_what_calibration_leaves_alone(
+    toy_bundle: Bundle, change_pipeline: Callable[..., Pipeline], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scores of other features are not taken either."""
     tokenizer = toy_bundle.path / TOKENIZER_FILE
     prints = {
         key: fingerprint(change_pipeline(**parts), tokenizer, [content])
@@ -194,12 +184,5 @@ def test_the_fingerprint_is_of_what_calibration_leaves_alone(toy_bundle: Bundle,
     }
     assert prints["plain"] == prints["fusion"] == prints["activation"]
     assert len({prints["plain"], prints["selector"], prints["segmenter"], prints["weights"]}) == 4
-
-
-def test_scores_of_other_features_are_not_taken(
-    toy_bundle: Bundle, toy_pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tokenizer = toy_bundle.path / TOKENIZER_FILE
-    now = fingerprint(toy_pipeline, tokenizer, [])
     monkeypatch.setattr(calibrated, "FEATURES", FEATURES[:-1])
-    assert fingerprint(toy_pipeline, tokenizer, []) != now
+    assert fingerprint(change_pipeline(), tokenizer, [b"weights"]) != prints["plain"]

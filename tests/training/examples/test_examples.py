@@ -22,6 +22,7 @@ from training.data.collection import Collection
 from training.data.examples import EXAMPLES, LEFT_OUT, Gold, Pair, Preparation, Row, Segments, Selected, gold_overlaps, token_labels
 from training.data.types import Document, Span
 
+Asked = tuple[PreparedQuery, list[Pair]]
 NOTHING = np.zeros(0, dtype=np.int32)
 BUDGET = 40
 NAMES = ["river-3", "river-0", "stone-2"]
@@ -51,7 +52,7 @@ def by_taste(sequences: Sequence[Packed]) -> NDArray[np.float32]:
 
 
 @pytest.fixture
-def query_and_pairs(toy: Collection, toy_pipeline: Pipeline) -> tuple[PreparedQuery, list[Pair]]:
+def query_and_pairs(toy: Collection, toy_pipeline: Pipeline) -> Asked:
     """A query with three documents of the toy, the relevant one first, and one without a token."""
     preparation = Preparation(toy, toy_pipeline)
     pairs = [preparation.pair("river?", name) for name in NAMES]
@@ -76,9 +77,7 @@ def test_overlaps_equal_a_slow_count(bounds: list[int], passages: list[tuple[int
     assert overlaps.tolist() == slow
 
 
-def test_gold_is_the_block_with_the_largest_overlap(
-    query_and_pairs: tuple[PreparedQuery, list[Pair]], toy_pipeline: Pipeline
-) -> None:
+def test_gold_is_the_block_with_the_largest_overlap(query_and_pairs: Asked, toy_pipeline: Pipeline) -> None:
     """Hand-worked: a passage over the last 3 characters of block 0 and the first 5 of block 1 is block 1's."""
     query, (river, *_, empty) = query_and_pairs
     (alone,) = Gold(toy_pipeline).rows(Gold(toy_pipeline).prepare(query, [empty], BUDGET, np.random.default_rng(0)), never)
@@ -91,9 +90,7 @@ def test_gold_is_the_block_with_the_largest_overlap(
         assert ids_of(row) == [[ids_of_single_block(toy_pipeline, query, river.document, block)]]
 
 
-def test_without_a_gold_passage_any_block_is_drawn(
-    query_and_pairs: tuple[PreparedQuery, list[Pair]], toy_pipeline: Pipeline
-) -> None:
+def test_without_a_gold_passage_any_block_is_drawn(query_and_pairs: Asked, toy_pipeline: Pipeline) -> None:
     query, (_, river, *_) = query_and_pairs
     rng, blocks = np.random.default_rng(0), river.document.n_blocks
     rows = [Gold(toy_pipeline).prepare(query, [river], BUDGET, rng) for _ in range(60)]
@@ -115,7 +112,7 @@ def sentence_by_sentence(change_pipeline: Callable[..., Pipeline], keep: int = 0
 
 @pytest.mark.parametrize(("keep", "counts"), [(0, [5, 3, 7, 0]), (4, [4, 3, 4, 0])])
 def test_segments_are_compared_place_by_place(
-    query_and_pairs: tuple[PreparedQuery, list[Pair]], change_pipeline: Callable[..., Pipeline], keep: int, counts: list[int]
+    query_and_pairs: Asked, change_pipeline: Callable[..., Pipeline], keep: int, counts: list[int]
 ) -> None:
     """Row j holds the documents' j-th blocks, and the last one again of a document that has no more."""
     pipeline, (query, _) = sentence_by_sentence(change_pipeline, keep), query_and_pairs
@@ -128,9 +125,7 @@ def test_segments_are_compared_place_by_place(
         assert ids_of(row) == [[ids_of_single_block(pipeline, query, d, min(j, n))] for d, n in zip(documents, last, strict=True)]
 
 
-def test_some_of_the_segments_are_drawn(
-    query_and_pairs: tuple[PreparedQuery, list[Pair]], change_pipeline: Callable[..., Pipeline]
-) -> None:
+def test_some_of_the_segments_are_drawn(query_and_pairs: Asked, change_pipeline: Callable[..., Pipeline]) -> None:
     """The same ones for the same step, others for another; over many steps each as often as another."""
     pipeline, (query, _) = sentence_by_sentence(change_pipeline), query_and_pairs
     document = pipeline.prepare_document(numbered(7))
@@ -151,7 +146,7 @@ def test_some_of_the_segments_are_drawn(
     ids=["joint", "max", "states", "first"],
 )
 def test_what_needs_no_model_is_selected_at_once(
-    query_and_pairs: tuple[PreparedQuery, list[Pair]], change_pipeline: Callable[..., Pipeline], parts: dict[str, Any]
+    query_and_pairs: Asked, change_pipeline: Callable[..., Pipeline], parts: dict[str, Any]
 ) -> None:
     pipeline, (query, pairs) = change_pipeline(**parts), query_and_pairs
     prepared = Selected(pipeline).prepare(query, pairs, BUDGET, np.random.default_rng(0))
@@ -163,9 +158,7 @@ def test_what_needs_no_model_is_selected_at_once(
 
 
 @pytest.mark.parametrize("keep", [0, 2])
-def test_what_the_model_selects_waits_for_it(
-    query_and_pairs: tuple[PreparedQuery, list[Pair]], change_pipeline: Callable[..., Pipeline], keep: int
-) -> None:
+def test_what_the_model_selects_waits_for_it(query_and_pairs: Asked, change_pipeline: Callable[..., Pipeline], keep: int) -> None:
     """One passage a document: of the shortlist the one that the model scores best."""
     pipeline = change_pipeline(
         selector={"name": "learned", "keep": keep, "by": {"name": "last"}}, aggregator={"name": "max", "passages": 1}
@@ -193,21 +186,11 @@ def test_costs_are_known_before_the_model_chooses(change_pipeline: Callable[...,
 BM25 = SELECTORS.create("bm25")
 
 
-@pytest.fixture(scope="module")
-def preparation(toy: Collection, toy_pipeline: Pipeline) -> Preparation:
-    return Preparation(toy, toy_pipeline)
-
-
 def test_gold_passages_go_with_their_documents(preparation: Preparation, toy: Collection) -> None:
     assert preparation.pair("river?", "river-3").gold == toy.spans["river?"]
     assert preparation.pair("river?", "river-3").document is preparation.document("river-3")
     assert preparation.pair("river?", "river-0").gold == []
     assert preparation.pair("river!", "river-3").gold == [], "of another query"
-
-
-def test_what_is_prepared_is_kept(preparation: Preparation) -> None:
-    assert preparation.document("river-0") is preparation.document("river-0")
-    assert preparation.query("river?") is preparation.query("river?")
 
 
 def test_no_more_documents_are_kept_than_there_is_room_for(
@@ -252,33 +235,28 @@ def labelled(pipeline: Pipeline, gold: str, budget: int, blocks: list[int] | Non
     return list(zip(words, labels.tolist(), strict=True))
 
 
-@pytest.fixture(scope="module")
-def pipeline(toy_pipeline: Pipeline) -> Pipeline:
-    return toy_pipeline
-
-
-def test_the_tokens_of_the_gold_passage_are_marked_and_those_of_query_and_title_left_out(pipeline: Pipeline) -> None:
-    found = labelled(pipeline, GOLD, 96)
-    read = pipeline.tokenizer.backend.encode(GOLD, add_special_tokens=False).tokens
+def test_the_tokens_of_the_gold_passage_are_marked_and_those_of_query_and_title_left_out(toy_pipeline: Pipeline) -> None:
+    found = labelled(toy_pipeline, GOLD, 96)
+    read = toy_pipeline.tokenizer.backend.encode(GOLD, add_special_tokens=False).tokens
     assert [word for word, label in found if label == 1] == read
-    n_query = len(pipeline.prepare_query("river banks").token_ids)
+    n_query = len(toy_pipeline.prepare_query("river banks").token_ids)
     assert [label for _, label in found[: n_query + 3]] == [LEFT_OUT] * (n_query + 3)  # [CLS] query [SEP] and the title
     assert found[-1][1] == LEFT_OUT  # [SEP]
 
 
-def test_without_a_gold_passage_no_token_answers(pipeline: Pipeline) -> None:
-    assert {label for _, label in labelled(pipeline, "", 96)} == {0, LEFT_OUT}
+def test_without_a_gold_passage_no_token_answers(toy_pipeline: Pipeline) -> None:
+    assert {label for _, label in labelled(toy_pipeline, "", 96)} == {0, LEFT_OUT}
 
 
 @pytest.mark.parametrize("budget", range(60, 80))
-def test_of_a_block_that_is_cut_the_tokens_that_are_left_keep_their_labels(pipeline: Pipeline, budget: int) -> None:
+def test_of_a_block_that_is_cut_the_tokens_that_are_left_keep_their_labels(toy_pipeline: Pipeline, budget: int) -> None:
     """The slow version: a token is marked where the text says so at the same place of the document."""
-    query, document = pipeline.prepare_query("river banks"), pipeline.prepare_document(TEXT * 3)
+    query, document = toy_pipeline.prepare_query("river banks"), toy_pipeline.prepare_document(TEXT * 3)
     text = TEXT * 3
     span = Span("mill", text.index(GOLD), text.index(GOLD) + len(GOLD))
-    packed = pipeline.select(query, document, budget).packed
-    labels = token_labels(pipeline, document, text, [span], packed)
-    starts, ends = pipeline.reader.read([text])[0].places()
+    packed = toy_pipeline.select(query, document, budget).packed
+    labels = token_labels(toy_pipeline, document, text, [span], packed)
+    starts, ends = toy_pipeline.reader.read([text])[0].places()
     expected, at = [], packed.split
     for block in np.sort(packed.taken).tolist():
         tokens = range(*document.bounds[block].tolist())

@@ -110,6 +110,9 @@ def test_each_iteration_is_a_run_and_the_best_one_counts(best_run: Path) -> None
     quality = [row["dev"]["toy"]["RR@10"] for row in rows[1:]]
     assert same(weights_of(best_run / "best"), weights_of(best_run / f"iteration-{1 + int(np.argmax(quality))}" / "checkpoint"))
     assert not (best_run / "best" / SELECTOR).exists()
+    one = best_run / "iteration-1" / "checkpoint"
+    assert not same(weights_of(one), weights_of(one / SELECTOR)), "the first iteration trains two rankers, the others one"
+    assert not (best_run / "iteration-2" / "checkpoint" / SELECTOR).exists()
 
 
 def test_the_table_says_what_is_measured(best_run: Path, toy: Collection) -> None:
@@ -150,12 +153,6 @@ def test_passages_that_have_to_be_looked_for_are_looked_for_until_there_are_enou
     assert isinstance(few.spans, Searched)
     assert few.spans.looked < 16
     assert all(pair.query.endswith("?") for pairs in judged for pair in pairs)
-
-
-def test_the_first_iteration_trains_two_rankers_and_the_others_one(best_run: Path) -> None:
-    one = best_run / "iteration-1" / "checkpoint"
-    assert not same(weights_of(one), weights_of(one / SELECTOR))
-    assert not (best_run / "iteration-2" / "checkpoint" / SELECTOR).exists()
 
 
 def test_theta_0_learns_from_as_many_segments_as_the_recipe_says(best_run: Path) -> None:

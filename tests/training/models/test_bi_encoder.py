@@ -1,4 +1,4 @@
-"""The bi-encoder and the sentence encoder against a text at a time, transformers' own mean pooling, and the paper's triplet loss."""
+"""The bi-encoder and the sentence encoder against a text at a time, transformers' mean pooling, and the paper's triplet loss."""
 
 import json
 from pathlib import Path
