@@ -1,4 +1,4 @@
-"""Fusion learned on scores whose truth is known, and on a real run's dev scores."""
+"""Fusion learned on scores whose truth is known, and on a real run's dev scores; thresholds and errors worked by hand."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -68,12 +68,6 @@ def probabilities(scores: DevScores, fusion: Fusion) -> tuple[np.ndarray, np.nda
     return sigmoid(fused), np.concatenate([scores.labels(q) for q in scores.features])
 
 
-def test_the_true_weights_are_found(make: Make) -> None:
-    fusion = fit_fusion([make(n_queries=400)])
-    assert direction(fusion.weights, TRUE) > 0.98
-    assert abs(fusion.top_blocks) < 0.15 * fusion.logit
-
-
 def test_scores_are_probabilities_on_queries_not_learned_from(make: Make) -> None:
     fusion, fresh = fit_fusion([make(n_queries=400)]), make("fresh", n_queries=400, seed=1)
     p, labels = probabilities(fresh, fusion)
@@ -81,14 +75,6 @@ def test_scores_are_probabilities_on_queries_not_learned_from(make: Make) -> Non
     assert calibration_error([fresh], fusion) < 0.015
     uncalibrated = Fusion.from_weights(0.0, fusion.weights)
     assert calibration_error([fresh], uncalibrated) > 0.2
-
-
-def test_scale_and_bias_never_change_the_order(make: Make) -> None:
-    scores = make()
-    fusion = fit_fusion([scores])
-    for features in list(scores.features.values())[:20]:
-        order = np.argsort(fusion.fuse(features[:, 0], features[:, 1:]))
-        np.testing.assert_array_equal(order, np.argsort(features @ fusion.weights))
 
 
 def test_every_collection_counts_the_same_however_large(make: Make) -> None:
@@ -207,10 +193,12 @@ def test_15_queries_move_a_calibrated_fusion_little(make: Make) -> None:
     assert p[labels > 0].mean() > 5 * p[labels == 0].mean()
 
 
-def test_many_queries_are_followed_wherever_it_starts(make: Make) -> None:
+def test_the_true_weights_are_found_wherever_it_starts(make: Make) -> None:
     scores = make(n_queries=400)
     fusion, alone = fit_fusion([scores], start=EMBEDDED), fit_fusion([scores])
+    assert direction(alone.weights, TRUE) > 0.98
     assert direction(fusion.weights, TRUE) > 0.98
+    assert abs(alone.top_blocks) < 0.15 * alone.logit
     np.testing.assert_allclose(fusion.weights, alone.weights, atol=0.1)
 
 
