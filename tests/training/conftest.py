@@ -130,19 +130,20 @@ def toy_copy(toy_path: Path, tmp_path: Path) -> Path:
 @pytest.fixture(scope="session")
 def tiny_backbone(tmp_path_factory: pytest.TempPathFactory, backbone: Path) -> Path:
     """A BERT of two layers and width 32 with random weights, and MiniLM's tokenizer with its most frequent words only."""
+    return once(tmp_path_factory, "backbone", lambda path: write_backbone(path, backbone, VOCABULARY))
+
+
+def write_backbone(path: Path, backbone: Path, vocabulary: int) -> None:
+    """That BERT, with so many of the words."""
     from transformers import BertConfig, BertModel
 
+    torch.manual_seed(0)
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-
-    def write(path: Path) -> None:
-        torch.manual_seed(0)
-        BertModel(BertConfig(vocab_size=VOCABULARY, max_position_embeddings=128, **sizes)).save_pretrained(path)
-        tokenizer = json.loads((backbone / "tokenizer.json").read_text(encoding="utf-8"))
-        words = tokenizer["model"]["vocab"]
-        tokenizer["model"]["vocab"] = {word: number for word, number in words.items() if number < VOCABULARY}
-        (path / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
-
-    return once(tmp_path_factory, "backbone", write)
+    BertModel(BertConfig(vocab_size=vocabulary, max_position_embeddings=128, **sizes)).save_pretrained(path)
+    tokenizer = json.loads((backbone / "tokenizer.json").read_text(encoding="utf-8"))
+    words = tokenizer["model"]["vocab"]
+    tokenizer["model"]["vocab"] = {word: number for word, number in words.items() if number < vocabulary}
+    (path / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
 
 
 @pytest.fixture(scope="session")
@@ -240,9 +241,10 @@ def toy_bundle(toy_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundl
     from training.model.cross_encoder import CrossEncoder
 
     work = tmp_path_factory.mktemp("bundle")
-    export_plain(CrossEncoder.load(latest(toy_run), attention="eager"), work / "model.onnx")
+    model = CrossEncoder.load(latest(toy_run), attention="eager")
+    export_plain(model, work / "model.onnx")
     fusion = Fusion(bias=-2.0, logit=0.7, best_block=0.2, coverage=0.5)
     config = load_run_pipeline(toy_run).config.model_copy(update={"fusion": fusion})
-    graph = GraphEntry(inputs=dict.fromkeys(CrossEncoder.INPUTS, "int64"), vocabulary_size=VOCABULARY, max_length=128)
+    graph = GraphEntry(inputs=dict.fromkeys(model.INPUTS, "int64"), vocabulary_size=model.vocabulary_size, max_length=128)
     files = {"model.onnx": work / "model.onnx"} | {name: toy_run / name for name in ("tokenizer.json", "frequencies.tsv")}
     return write_bundle(work / "toy", Manifest(name="toy-bundle", pipeline=config, graph=graph), files)

@@ -22,12 +22,6 @@ def test_the_recipes_that_come_along_read_and_dump_to_themselves(path: Path) -> 
     assert Recipe.model_validate(yaml.safe_load(yaml.safe_dump(recipe.model_dump(mode="json")))) == recipe
 
 
-def test_only_a_family_that_reshapes_its_backbone_takes_a_shape(make_recipe: Callable[..., Recipe]) -> None:
-    assert make_recipe(reshape={"layers": 1}).reshape == EncoderShape(layers=1)
-    with pytest.raises(ValueError, match="a classifier reads its backbone as it is: leave reshape out"):
-        make_recipe(model={"name": "classifier"}, reshape={"layers": 1})
-
-
 def test_a_name_is_enough(tmp_path: Path) -> None:
     path = tmp_path / "r.yaml"
     path.write_text("name: least\n", encoding="utf-8")
@@ -182,6 +176,7 @@ STATIC = "pipeline.encoder={name: static, file: table.npz}"
             [f"distillation={{{TEACHER}, states: 1}}", "model.name=ck", "training.aggregator={name: max}"],
             "model is a ck: leave states out",
         ),
+        (["model.name=classifier", "reshape.layers=1"], "a classifier reads its backbone as it is: leave reshape out"),
         (["steps=0"], "steps 0 trains nothing: name the run or bundle that it is made of in init"),
         (["training={selector: {name: splade}}"], "training.selector: Value error, unknown selector 'splade'"),
         (["training={retriever: bm25}"], "retriever"),
@@ -211,6 +206,7 @@ def test_parts_that_do_fit(recipe_file: Path) -> None:
     taught = load_recipe(recipe_file, [f"distillation={{{TEACHER}}}", "training.aggregator={name: max}"])
     assert taught.distillation == Distillation(teacher="runs/other", loss="lambda", among="passages", best=4)
     assert load_recipe(recipe_file, ["steps=0", "init=runs/other"]).steps == 0
+    assert load_recipe(recipe_file, ["reshape.layers=1"]).reshape == EncoderShape(layers=1)
     best = load_recipe(recipe_file, ["best={}", LEARNED, ONE])
     assert (best.best, best.training_pipeline.aggregator) == (Best(), {"name": "max", "passages": 1})
     parade = load_recipe(recipe_file, [STATES, "states.name=cnn", LEARNED, "selector_run=runs/other"])

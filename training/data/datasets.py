@@ -77,6 +77,12 @@ def find_split(name: str, split: str) -> str:
     raise CollectionError(f"ir_datasets:{name} has no split {split!r}" + (f"; it has {', '.join(has[:12])}" if has else ""))
 
 
+def count(dataset: Any, part: str) -> int | None:
+    """How many queries, qrels or scoreddocs a data set has; None where ir_datasets does not say so without its files."""
+    metadata = getattr(dataset, f"{part}_metadata", None)
+    return metadata().get("count") if metadata else None
+
+
 def read_queries(dataset: Any, name: str, field: str | None = None) -> dict[str, str]:
     """Query texts by id: the topic's default text (its title), or the named field; line breaks become spaces."""
     with reading(f"{name}: queries"):

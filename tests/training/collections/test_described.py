@@ -166,12 +166,13 @@ def test_topics_of_several_lines(tmp_path: Path) -> None:
     assert read_topics(topics, tmp_path, "narrative") == {"301": "All."}
 
 
-def test_documents_of_several_files_below_a_directory(tmp_path: Path) -> None:
+def test_documents_of_several_files_below_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("a/one", "a/b/two"):
         (tmp_path / "docs" / name).parent.mkdir(parents=True, exist_ok=True)
         text = f"<DOC>\n<DOCNO> {Path(name).name} </DOCNO>\n<HEADLINE>H</HEADLINE>\n<TEXT>\n<P>\nText.\n</P>\n</TEXT>\n</DOC>\n"
         (tmp_path / "docs" / name).write_text(text, encoding="utf-8")
-    store = file_documents(Files(path="docs"), tmp_path).docs_store()
+    store = file_documents(Files(path="~/docs"), Path("elsewhere")).docs_store()
     assert {name: (store.get(name).title, store.get(name).body) for name in ("one", "two")} == {
         "one": ("H", "Text."),
         "two": ("H", "Text."),

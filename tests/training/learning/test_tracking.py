@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from training.evaluate.resources import CLEAR_REFS
-from training.learn.tracking import Throughput, Tracker, dev_curves, draw_curves, peak_mb, read_log, smoothed_loss
+from training.learn.tracking import Throughput, Tracker, dev_curves, draw_curves, in_words, peak_mb, read_log, smoothed_loss
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no /dev/full")
@@ -29,6 +29,7 @@ def test_rates_by_hand() -> None:
     throughput.add(pairs=32, tokens=4096, seconds=0.5)
     figures = throughput.figures(CPU)
     assert (throughput.steps, figures["pairs_per_second"], figures["tokens_per_second"]) == (2, 48.0, 6144)
+    assert in_words(1, 1.0, figures | {"peak_memory_mb": None}) == "1 steps in 1 s: 48.0 pairs/s, 6,144 tokens/s"
 
 
 @pytest.mark.skipif(not CLEAR_REFS.exists(), reason="the system does not say")

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import yaml
 from safetensors.torch import load_file
 from transformers import BertConfig, BertModel
 
@@ -381,15 +380,6 @@ def test_a_missing_table_is_named(toy: Collection, tmp_path: Path, with_table: C
     recipe = with_table(tmp_path / "absent.npz")
     with pytest.raises(RecipeError, match=r"pipeline.encoder: .*absent.npz cannot be read \(No such file or directory\); give its"):
         make_pipeline(recipe, [toy], recipe.backbone, tmp_path)
-
-
-def test_a_recipe_from_before_a_key_existed_is_the_same_one(toy: Collection, run_copy: Path, make_recipe: Make) -> None:
-    tree = yaml.safe_load((run_copy / "recipe.yaml").read_text(encoding="utf-8"))
-    del tree["negatives"]["hard_by"]
-    (run_copy / "recipe.yaml").write_text(yaml.safe_dump(tree), encoding="utf-8")
-    log = (run_copy / "log.jsonl").read_bytes()
-    train(make_recipe(), [toy], run_copy)
-    assert (run_copy / "log.jsonl").read_bytes() == log
 
 
 def test_other_collections_on_the_same_run_are_refused(toy: Collection, toy_copy: Path, run_copy: Path, make_recipe: Make) -> None:

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from tests.support.checkpoints import save_checkpoint
 from tests.training.models.families import Bag, bag
 from training.data.collection import Collection
 from training.declarations import CrossEncoderFamily
@@ -15,7 +17,7 @@ from training.evaluate.ranking import run_ranker
 from training.learn.tracking import read_log
 from training.learn.train import train
 from training.model.cross_encoder import CrossEncoder
-from training.model.families import load_ranker
+from training.model.families import load_ranker, new_ranker
 from training.model.ranker_module import FAMILY_FILE
 from training.recipe import Recipe, load_recipe
 
@@ -39,6 +41,27 @@ def test_another_family_is_trained_measured_and_read_back(
     ranked = run_ranker(run, toy, bf16=False).rerank(query, candidates)
     assert sorted(ranked.scores) == sorted(candidates)
     assert len(set(ranked.scores.values())) == 5
+
+
+@pytest.mark.parametrize(
+    "family", [{"name": "classifier"}, {"name": "bi_encoder", "scale": 20.0}], ids=lambda family: family["name"]
+)
+def test_a_ranker_is_saved_read_back_and_started_from(family: dict[str, Any], tmp_path: Path) -> None:
+    one, other, third = (
+        new_ranker(family, str(save_checkpoint("bert", tmp_path / name, intermediate_size=size)))
+        for name, size in (("one", 48), ("other", 48), ("third", 64))
+    )
+    one.save(tmp_path / "saved")
+    assert json.loads((tmp_path / "saved" / FAMILY_FILE).read_text(encoding="utf-8")) == family
+    again = load_ranker(tmp_path / "saved")
+    assert (type(again), again.family, again.training) == (type(one), family, False)
+    for parameter in other.parameters():
+        torch.nn.init.zeros_(parameter)
+    other.start_from(tmp_path / "saved")
+    for same in (again, other):
+        torch.testing.assert_close(same.state_dict(), one.state_dict())
+    with pytest.raises(ValueError, match="cannot be read as an encoder"):
+        third.start_from(tmp_path / "saved")
 
 
 def test_a_checkpoint_without_a_family_is_a_cross_encoders(tiny_backbone: Path, tmp_path: Path) -> None:
