@@ -17,6 +17,7 @@ from tests.training.commands.running import strings
 from training.commands.candidates import main as candidates_main
 from training.commands.evaluate import main as evaluate_main
 from training.commands.prior import main as prior_main
+from training.evaluate.measures import MEASURE_SETS
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "many", "1.5"])
@@ -54,6 +55,12 @@ def test_the_installed_commands_are_these() -> None:
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
     ours = {name: module for name, module in scripts.items() if module.startswith("training.")}
     assert ours == {f"keyblock-{command}": f"training.commands.{command}:main" for command in COMMANDS}
+
+
+def test_the_help_names_every_set_of_measures(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        evaluate_main(["--help"])
+    assert f"the sets {' or '.join(MEASURE_SETS)}" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_command_reports_what_it_wrote(toy_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
