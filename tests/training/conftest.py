@@ -248,3 +248,10 @@ def toy_bundle(toy_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundl
     graph = GraphEntry(inputs=dict.fromkeys(model.INPUTS, "int64"), vocabulary_size=model.vocabulary_size, max_length=128)
     files = {"model.onnx": work / "model.onnx"} | {name: toy_run / name for name in ("tokenizer.json", "frequencies.tsv")}
     return write_bundle(work / "toy", Manifest(name="toy-bundle", pipeline=config, graph=graph), files)
+
+
+def bundle_with(bundle: Bundle, path: Path, parts: dict[str, object], **changes: object) -> Bundle:
+    """A copy of the bundle whose pipeline has other parts, and whose manifest changes."""
+    config = PipelineConfig.model_validate(bundle.pipeline.config.model_dump() | parts)
+    manifest = bundle.manifest.model_copy(update={"pipeline": config} | changes)
+    return write_bundle(path, manifest, {name: bundle.path / name for name in bundle.manifest.files})

@@ -1,4 +1,4 @@
-"""Recipe to run to bundle to service: the small recipes on a small encoder, each kind of ranker once."""
+"""Recipe to run to bundle to service: each kind of ranker and each family of encoder; imports and the embedded model trained on."""
 
 import json
 import re
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from starlette.testclient import TestClient
 
 from export.cli import main as export_main
@@ -89,32 +90,34 @@ def train(name: str, collection: Collection, runs: Path) -> Path:
     return run
 
 
+def export(run: Path, toy: Collection, bundle: Path) -> NDArray[np.float32]:
+    """Make the run's bundle, which gives the run's scores: the logits of a query's candidates."""
+    exported = [str(run), f"--out={bundle}", f"--collection={toy.path}", "--precision=fp32", "--provider=cpu"]
+    assert export_main(exported) == 0
+    loaded = load_bundle(bundle)
+    query, candidates = next(iter(toy.run("dev").items()))
+    trained = run_ranker(run, toy, bf16=False).score(query, list(candidates))
+    served = bundle_ranker(loaded, GraphModel.open(loaded, Provider.CPU, 1), toy).score(query, list(candidates))
+    assert np.ptp(trained.logits) > 1e-3, "a ranker that finds all documents alike would be equal to anything"
+    np.testing.assert_allclose(served.logits, trained.logits, atol=1e-5)
+    assert [s.taken.tolist() for s in served.selections] == [s.taken.tolist() for s in trained.selections]
+    return trained.logits
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_small_recipe_trains_exports_and_serves(name: str, toy: Collection, runs: Path, tmp_path: Path) -> None:
     """The run's bundle, by itself and through HTTP, gives the run's scores."""
-    run, bundle = train(name, toy, runs), tmp_path / "bundle"
-    exported = [str(run), f"--out={bundle}", f"--collection={toy.path}", "--precision=fp32", "--provider=cpu"]
-    assert export_main(exported) == 0
-
-    loaded = load_bundle(bundle)
+    expected = export(train(name, toy, runs), toy, tmp_path / "bundle")
     query, candidates = next(iter(toy.run("dev").items()))
-    trainer = run_ranker(run, toy, bf16=False).score(query, list(candidates))
-    model = GraphModel.open(loaded, Provider.CPU, 1)
-    served = bundle_ranker(loaded, model, toy).score(query, list(candidates))
-    assert np.ptp(trainer.logits) > 1e-3, "a ranker that finds all documents alike would be equal to anything"
-    np.testing.assert_allclose(served.logits, trainer.logits, atol=1e-5)
-    assert [s.taken.tolist() for s in served.selections] == [s.taken.tolist() for s in trainer.selections]
-
-    documents = [toy.document(d)._asdict() for d in candidates]
-    body = {"query": toy.query(query), "raw_scores": True, "return_blocks": True}
-    body["documents"] = [{"id": d["doc_id"], "title": d["title"], "text": d["text"]} for d in documents]
-    with TestClient(create_app(Settings(bundle=bundle, provider=Provider.CPU, threads=1))) as client:
+    documents = [{"id": d.doc_id, "title": d.title, "text": d.text} for d in map(toy.document, candidates)]
+    body = {"query": toy.query(query), "documents": documents, "raw_scores": True, "return_blocks": True}
+    with TestClient(create_app(Settings(bundle=tmp_path / "bundle", provider=Provider.CPU, threads=1))) as client:
         while client.get("/health/ready").status_code != 200:
             assert client.get("/health/live").status_code == 200
-        answer = client.post("/rerank", content=json.dumps(body))
+        answer = client.post("/rerank", json=body)
     assert answer.status_code == 200, answer.text
     scores = {result["id"]: result["relevance_score"] for result in answer.json()["results"]}
-    np.testing.assert_allclose([scores[d] for d in candidates], trainer.logits, atol=1e-3)
+    np.testing.assert_allclose([scores[d] for d in candidates], expected, atol=1e-3)
 
 
 def test_a_hybrid_ranker_is_measured_and_calibrated_as_it_is_served(toy: Collection, runs: Path, tmp_path: Path) -> None:
@@ -122,11 +125,9 @@ def test_a_hybrid_ranker_is_measured_and_calibrated_as_it_is_served(toy: Collect
     run = Path(shutil.copytree(train("keyb-hybrid", toy, runs), tmp_path / "run"))
     kept = tmp_path / "table.npz"
     (runs / "table.npz").rename(kept)
+    collection, calibration = f"--collection={toy.path}", ("--budgets", "96", "128", "--default", "96", "--depth=4", "--least=2")
     try:
-        collection = f"--collection={toy.path}"
-        assert (
-            calibrate_main([f"--run={run}", collection, "--budgets", "96", "128", "--default", "96", "--depth=4", "--least=2"]) == 0
-        )
+        assert calibrate_main([f"--run={run}", collection, *calibration]) == 0
         assert evaluate_main([f"--run={run}", collection, "--split=dev", f"--out={tmp_path / 'measured'}"]) == 0
         assert export_main([str(run), f"--out={tmp_path / 'bundle'}", collection, "--precision=fp32", "--provider=cpu"]) == 0
     finally:
@@ -160,15 +161,7 @@ def test_an_import_is_trained_on_and_exported_again(name: str, imports: Path, to
     settings |= {"precision": "fp32", "negatives.hard": 0, "optimizer.encoder_lr": 1e-3, "patience": "null"}
     sets = [f"--set={key}={value}" for key, value in settings.items()]
     assert train_main([str(FINETUNE), f"--collection={toy.path}", f"--out={run}", *sets]) == 0
-    assert export_main([str(run), f"--out={again}", f"--collection={toy.path}", "--precision=fp32", "--provider=cpu"]) == 0
-
-    query, candidates = next(iter(toy.run("dev").items()))
-    trained = run_ranker(run, toy, bf16=False).score(query, list(candidates)).logits
-    loaded = load_bundle(again)
-    served = bundle_ranker(loaded, GraphModel.open(loaded, Provider.CPU, 1), toy).score(query, list(candidates)).logits
-    assert np.ptp(trained) > 1e-3
-    np.testing.assert_allclose(served, trained, atol=1e-4)
-
+    export(run, toy, again)
     before, after = Classifier.load(source), load_ranker(run / "checkpoint")
     assert isinstance(after, Classifier)
     assert type(after.module) is type(before.module)
@@ -195,7 +188,7 @@ def finetune(collection: Path, run: Path, *settings: str) -> None:
     assert train_main([str(FINETUNE), f"--collection={collection}", f"--out={run}", *sets]) == 0
 
 
-def test_it_keeps_what_it_starts_from_and_says_what_it_does_not(
+def test_the_embedded_model_trained_on_keeps_what_it_starts_from_and_says_what_it_does_not(
     toy: Collection, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     finetune(toy.path, tmp_path / "run", "passes=0.5", "dev_queries=2")
@@ -234,7 +227,7 @@ def finetuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-def test_what_was_fitted_is_fitted_anew(finetuned: Path) -> None:
+def test_trained_on_what_was_fitted_is_fitted_anew(finetuned: Path) -> None:
     before, after = load_bundle(ROOT / "models" / "default").pipeline.config, load_run_pipeline(finetuned).config
     assert after.fusion != before.fusion
     assert after.min_score is not None
@@ -249,7 +242,7 @@ def test_what_was_fitted_is_fitted_anew(finetuned: Path) -> None:
     assert quality["calibration"]["threshold"]["queries"] == 12
 
 
-def test_its_export_has_the_same_variants_and_a_name_of_its_own(finetuned: Path, tmp_path: Path) -> None:
+def test_trained_on_its_export_has_the_same_variants_and_a_name_of_its_own(finetuned: Path, tmp_path: Path) -> None:
     few = ("--provider=cpu", "--queries=2", "--depth=2")
     assert export_main([str(finetuned), f"--out={tmp_path / 'bundle'}", *few]) == 0
     manifest = load_bundle(tmp_path / "bundle").manifest

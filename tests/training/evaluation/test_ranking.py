@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from starlette.testclient import TestClient
 
-from keyblock.bundle import Bundle, write_bundle
+from keyblock.bundle import Bundle
 from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
 from keyblock.pre_ranking import PreRanking, Prior
@@ -23,6 +23,7 @@ from keyblock.runtime.providers import Precision, Provider
 from keyblock.scoring import Model
 from service.app import create_app
 from service.settings import Settings
+from tests.training.conftest import bundle_with
 from training.data.collection import Collection
 from training.data.examples import Preparation
 from training.data.types import Document
@@ -77,9 +78,7 @@ def test_documents_that_are_skipped_rank_as_they_are_served(toy_bundle: Bundle, 
     toy = Collection(toy_copy)
     text = toy.documents["river-3"].text
     toy.documents.update({f"{n}": Document(f"{n}", "", text + " The river." * n) for n in range(15)})
-    pipeline = toy_bundle.manifest.pipeline.model_copy(update={"pre_ranking": PreRanking(share=0.01, per_result=1.0, least=1)})
-    files = {name: toy_bundle.path / name for name in toy_bundle.manifest.files}
-    bundle = write_bundle(tmp_path / "bundle", toy_bundle.manifest.model_copy(update={"pipeline": pipeline}), files)
+    bundle = bundle_with(toy_bundle, tmp_path / "bundle", {"pre_ranking": PreRanking(share=0.01, per_result=1.0, least=1)})
     model, candidates = GraphModel.open(bundle, Provider.CPU, 1), list(toy.documents)
     local, served = bundle_ranker(bundle, model, toy), Ranker(bundle, model)
     found = local.rerank("river?", candidates)

@@ -1,6 +1,6 @@
 """Prepared documents on disk: what is read back is what would be prepared, and nothing else is ever read."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,8 +24,10 @@ def cache_of(backbone: Path, tmp_path: Path) -> Open:
     return lambda pipeline: PreparedCache(tmp_path, pipeline, backbone / "tokenizer.json")
 
 
-def prepare(pipeline: Pipeline, document: Document) -> PreparedDocument:
-    return pipeline.prepare_document(document.text, document.title)
+def assert_alike(cache: PreparedCache, pipeline: Pipeline, documents: Iterable[Document]) -> None:
+    """The cache gives what the pipeline prepares."""
+    for document in documents:
+        assert_equal(cache.prepare(document), pipeline.prepare_document(document.text, document.title))
 
 
 def with_encoder(pipeline: Pipeline) -> Pipeline:
@@ -52,13 +54,11 @@ def documents(toy: Collection) -> list[Document]:
 
 def test_what_is_kept_is_what_is_prepared(pipeline: Pipeline, documents: list[Document], cache_of: Open) -> None:
     first = cache_of(pipeline)
-    for document in documents:
-        assert_equal(first.prepare(document), prepare(pipeline, document))
+    assert_alike(first, pipeline, documents)
     first.flush()
     again = cache_of(refusing(pipeline))
-    for document in reversed(documents):
-        assert_equal(again.prepare(document), prepare(pipeline, document))
-        assert_equal(first.prepare(document), prepare(pipeline, document))
+    for cache in (again, first):
+        assert_alike(cache, pipeline, reversed(documents))
     again.fill(documents)
     again.flush()
     assert len(list(again.store.iterdir())) == 1
@@ -69,13 +69,11 @@ def test_vectors_are_kept_in_a_store_of_their_own(pipeline: Pipeline, documents:
     plain, first = (cache_of(one) for one in (pipeline, hybrid))
     for cache in (plain, first):
         cache.fill(documents)
-    again = cache_of(refusing(hybrid))
-    for document in documents:
-        assert_equal(again.prepare(document), prepare(hybrid, document))
+    assert_alike(cache_of(refusing(hybrid)), hybrid, documents)
     assert not list(plain.store.glob("*/vectors.npy"))
     (vectors,) = first.store.glob("*/vectors.npy")
     vectors.unlink()
-    assert_equal(cache_of(hybrid).prepare(documents[0]), prepare(hybrid, documents[0]))
+    assert_alike(cache_of(hybrid), hybrid, documents[:1])
 
 
 def test_filled_at_once_and_a_shard_at_a_time(
@@ -88,9 +86,7 @@ def test_filled_at_once_and_a_shard_at_a_time(
     cache.fill([*documents, *documents])
     assert len(list(cache.store.glob("shard-*"))) == 2  # 1 + 2 + 2 documents, then the other 4
     assert [path.name for path in cache.store.iterdir() if not path.name.startswith("shard-")] == []
-    again = cache_of(refusing(pipeline))
-    for document in documents:
-        assert_equal(again.prepare(document), prepare(pipeline, document))
+    assert_alike(cache_of(refusing(pipeline)), pipeline, documents)
 
 
 @pytest.mark.parametrize(
@@ -106,9 +102,7 @@ def test_a_damaged_shard_is_made_again(
     (shard / victim).unlink()
     if how != "missing":
         (shard / victim).write_bytes(b"" if how == "empty" else content[: len(content) // 2])
-    again = cache_of(pipeline)
-    for document in documents:
-        assert_equal(again.prepare(document), prepare(pipeline, document))
+    assert_alike(cache_of(pipeline), pipeline, documents)
 
 
 def test_a_shard_that_cannot_be_read_now_is_kept(
@@ -126,12 +120,11 @@ def test_a_shard_that_cannot_be_read_now_is_kept(
 def test_two_that_need_the_same_at_once(pipeline: Pipeline, documents: list[Document], cache_of: Open) -> None:
     one, other = (cache_of(pipeline) for _ in range(2))
     for cache in (one, other):
-        for document in documents:
-            assert_equal(cache.prepare(document), prepare(pipeline, document))
+        assert_alike(cache, pipeline, documents)
     one.flush()
     other.flush()
     assert len(list(one.store.iterdir())) == 1
-    assert_equal(other.prepare(documents[0]), prepare(pipeline, documents[0]))
+    assert_alike(other, pipeline, documents[:1])
 
 
 def test_where_it_lies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -112,61 +112,65 @@ def test_killed_at_any_moment_again_and_again(toy_run: Path, toy_path: Path, rec
 SMALL = {"steps": 2, "budgets": {80: 1.0}, "tokens_per_step": 640}
 
 
-def test_a_run_that_starts_from_another(toy: Collection, toy_run: Path, tmp_path: Path, make_recipe: Make) -> None:
+TrainToy = Callable[..., Path]
+
+
+@pytest.fixture
+def train_toy(toy: Collection, recipe_tree: dict[str, Any], tmp_path: Path) -> TrainToy:
+    """Trains on the toy, two small steps if nothing else is said; gives the run."""
+
+    def run(name: str = "run", on: Sequence[Collection] = (toy,), cache: Path | None = None, **changes: Any) -> Path:
+        pipeline = recipe_tree["pipeline"] | changes.pop("pipeline", {})
+        recipe = Recipe.model_validate(recipe_tree | SMALL | changes | {"pipeline": pipeline})
+        train(recipe, on, tmp_path / name, cache)
+        return tmp_path / name
+
+    return run
+
+
+def test_a_run_that_starts_from_another(train_toy: TrainToy, toy_run: Path) -> None:
     """With a rate of almost nothing it stays what the other was; with another seed its own head would be another."""
-    still = {"encoder_lr": 1e-12, "head_lr": 1e-12, "weight_decay": 0.0}
-    recipe = make_recipe(init=str(toy_run), seed=5, optimizer=still, **SMALL)
-    train(recipe, [toy], tmp_path / "run")
-    mine, start = weights(tmp_path / "run"), weights(toy_run)
+    run = train_toy(init=str(toy_run), seed=5, optimizer={"encoder_lr": 1e-12, "head_lr": 1e-12, "weight_decay": 0.0})
+    mine, start = weights(run), weights(toy_run)
     for name, tensor in start.items():
         torch.testing.assert_close(mine[name], tensor, rtol=0, atol=1e-9)
-    began = json.loads((tmp_path / "run" / "provenance.json").read_text(encoding="utf-8"))["starts"]
+    began = json.loads((run / "provenance.json").read_text(encoding="utf-8"))["starts"]
     assert began == {"init": {"path": str(toy_run), "sha256": weights_digest(toy_run)}}
-    measured = {r["step"]: r["dev"]["toy"]["RR@10"] for r in read_log(tmp_path / "run") if "dev" in r}
+    measured = {r["step"]: r["dev"]["toy"]["RR@10"] for r in read_log(run) if "dev" in r}
     assert measured == {0: 1.0, 2: 1.0}, "what it begins from is measured, too"
 
 
-def test_it_starts_from_the_other_runs_best_and_resumed_no_longer_needs_it(
-    toy: Collection, run_copy: Path, tmp_path: Path, make_recipe: Make
-) -> None:
+def test_it_starts_from_the_other_runs_best_and_resumed_no_longer_needs_it(train_toy: TrainToy, run_copy: Path) -> None:
     shutil.copytree(run_copy / "checkpoint", run_copy / "best")
     (run_copy / "checkpoint" / "model.safetensors").unlink()
-    recipe = make_recipe(init=str(run_copy), **SMALL)
-    train(recipe, [toy], tmp_path / "run")
+    train_toy(init=str(run_copy))
     shutil.rmtree(run_copy)
-    train(recipe, [toy], tmp_path / "run")
-    assert len(losses(tmp_path / "run")) == 2
+    assert len(losses(train_toy(init=str(run_copy)))) == 2
 
 
-def test_a_start_of_another_architecture(toy: Collection, wider: str, tmp_path: Path, make_recipe: Make, toy_run: Path) -> None:
+def test_a_start_of_another_architecture(train_toy: TrainToy, wider: str, toy_run: Path) -> None:
     with pytest.raises(ValueError, match="checkpoint: cannot be read as an encoder"):
-        train(make_recipe(init=str(toy_run), backbone=wider), [toy], tmp_path / "other")
+        train_toy(init=str(toy_run), backbone=wider)
 
 
-def test_another_model_selects(toy: Collection, toy_run: Path, run_copy: Path, tmp_path: Path, make_recipe: Make) -> None:
+def test_another_model_selects(train_toy: TrainToy, toy_run: Path, run_copy: Path) -> None:
     """It is copied into the run, which then stands by itself."""
-    pipeline = make_recipe().pipeline.model_dump() | {"selector": {"name": "learned"}}
-    recipe = make_recipe(pipeline=pipeline, selector_run=str(run_copy), **SMALL)
-    train(recipe, [toy], tmp_path / "run")
+    learned = {"selector": {"name": "learned"}}
+    train_toy(pipeline=learned, selector_run=str(run_copy))
     shutil.rmtree(run_copy)
-    train(recipe, [toy], tmp_path / "run")
-    assert {path.name for path in (tmp_path / "run" / "chooser").iterdir()} == {
-        path.name for path in (toy_run / "checkpoint").iterdir() if path.name not in ("state.pt", "tokenizer.json")
-    }
-    train(make_recipe(pipeline=pipeline, **SMALL), [toy], tmp_path / "alone")
-    assert losses(tmp_path / "alone") != losses(tmp_path / "run")
+    run = train_toy(pipeline=learned, selector_run=str(run_copy))
+    held = {path.name for path in (toy_run / "checkpoint").iterdir()}
+    assert {path.name for path in (run / "chooser").iterdir()} == held - {"state.pt", "tokenizer.json"}
+    assert losses(train_toy("alone", pipeline=learned)) != losses(run)
 
 
-def test_a_student_keeps_named_layers_of_its_teacher_and_learns_its_states(
-    toy: Collection, run_copy: Path, tmp_path: Path, make_recipe: Make
-) -> None:
+def test_a_student_keeps_named_layers_of_its_teacher_and_learns_its_states(train_toy: TrainToy, run_copy: Path) -> None:
     """The teacher's second layer alone, and its head: what is left to learn is what the first layer did."""
     how = {"teacher": str(run_copy), "loss": "squared", "among": "documents", "states": 1.0}
-    parts = {"reshape": {"layers": (1,)}, "init": str(run_copy), "distillation": how}
-    train(make_recipe(**parts, **SMALL | {"steps": 30}), [toy], tmp_path / "run")
-    found = losses(tmp_path / "run")
+    run = train_toy(reshape={"layers": (1,)}, init=str(run_copy), distillation=how, steps=30)
+    found = losses(run)
     assert sum(found[-5:]) < 0.9 * sum(found[:5])
-    assert load_ranker(tmp_path / "run" / "checkpoint").transformer.config.num_hidden_layers == 1
+    assert load_ranker(run / "checkpoint").transformer.config.num_hidden_layers == 1
 
 
 @pytest.fixture
@@ -177,95 +181,80 @@ def wider(tiny_backbone: Path, tmp_path: Path) -> str:
     return str(tmp_path / "wider")
 
 
-def test_a_teacher_of_another_width_has_no_states_to_learn(
-    toy: Collection, run_copy: Path, tmp_path: Path, wider: str, make_recipe: Make
-) -> None:
+def test_a_teacher_of_another_width_has_no_states_to_learn(train_toy: TrainToy, run_copy: Path, wider: str) -> None:
     how = {"teacher": str(run_copy), "among": "documents", "states": 1.0}
-    recipe = make_recipe(backbone=wider, distillation=how, **SMALL)
-    with pytest.raises(
-        RecipeError, match=r"of one width, 48 here; the teacher .* is a cross_encoder of width \d+: leave states out"
-    ):
-        train(recipe, [toy], tmp_path / "run")
+    said = r"of one width, 48 here; the teacher .* is a cross_encoder of width \d+: leave states out"
+    with pytest.raises(RecipeError, match=said):
+        train_toy(backbone=wider, distillation=how)
 
 
 def test_a_teacher_of_fewer_positions_is_refused(
-    toy: Collection, run_copy: Path, tmp_path: Path, make_recipe: Make, bag: str
+    train_toy: TrainToy, recipe_tree: dict[str, Any], run_copy: Path, bag: str
 ) -> None:
-    pipeline = make_recipe().pipeline.model_dump() | {"aggregator": {"name": "max"}}
-    packing = pipeline["packing"] | {"budget_range": [32, 200]}
-    recipe = make_recipe(
-        model={"name": bag}, pipeline=pipeline | {"packing": packing}, distillation={"teacher": str(run_copy)}, **SMALL
-    )
+    packing = recipe_tree["pipeline"]["packing"] | {"budget_range": [32, 200]}
+    parts = {"aggregator": {"name": "max"}, "packing": packing}
     with pytest.raises(RecipeError, match=r"reach 200 tokens, the teacher .* reads 128 at most"):
-        train(recipe, [toy], tmp_path / "run")
+        train_toy(model={"name": bag}, pipeline=parts, distillation={"teacher": str(run_copy)})
 
 
 @pytest.mark.parametrize("key", ["init", "selector_run", "distillation"])
-def test_a_model_of_another_tokenizer_is_refused(
-    toy: Collection, run_copy: Path, tmp_path: Path, make_recipe: Make, key: str
-) -> None:
+def test_a_model_of_another_tokenizer_is_refused(train_toy: TrainToy, run_copy: Path, key: str) -> None:
     tokenizer = json.loads((run_copy / "tokenizer.json").read_text(encoding="utf-8"))
     tokenizer["normalizer"]["lowercase"] = False
     (run_copy / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
-    pipeline = make_recipe().pipeline.model_dump() | {"selector": {"name": "learned"}}
     named: Any = {"teacher": str(run_copy), "among": "documents"} if key == "distillation" else str(run_copy)
     with pytest.raises(ValueError, match=rf"{key}(\.teacher)? .*: its tokenizer is not that of the backbone"):
-        train(make_recipe(pipeline=pipeline, **SMALL, **{key: named}), [toy], tmp_path / "run")
+        train_toy(pipeline={"selector": {"name": "learned"}}, **{key: named})
 
 
-def test_prepared_documents_are_found_again(
-    toy: Collection, tmp_path: Path, make_recipe: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_prepared_documents_are_found_again(train_toy: TrainToy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second run prepares none, and draws the same."""
-    recipe = make_recipe(**SMALL)
-    train(recipe, [toy], tmp_path / "first", cache=tmp_path / "cache")
+    first = train_toy("first", cache=tmp_path / "cache")
 
     def refuse(pipeline: Pipeline, texts: list[str], titles: object = None) -> None:
         raise AssertionError(f"prepared again: {texts}")
 
     monkeypatch.setattr(Pipeline, "prepare_documents", refuse)
-    train(recipe, [toy], tmp_path / "second", cache=tmp_path / "cache")
-    assert losses(tmp_path / "second") == losses(tmp_path / "first")
+    assert losses(train_toy("second", cache=tmp_path / "cache")) == losses(first)
 
 
-def test_several_collections_and_their_shares(toy: Collection, toy_copy: Path, tmp_path: Path, make_recipe: Make) -> None:
-    """The second has a share of nothing: it is measured and never drawn."""
-    other = Collection(toy_copy.rename(toy_copy.with_name("other")))
-    train(make_recipe(mixture={"toy": 1, "other": 0}, **SMALL), [toy, other], tmp_path / "both")
-    assert list(read_log(tmp_path / "both")[-1]["dev"]) == ["toy", "other"]
-    provenance = json.loads((tmp_path / "both" / "provenance.json").read_text(encoding="utf-8"))
-    assert sorted(provenance["collections"]) == ["other", "toy"]
+@pytest.fixture
+def other(toy_copy: Path) -> Collection:
+    """The toy by another name."""
+    return Collection(toy_copy.rename(toy_copy.with_name("other")))
 
 
-def test_a_mixture_must_name_the_collections_given(toy: Collection, toy_copy: Path, tmp_path: Path, make_recipe: Make) -> None:
-    other = Collection(toy_copy.rename(toy_copy.with_name("other")))
+def test_several_collections_and_their_shares(train_toy: TrainToy, toy: Collection, other: Collection) -> None:
+    """One with a share of nothing is measured, too."""
+    run = train_toy(on=[toy, other], mixture={"toy": 1, "other": 0})
+    assert list(read_log(run)[-1]["dev"]) == ["toy", "other"]
+    assert sorted(json.loads((run / "provenance.json").read_text(encoding="utf-8"))["collections"]) == ["other", "toy"]
+
+
+def test_a_mixture_must_name_the_collections_given(train_toy: TrainToy, toy: Collection, other: Collection, tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=r"mixture names sea, toy, but the collections are toy; .* --set mixture=\{\}"):
-        train(make_recipe(mixture={"toy": 1, "sea": 1}), [toy], tmp_path / "run")
+        train_toy(mixture={"toy": 1, "sea": 1})
     with pytest.raises(RecipeError, match="mixture names toy, but the collections are other, toy"):
-        train(make_recipe(mixture={"toy": 1}), [toy, other], tmp_path / "run")
+        train_toy(on=[toy, other], mixture={"toy": 1})
     with pytest.raises(CollectionError, match="one name"):
-        train(make_recipe(), [toy, toy], tmp_path / "run")
+        train_toy(on=[toy, toy])
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("key", ["budgets", "budget_range"])
-def test_budgets_beyond_the_backbones_positions(
-    toy: Collection, tmp_path: Path, make_recipe: Make, recipe_tree: dict[str, Any], key: str
-) -> None:
-    packing = recipe_tree["pipeline"]["packing"]
-    changes = (
-        {"budgets": {80: 1, 129: 0.1}} if key == "budgets" else {"pipeline": {"packing": packing | {"budget_range": [32, 129]}}}
-    )
+def test_budgets_beyond_the_backbones_positions(train_toy: TrainToy, recipe_tree: dict[str, Any], tmp_path: Path, key: str) -> None:
+    packing = recipe_tree["pipeline"]["packing"] | {"budget_range": [32, 129]}
+    changes: dict[str, Any] = {"budgets": {80: 1, 129: 0.1}} if key == "budgets" else {"pipeline": {"packing": packing}}
     with pytest.raises(RecipeError, match=r"budgets or budget_range reach 129 tokens, .* reads 128 at most"):
-        train(make_recipe(**changes), [toy], tmp_path / "run")
+        train_toy(**changes)
     assert not (tmp_path / "run").exists()
 
 
-def test_training_on_gold_passages_asks_for_them(make_recipe: Make, toy_copy: Path, tmp_path: Path) -> None:
+def test_training_on_gold_passages_asks_for_them(train_toy: TrainToy, toy_copy: Path, tmp_path: Path) -> None:
     """Without them every block would be drawn at random, and nothing would say so."""
     (toy_copy / "spans.jsonl.gz").unlink()
     with pytest.raises(RecipeError, match="toy has no gold passages"):
-        train(make_recipe(examples="gold"), [Collection(toy_copy)], tmp_path / "run")
+        train_toy(on=[Collection(toy_copy)], examples="gold")
     assert not (tmp_path / "run").exists()
 
 
@@ -382,8 +371,9 @@ def test_a_missing_table_is_named(toy: Collection, tmp_path: Path, with_table: C
         make_pipeline(recipe, [toy], recipe.backbone, tmp_path)
 
 
-def test_other_collections_on_the_same_run_are_refused(toy: Collection, toy_copy: Path, run_copy: Path, make_recipe: Make) -> None:
-    other = Collection(toy_copy.rename(toy_copy.with_name("other")))
+def test_other_collections_on_the_same_run_are_refused(
+    toy: Collection, other: Collection, run_copy: Path, make_recipe: Make
+) -> None:
     with pytest.raises(RecipeError, match="began on the collections toy, in that order, not on other, toy"):
         train(make_recipe(), [other, toy], run_copy)
 
