@@ -275,6 +275,13 @@ def test_only_what_the_run_leaves_out_is_retrieved_from_the_pool_that_it_names(t
     assert set().union(*complete.values()) <= set(candidate_pool(toy, "train"))
 
 
+def test_what_the_collection_lacks_is_named(toy: Collection) -> None:
+    with pytest.raises(CollectionError, match="query 'sea\\?'"):
+        bm25_run(toy, ["sea?"], ["river-0"])
+    with pytest.raises(CollectionError, match="document 'sea-0'"):
+        bm25_run(toy, ["river?"], ["river-0", "sea-0"])
+
+
 def test_without_a_run_all_documents_are_retrieved_from(toy_copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """On the toy a query names its topic: three of the topic's four documents say it all the time, and come first."""
     for run in toy_copy.glob("run.*"):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from keyblock.packing import Packed
+from keyblock.pipeline import Pipeline
 from keyblock.selectors import SELECTORS
 from training.data.collection import Collection
 from training.data.examples import Gold, Preparation, Selected
@@ -82,6 +83,14 @@ def test_only_documents_with_a_gold_passage_are_relevant_where_that_is_trained_o
         Draws({"toy": others}, recipe, Gold(preparation.pipeline)).step(0)
 
 
+def test_a_group_of_passages_costs_more(one_query: Source, change_pipeline: Callable[..., Pipeline]) -> None:
+    """Tokens that go through the model with gradients: of each chosen passage."""
+    recipe = Recipe(name="toy", negatives=Negatives(per_query=2))
+    examples = Selected(change_pipeline(aggregator={"name": "max", "passages": 3}))
+    group = one_query.group("river?", np.random.default_rng(0), recipe, examples, 50)
+    assert group.tokens == 50 * 3 * 3
+
+
 def test_the_relevant_document_comes_first_and_never_again(one_query: Source) -> None:
     for group in draws(one_query, Negatives(per_query=7)):
         assert group[0] == "river-3"
@@ -146,6 +155,14 @@ def test_the_depth_cuts_the_list(preparation: Preparation, toy: Collection) -> N
 def test_lists_that_nothing_can_be_drawn_from(preparation: Preparation, run: Run, said: str) -> None:
     with pytest.raises(CollectionError, match=re.escape(said)):
         Source.build(preparation, "train", run, depth=100)
+
+
+def test_a_query_without_a_text_is_an_error_at_once(toy_copy: Path, toy_pipeline: Pipeline) -> None:
+    queries = (toy_copy / "queries.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    (toy_copy / "queries.jsonl").write_text("".join(q for q in queries if "river?" not in q), encoding="utf-8")
+    collection = Collection(toy_copy)
+    with pytest.raises(CollectionError, match="query 'river\\?'"):
+        Source.build(Preparation(collection, toy_pipeline), "train", collection.run("train"), 4)
 
 
 def test_a_pass_meets_every_query_once(source: Source, make_recipe: Callable[..., Recipe]) -> None:
