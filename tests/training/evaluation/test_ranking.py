@@ -8,7 +8,6 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
 from starlette.testclient import TestClient
 
@@ -28,18 +27,13 @@ from training.data.collection import Collection
 from training.data.examples import Preparation
 from training.data.types import Document
 from training.evaluate.ranking import (
-    CHOOSER,
     HttpRanker,
     LocalRanker,
     bundle_ranker,
     changed,
-    load_chooser,
-    load_run_pipeline,
     run_ranker,
 )
 from training.evaluate.scoring import TorchModel
-from training.model.checkpoints import latest
-from training.model.cross_encoder import CrossEncoder
 
 
 @pytest.fixture(scope="module")
@@ -111,25 +105,6 @@ def test_ties_keep_the_order_given_and_empty_documents_come_last(fused_run: Loca
     assert list(reranked.scores) == ["z", "river-0", "a", "void"]
     assert reranked.scores["void"] == LOWEST
     assert reranked.blocks["void"] == []
-
-
-def test_another_model_selects_where_the_run_keeps_one(run_copy: Path, tiny_backbone: Path, toy: Collection) -> None:
-    """BinB2: its taste turned round, the chooser's worst blocks are taken first."""
-    assert load_chooser(run_copy) is None
-    config = load_run_pipeline(run_copy).config.model_copy(update={"selector": {"name": "learned"}})
-    (run_copy / "pipeline.json").write_text(config.model_dump_json(), encoding="utf-8")
-    alone = run_ranker(run_copy, toy, bf16=False)
-    chooser = CrossEncoder.load(latest(run_copy))
-    with torch.no_grad():
-        chooser.head.weight.neg_()
-        chooser.head.bias.neg_()
-    (run_copy / CHOOSER).mkdir()
-    chooser.save(run_copy / CHOOSER)
-    other = run_ranker(run_copy, toy, bf16=False)
-    (own,), (turned,) = (ranker.score("teacher?", ["teacher-3"]).selections for ranker in (alone, other))
-    np.testing.assert_allclose(turned.scores, -own.scores, rtol=1e-4, atol=1e-4)
-    order = np.argsort(own.scores)
-    assert turned.taken.tolist() == order[: len(turned.taken)].tolist()
 
 
 @pytest.mark.parametrize(
