@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SEVERAL = "import sys; from training.commands.train import main; print(*(main(given.split()) for given in sys.argv[1:]))"
 SHIFTS = {"bias", "encoder.layer.1.output.LayerNorm.bias"}  # move all scores alike: their gradient is rounding, Adam's step is not
 WEIGHT = "encoder.layer.0.intermediate.dense.weight"
-PATIENCE = 100  # seconds until a process that waits for the other one is given up
+PATIENCE = 200  # seconds until a process that waits for the other one is given up
 RATES = "--set optimizer.encoder_lr=1e-4 --set optimizer.head_lr=1e-4 --set steps=5 --set evaluate_every=1 --set patience=1"
 TRAININGS = {  # the first has three groups or two a step, so that shares are uneven; the second one, so that a process has none
     "several": f"{RATES} --set tokens_per_step=1024",
