@@ -99,6 +99,13 @@ def export_tiny(path: Path) -> None:
     config = BertConfig(**sizes, attn_implementation="eager")
     model = CrossEncoder(BertModel(config, add_pooling_layer=False)).eval()
     torch.nn.init.normal_(model.head.weight, std=0.5)  # a fresh head's logits would hardly differ
+    export_plain(model, path)
+
+
+def export_plain(model: Any, path: Path) -> None:
+    """A cross-encoder as ONNX by PyTorch alone, in fp32."""
+    import torch
+
     example = torch.ones((2, 8), dtype=torch.int64)
     inputs = ["input_ids", "token_type_ids", "attention_mask"]
     axes = {name: {0: "batch", 1: "length"} for name in inputs} | {"logits": {0: "batch"}}

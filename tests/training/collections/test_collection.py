@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.data.collection import AlignedSpans, Collection, distinct_names
-from training.data.directory import read_qrels, write_directory
+from training.data.collection import AlignedSpans, Collection
+from training.data.directory import write_directory
 from training.data.files import join_runs, numbered_lines, open_text, ranked, read_run, write_run
+from training.data.first_stage import bm25_run, candidate_pool, complete_run, first_stage_run
 from training.data.types import CollectionError, Document, FileError, Span, find_passage
 
 
@@ -41,6 +42,8 @@ def test_parts_by_hand(tmp_path: Path) -> None:
     assert collection.split("dev") == ["q2", "q1"]
     assert list(collection.run("dev")["q1"]) == ["d1", "d2"]
     assert collection.run("dev.small") == collection.run("dev")
+    (path / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq\td\t2\n", encoding="utf-8")  # as BEIR writes them
+    assert Collection(path).qrels == {"q": {"d": 2}}
 
 
 PARTS: dict[str, Callable[[Collection], Any]] = {
@@ -76,6 +79,9 @@ def remove(path: Path, name: str) -> None:
         ("splits/dev.txt", "\n\n", "names no query"),
         ("run.dev.bm25.trec", "", "ranks nothing"),
         ("run.dev.bm25.trec", "q Q0 d 1 0.5\n", "line 1 has 5 fields, a TREC run has 6"),
+        ("run.dev.bm25.trec", "q Q0 d 1 1.0 t\nq Q0 a document 1 0.5 t\n", "line 2 has 7 fields"),
+        ("run.dev.bm25.trec", "q Q0 d 1 best t\n", "line 1 has 'best' where a TREC run has the score"),
+        ("run.dev.bm25.trec", "q Q0 d 1 nan t\n", "line 1 has 'nan' where"),
         ("spans.jsonl", '{"qid": "q1", "docid": "d", "start": "4", "end": 7}\n', "no 'start' that is a int"),
     ],
 )
@@ -107,13 +113,6 @@ def test_unknown_documents_and_queries_are_named(toy: Collection) -> None:
         toy.query("sea")
 
 
-def test_two_collections_of_one_name(toy: Collection, toy_copy: Path, tmp_path: Path) -> None:
-    other = Collection(toy_copy.rename(tmp_path / "other"))
-    assert distinct_names([toy, other]) == ["toy", "other"]
-    with pytest.raises(CollectionError, match=r"one name \(toy, toy\)"):
-        distinct_names([toy, toy])
-
-
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     """Two spans of one document are one judgement."""
     documents = [Document("d", "Köln", "one\ntwo"), Document("e", "", "three")]
@@ -127,19 +126,6 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert (read.split("dev"), read.split("test"), read.has_run("dev")) == (["r"], ["q"], False)
     with pytest.raises(FileExistsError):
         write_directory(tmp_path / "in" / "it", documents, {}, {}, {})
-
-
-def test_judgements_with_beirs_header(tmp_path: Path) -> None:
-    (tmp_path / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq\td\t2\n", encoding="utf-8")
-    assert read_qrels(tmp_path / "qrels.tsv") == {"q": {"d": 2}}
-
-
-@pytest.mark.parametrize("name", ["lines.txt", "lines.txt.gz"])
-def test_blank_lines_are_left_out_and_counted(tmp_path: Path, name: str) -> None:
-    with open_text(tmp_path / name, "w") as out:
-        out.write("one\n\n  \nfour é\n")
-    assert list(numbered_lines(tmp_path / name)) == [(1, "one\n"), (4, "four é\n")]
-    assert (tmp_path / name).read_bytes().startswith(b"\x1f\x8b") == name.endswith(".gz")
 
 
 def damaged(kind: str) -> bytes:
@@ -194,21 +180,6 @@ def test_order_survives_the_file_even_where_rounding_makes_ties(tmp_path_factory
     assert all(back[q][d] == pytest.approx(run[q][d], abs=1e-6) for q in run for d in run[q])
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("q Q0 a document 1 0.5 t", "line 2 has 7 fields"),
-        ("q Q0 d 1 best t", "line 2 has 'best' where a TREC run has the score"),
-        ("q Q0 d 1 nan t", "line 2 has 'nan' where"),
-    ],
-)
-def test_bad_lines_are_named(tmp_path: Path, line: str, said: str) -> None:
-    path = tmp_path / "bad.trec"
-    path.write_text(f"q Q0 d 1 1.0 t\n{line}\n", encoding="utf-8")
-    with pytest.raises(FileError, match=said):
-        read_run(path)
-
-
 def test_test_folds_join(tmp_path: Path) -> None:
     runs = [{"a": {"x": 2.0, "y": 1.0}}, {"b": {"x": 1.0}}, {"c": {"z": 3.0}, "a": {"y": 1.0}}]
     paths = [tmp_path / f"{number}.trec" for number in range(3)]
@@ -259,3 +230,69 @@ def test_only_relevant_passages_of_relevant_documents() -> None:
     assert dict(spans) == {"1": [Span("a", 6, 13)], "3": [Span("b", 6, 13), Span("b", 18, 23)]}
     assert "2" not in spans
     assert spans.get("4", []) == []
+
+
+def hand(tmp_path: Path, texts: dict[str, str], queries: dict[str, str]) -> Collection:
+    path = tmp_path / "hand"
+    path.mkdir()
+    for name, rows in (("corpus", texts), ("queries", queries)):
+        with open_text(path / f"{name}.jsonl", "w") as out:
+            out.writelines(json.dumps({"_id": key, "text": text}) + "\n" for key, text in rows.items())
+    return Collection(path)
+
+
+def test_scores_by_hand(tmp_path: Path) -> None:
+    """Lucene's BM25: ln(1 + (N - df + 0.5) / (df + 0.5)) * tf / (tf + k1 * (1 - b + b * len / mean))."""
+    texts = {"a": "rivers river stone", "b": "stone", "c": "bridge bridges"}
+    run = bm25_run(hand(tmp_path, texts, {"q": "the river, stones!"}), ["q"], ["a", "b", "c"], depth=2)
+    mean = (3 + 1 + 2) / 3
+    river, stone = math.log(1 + 2.5 / 1.5), math.log(1 + 1.5 / 2.5)
+    of_a = 0.9 * (0.6 + 0.4 * 3 / mean)
+    of_b = 0.9 * (0.6 + 0.4 * 1 / mean)
+    assert list(run["q"]) == ["a", "b"]
+    assert run["q"]["a"] == pytest.approx(river * 2 / (2 + of_a) + stone * 1 / (1 + of_a), rel=1e-5)
+    assert run["q"]["b"] == pytest.approx(stone / (1 + of_b), rel=1e-5)
+
+
+def test_empty_documents_and_queries_are_no_obstacle(tmp_path: Path) -> None:
+    collection = hand(tmp_path, {"a": "river", "b": "", "c": "..."}, {"q": "river", "none": "", "stop": "the", "new": "zebra"})
+    run = bm25_run(collection, ["q", "none", "stop", "new"], ["a", "b", "c"])
+    assert next(iter(run["q"])) == "a"
+    assert [sorted(scores) for scores in run.values()] == [["a", "b", "c"]] * 4
+    assert all(type(score) is float for scores in run.values() for score in scores.values())
+
+    with pytest.raises(CollectionError, match="none of the 2 documents to retrieve from has a word"):
+        bm25_run(collection, ["q"], ["b", "c"])
+
+
+def test_only_what_the_run_leaves_out_is_retrieved_from_the_pool_that_it_names(toy: Collection) -> None:
+    assert candidate_pool(toy, "dev") == sorted(f"{t}-{n}" for t in ("teacher", "letter", "forest", "window") for n in range(4))
+    given, complete = toy.run("train"), complete_run(toy, "train", depth=3)
+    assert list(complete) == [*given, *(q for q in toy.split("train") if q.endswith("!"))]
+    assert all(complete[q] == given[q] for q in given)
+    assert all(len(scores) == 3 for q, scores in complete.items() if q.endswith("!"))
+    assert all(d.startswith(q[:-1]) for q, scores in complete.items() if q.endswith("!") for d in scores)
+    assert set().union(*complete.values()) <= set(candidate_pool(toy, "train"))
+
+
+def test_what_the_collection_lacks_is_named(toy: Collection) -> None:
+    with pytest.raises(CollectionError, match="query 'sea\\?'"):
+        bm25_run(toy, ["sea?"], ["river-0"])
+    with pytest.raises(CollectionError, match="document 'sea-0'"):
+        bm25_run(toy, ["river?"], ["river-0", "sea-0"])
+
+
+def test_without_a_run_all_documents_are_retrieved_from(toy_copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """On the toy a query names its topic: three of the topic's four documents say it all the time, and come first."""
+    for run in toy_copy.glob("run.*"):
+        run.unlink()
+    collection = Collection(toy_copy)
+    assert not collection.has_run("train")
+    assert candidate_pool(collection, "train") == sorted(collection.documents)
+    run = first_stage_run(collection, "train", depth=5)
+    assert list(run) == collection.split("train")
+    for query, scores in run.items():
+        assert len(scores) == 5
+        assert set(list(scores)[:3]) == {f"{query[:-1]}-{number}" for number in range(3)}
+    assert complete_run(collection, "train", depth=5) == run
+    assert "has no first-stage run of split train; BM25 retrieves 5 of all 48 documents for each of 16" in capsys.readouterr().err

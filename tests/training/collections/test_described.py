@@ -1,16 +1,18 @@
-"""What a described collection reads, from TREC files among others, and descriptions that cannot be meant."""
+"""What a described collection reads, from TREC files and ir_datasets; its folds; descriptions that cannot be meant."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
-import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.training.collections.descriptions import BASIC, TITLES
+from training.data import datasets
 from training.data.collection import Collection
-from training.data.datasets import Files, Topics, existing, file_documents, read_topics, resolve
+from training.data.datasets import Files, Topics, file_documents, read_topics
+from training.data.folds import make_folds, rotations
 from training.data.types import CollectionError, Document, FileError, Span
 
 
@@ -123,30 +125,6 @@ def test_a_data_set_described(data_set: str, describe: Callable[..., Collection]
     assert len(collection.spans) == 1
 
 
-def test_a_directory_described_is_the_same_collection(toy_copy: Path) -> None:
-    """So training draws, and measuring ranks, the same."""
-    rows = [json.loads(line) for line in (toy_copy / "queries.jsonl").read_text(encoding="utf-8").splitlines()]
-    part = {"qrels": "qrels.tsv.gz"}
-    for split in ("train", "dev"):
-        wanted = (toy_copy / "splits" / f"{split}.txt").read_text(encoding="utf-8").split()
-        lines = [f"{row['_id']}\t{row['text']}\n" for name in wanted for row in rows if row["_id"] == name]
-        (toy_copy / f"{split}.tsv").write_text("".join(lines), encoding="utf-8")
-    splits = {
-        name: part | {"queries": {"path": f"{name}.tsv", "format": "tsv"}, "candidates": f"run.{name}.bm25.trec.gz"}
-        for name in ("train", "dev")
-    }
-    description = {"name": "toy", "documents": {"path": "corpus.jsonl.gz", "format": "jsonl"}, "splits": splits}
-    path = toy_copy / "toy.yaml"
-    path.write_text(yaml.safe_dump(description), encoding="utf-8")
-    made, own = Collection(path), Collection(toy_copy)
-    for split in ("train", "dev"):
-        queries = own.split(split)
-        assert made.split(split) == queries
-        assert list(made.run(split).items()) == list(own.run(split).items())
-        assert [(made.query(q), made.qrels[q]) for q in queries] == [(own.query(q), own.qrels[q]) for q in queries]
-    assert [made.document(name) for name in own.documents] == list(own.documents.values())
-
-
 @pytest.mark.parametrize(
     ("changes", "behind", "said"),
     [
@@ -188,23 +166,141 @@ def test_topics_of_several_lines(tmp_path: Path) -> None:
     assert read_topics(topics, tmp_path, "narrative") == {"301": "All."}
 
 
-def test_paths_are_relative_to_what_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documents_of_several_files_below_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert resolve(Path("base"), "a/b") == Path("base/a/b")
-    assert resolve(Path("base"), "~/b") == tmp_path / "b"
-    assert resolve(Path("base"), str(tmp_path)) == tmp_path
-    with pytest.raises(CollectionError, match="none: is not there"):
-        existing(tmp_path, "none")
-
-
-def test_documents_of_several_files_below_a_directory(tmp_path: Path) -> None:
     for name in ("a/one", "a/b/two"):
         (tmp_path / "docs" / name).parent.mkdir(parents=True, exist_ok=True)
         text = f"<DOC>\n<DOCNO> {Path(name).name} </DOCNO>\n<HEADLINE>H</HEADLINE>\n<TEXT>\n<P>\nText.\n</P>\n</TEXT>\n</DOC>\n"
         (tmp_path / "docs" / name).write_text(text, encoding="utf-8")
-    store = file_documents(Files(path="docs"), tmp_path).docs_store()
+    store = file_documents(Files(path="~/docs"), Path("elsewhere")).docs_store()
     assert {name: (store.get(name).title, store.get(name).body) for name in ("one", "two")} == {
         "one": ("H", "Text."),
         "two": ("H", "Text."),
     }
     assert (tmp_path / "docs.pklz4").is_dir()  # beside the documents, not among them
+
+
+@pytest.mark.parametrize(
+    ("name", "split", "expected"),
+    [
+        ("msmarco-document", "train", "msmarco-document/train"),
+        ("msmarco-document/train", "train", "msmarco-document/train"),
+        ("msmarco-document/train", "dev", "msmarco-document/dev"),
+        ("msmarco-document", "trec-dl-2019/judged", "msmarco-document/trec-dl-2019/judged"),
+        ("disks45/nocr/trec-robust-2004", "fold3", "disks45/nocr/trec-robust-2004/fold3"),
+        ("beir/scifact", "test", "beir/scifact/test"),
+    ],
+)
+def test_splits_by_name(name: str, split: str, expected: str) -> None:
+    assert datasets.find_split(name, split) == expected
+
+
+def test_names_that_there_are_not() -> None:
+    with pytest.raises(CollectionError, match=r"ir_datasets:gov2 has no split 'train'; it has trec-mq-2007, trec-mq-2008"):
+        datasets.find_split("gov2", "train")
+    with pytest.raises(CollectionError, match="ir_datasets has no 'disk45'; is it disks45"):
+        datasets.load("disk45")
+
+
+class Marked(NamedTuple):
+    doc_id: str
+    title: str | None
+    body: str
+    marked_up_doc: bytes
+
+
+class Other(NamedTuple):
+    doc_id: str
+    abstract: str
+
+    def default_text(self) -> str:
+        return self.abstract
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        (Marked("d", "T", "text", b"<text>"), Document("d", "T", "text")),
+        (Marked("d", None, "", b""), Document("d", "", "")),
+        (Other("d", "an abstract"), Document("d", "", "an abstract")),
+    ],
+)
+def test_records_as_documents(row: Any, expected: Document) -> None:
+    assert datasets.to_document(row) == expected
+
+
+def test_a_page_of_gov2() -> None:
+    """Its record is HTML in bytes."""
+    from ir_datasets.datasets.gov2 import Gov2Doc
+
+    html = b"<html><title>Old\nrivers</title><body><p>They <b>f</b>low.<P>Down<br>hill.<script>no()</script></body></html>"
+    page = Gov2Doc("GX000-00-0", "http://a.gov", "HTTP/1.1 200 OK\n", html, "text/html")
+    _, title, text = datasets.to_document(page)
+    assert title == "Old rivers"
+    assert text.split() == ["They", "flow.", "Down", "hill."]
+
+
+IDS = st.sets(st.text("abcdef0123", min_size=1), min_size=3, max_size=40)
+
+
+@given(IDS, st.integers(3, 6), st.integers(0, 3), st.randoms())
+def test_every_query_is_dealt_once_and_alike(queries: set[str], count: int, seed: int, rng: object) -> None:
+    count = min(count, len(queries))
+    folds = make_folds(queries, count, seed)
+    assert sorted(query for fold in folds for query in fold) == sorted(queries)
+    assert max(map(len, folds)) - min(map(len, folds)) <= 1
+    assert make_folds(sorted(queries, reverse=True), count, seed) == folds
+
+
+@pytest.mark.parametrize(("queries", "count"), [("abcdef", 2), ("ab", 3), ("", 5)])
+def test_folds_that_cannot_be_dealt(queries: str, count: int) -> None:
+    with pytest.raises(ValueError, match=f"{len(queries)} queries cannot be dealt into {count} folds"):
+        make_folds(queries, count)
+
+
+def test_rotations_by_hand() -> None:
+    """Five folds: three train, one validates, one tests."""
+    rounds = rotations([["a"], ["b"], ["c"], ["d"], ["e", "f"]])
+    assert [(r.train, r.dev, r.test) for r in rounds] == [
+        (["c", "d", "e", "f"], ["b"], ["a"]),
+        (["a", "d", "e", "f"], ["c"], ["b"]),
+        (["a", "b", "e", "f"], ["d"], ["c"]),
+        (["a", "b", "c"], ["e", "f"], ["d"]),
+        (["b", "c", "d"], ["a"], ["e", "f"]),
+    ]
+
+
+@given(IDS, st.integers(3, 6))
+def test_no_query_is_tested_by_a_model_that_saw_it(queries: set[str], count: int) -> None:
+    rounds = rotations(make_folds(queries, min(count, len(queries))))
+    assert sorted(query for r in rounds for query in r.test) == sorted(queries)
+    for r in rounds:
+        assert not {*r.train} & {*r.dev} | {*r.train} & {*r.test} | {*r.dev} & {*r.test}
+        assert {*r.train, *r.dev, *r.test} == queries
+
+
+def test_folds_that_are_dealt(describe: Callable[..., Collection]) -> None:
+    """Each query is tested once, and never by what trained on it."""
+    part = BASIC["splits"]["train"]
+    rounds = [describe(f"#{n}", folds=3, splits={"all": part}) for n in (1, 2, 3)]
+    assert sorted(query for c in rounds for query in c.split("test")) == list("123456")
+    for one, after in zip(rounds, rounds[1:] + rounds[:1], strict=True):
+        assert one.split("dev") == after.split("test")
+        assert sorted(one.split("train") + one.split("dev") + one.split("test")) == list("123456")
+        assert list(one.run("dev")) == one.split("dev")
+    assert [c.name for c in rounds] == ["hand-fold-1", "hand-fold-2", "hand-fold-3"]
+    first = describe(folds=3, splits={"all": part})
+    assert (first.name, first.split("test")) == ("hand", rounds[0].split("test"))
+    assert first.split("all") == list("123456")
+
+
+def test_folds_that_are_splits(describe: Callable[..., Collection], files: Path) -> None:
+    lines = (files / "qrels.txt").read_text(encoding="utf-8").splitlines(keepends=True)
+    splits = {}
+    for fold in ("a", "b", "c", "d"):
+        mine = [line for line in lines if line[0] in {"a": "12", "b": "34", "c": "5", "d": "6"}[fold]]
+        (files / f"{fold}.txt").write_text("".join(mine), encoding="utf-8")
+        splits[fold] = {"queries": {"path": "topics.txt"}, "qrels": f"{fold}.txt"}
+    second = describe("#2", folds=list("abcd"), splits=splits)
+    assert (second.split("test"), second.split("dev"), second.split("train")) == (["3", "4"], ["5"], ["1", "2", "6"])
+    assert list(second.run("train")) == ["1", "2", "6"]

@@ -1,14 +1,24 @@
-"""Commands that must fail."""
-
-from collections.abc import Callable
+"""Commands that must succeed, and commands that must fail."""
 
 import pytest
 
-from tests.training.commands.running import Main, strings
+from tests.training.commands.running import Main, Printed, strings
 
 
 @pytest.fixture
-def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+def printed(capsys: pytest.CaptureFixture[str]) -> Printed:
+    """Runs a command that must succeed; gives what it prints."""
+
+    def run(main: Main, *arguments: object) -> str:
+        capsys.readouterr()
+        assert main(strings(*arguments)) == 0
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Printed:
     """Runs a command that must fail in one line; gives the line."""
 
     def run(main: Main, *arguments: object) -> str:

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 
 Main = Callable[[Sequence[str] | None], int]
+Printed = Callable[..., str]
+"""What a command prints that is run with these arguments: see the fixtures `printed` and `refused`."""
 
 
 def strings(*arguments: object) -> list[str]:

@@ -2,12 +2,11 @@
 
 import gzip
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.training.commands.running import strings
+from tests.training.commands.running import Printed, strings
 from training.commands.collect import main as collect_main
 from training.data.collection import Collection
 from training.data.types import Document, Span
@@ -80,7 +79,7 @@ def test_passages_and_paths(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert (made.split("train"), made.split("dev")) == (["q1", "q2"], ["q3"])
 
 
-def test_what_a_person_should_know_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_person_should_know_is_counted(tmp_path: Path, printed: Printed) -> None:
     """Thirty questions: a fifth are six, and dev gets ten, from which calibration can learn."""
     rows = [{"query": f"What is {number}?", "text": f"It is {number}."} for number in range(30)]
     rows += [{"query": "What is 1?", "text": "It is 1."}]
@@ -88,8 +87,7 @@ def test_what_a_person_should_know_is_counted(tmp_path: Path, capsys: pytest.Cap
     lines: list[dict[str, object]] = [*rows]
     lines += [{"query": "What is 1?", "text": "It is 1.", "grade": 3}, {"query": "Why?", "text": "It is 2.", "grade": 0}]
     table.write_text("".join(json.dumps(row | {"grade": row.get("grade")}) + "\n" for row in lines), encoding="utf-8")
-    assert collect_main(strings(table, "--out", tmp_path / "mine", "--json")) == 0
-    assert json.loads(capsys.readouterr().out) == {
+    assert json.loads(printed(collect_main, table, "--out", tmp_path / "mine", "--json")) == {
         "documents": 30,
         "questions": 31,
         "in dev": 10,
@@ -124,13 +122,13 @@ def test_what_a_person_should_know_is_counted(tmp_path: Path, capsys: pytest.Cap
         ("mine.parquet", "PAR1", "mine.parquet: cannot be read as Parquet"),
     ],
 )
-def test_tables_that_cannot_be_used(refused: Callable[..., str], tmp_path: Path, name: str, content: str, said: str) -> None:
+def test_tables_that_cannot_be_used(refused: Printed, tmp_path: Path, name: str, content: str, said: str) -> None:
     (tmp_path / name).write_text(content, encoding="utf-8")
     assert said in refused(collect_main, tmp_path / name, "--out", tmp_path / "made")
     assert not (tmp_path / "made").exists()
 
 
-def test_parquet_without_pyarrow(refused: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parquet_without_pyarrow(refused: Printed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     said = refused(collect_main, tmp_path / "mine.parquet", "--out", tmp_path / "made")
     assert "reading Parquet needs pyarrow (pip install pyarrow); or save the table as .jsonl" in said

@@ -1,17 +1,25 @@
 """keyblock-train: what it says of bad input, in one line with exit code 2."""
 
 import gzip
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.training.commands.running import strings
+from tests.training.commands.running import Printed, strings
 from training.commands.candidates import main as candidates_main
 from training.commands.evaluate import main as evaluate_main
 from training.commands.train import main as train_main
 from training.data.files import read_run
 from training.learn import train as training_run
+
+Command = tuple[Any, ...]
+
+
+@pytest.fixture
+def train(recipe_file: Path, toy_path: Path) -> Command:
+    """Trains on the toy."""
+    return train_main, recipe_file, "--collection", toy_path
 
 
 @pytest.mark.parametrize(
@@ -21,16 +29,11 @@ from training.learn import train as training_run
         ("backbone=nowhere/at/all", "nowhere/at/all: cannot be read as an encoder"),
     ],
 )
-def test_recipes_that_cannot_be_trained(
-    refused: Callable[..., str], recipe_file: Path, toy_path: Path, tmp_path: Path, override: str, said: str
-) -> None:
-    assert said in refused(train_main, recipe_file, "--collection", toy_path, "--set", override, "--out", tmp_path / "run")
+def test_recipes_that_cannot_be_trained(refused: Printed, train: Command, tmp_path: Path, override: str, said: str) -> None:
+    assert said in refused(*train, "--set", override, "--out", tmp_path / "run")
 
 
-def test_a_run_directory_that_cannot_be_used(
-    refused: Callable[..., str], recipe_file: Path, toy_path: Path, run_copy: Path
-) -> None:
-    train = (train_main, recipe_file, "--collection", toy_path)
+def test_a_run_directory_that_cannot_be_used(refused: Printed, train: Command, run_copy: Path) -> None:
     assert "File exists" in refused(*train, "--out", run_copy / "log.jsonl")
     assert "holds a run of another recipe" in refused(*train, "--set", "seed=5", "--out", run_copy)
     state = run_copy / "checkpoint" / "state.pt"
@@ -40,7 +43,7 @@ def test_a_run_directory_that_cannot_be_used(
 
 @pytest.mark.parametrize("part", ["corpus.jsonl.gz", "splits/train.txt", "run.train.bm25.trec.gz"])
 def test_collections_that_cannot_be_trained_on(
-    refused: Callable[..., str], recipe_file: Path, toy_copy: Path, tmp_path: Path, part: str
+    refused: Printed, recipe_file: Path, toy_copy: Path, tmp_path: Path, part: str
 ) -> None:
     path = toy_copy / part
     path.write_bytes(path.read_bytes()[:-20] + b"\xff")
@@ -68,14 +71,14 @@ def test_judgements_of_unknown_documents(
 
 
 def test_training_and_measuring_need_no_first_stage_run(
-    recipe_file: Path, toy_copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    printed: Printed, recipe_file: Path, toy_copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """From corpus, queries, qrels and splits alone; what is ranked is what keyblock-candidates retrieves."""
     for path in toy_copy.glob("run.*"):
         path.unlink()
     run, on_toy = tmp_path / "run", ("--collection", toy_copy)
-    assert train_main(strings(recipe_file, *on_toy, "--set", "steps=2", "--set", "dev_depth=8", "--out", run)) == 0
-    assert candidates_main(strings(*on_toy, "--split", "dev", "--depth", 8, "--out", tmp_path / "dev.trec")) == 0
+    printed(train_main, recipe_file, *on_toy, "--set", "steps=2", "--set", "dev_depth=8", "--out", run)
+    printed(candidates_main, *on_toy, "--split", "dev", "--depth", 8, "--out", tmp_path / "dev.trec")
     retrieved = read_run(tmp_path / "dev.trec")
     assert evaluate_main(strings("--run", run, *on_toy, "--depth", 8, "--out", tmp_path / "out")) == 0
     assert {q: set(d) for q, d in read_run(tmp_path / "out" / "run.trec.gz").items()} == {q: set(d) for q, d in retrieved.items()}
@@ -87,7 +90,9 @@ def test_a_loss_that_is_not_a_number(recipe_file: Path, toy_path: Path, tmp_path
     assert train_main(strings(recipe_file, "--collection", toy_path, "--out", tmp_path / "run", *sets)) == 2
     said = capsys.readouterr().err
     assert "Traceback" not in said
-    assert said.splitlines()[-1].startswith("keyblock-train: step 1: the loss is ")  # a line of its own, behind the closed bar
+    *_, last = said.splitlines()  # a line of its own, behind the closed bar
+    assert last.startswith("keyblock-train: step 1: the loss is ")
+    assert "lower optimizer.encoder_lr or use precision: fp32" in last
     assert not (tmp_path / "run" / "checkpoint").exists()
 
 

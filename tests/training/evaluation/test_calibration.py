@@ -1,4 +1,4 @@
-"""Fusion learned on scores whose truth is known, and on a real run's dev scores."""
+"""Fusion learned on scores whose truth is known, and on a real run's dev scores; thresholds and errors worked by hand."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,12 +12,20 @@ from training.data.types import FileError
 from training.evaluate.calibration.fit import (
     MASS,
     DevScores,
+    Tops,
+    at_threshold,
+    auroc,
+    best_threshold,
     calibration_error,
+    calibration_gap,
     fit_fusion,
     quality_table,
     read_scores,
     reliability,
     score_dev,
+    threshold_interval,
+    top_gap,
+    top_scores,
     write_scores,
 )
 from training.evaluate.ranking import run_ranker
@@ -60,12 +68,6 @@ def probabilities(scores: DevScores, fusion: Fusion) -> tuple[np.ndarray, np.nda
     return sigmoid(fused), np.concatenate([scores.labels(q) for q in scores.features])
 
 
-def test_the_true_weights_are_found(make: Make) -> None:
-    fusion = fit_fusion([make(n_queries=400)])
-    assert direction(fusion.weights, TRUE) > 0.98
-    assert abs(fusion.top_blocks) < 0.15 * fusion.logit
-
-
 def test_scores_are_probabilities_on_queries_not_learned_from(make: Make) -> None:
     fusion, fresh = fit_fusion([make(n_queries=400)]), make("fresh", n_queries=400, seed=1)
     p, labels = probabilities(fresh, fusion)
@@ -73,20 +75,6 @@ def test_scores_are_probabilities_on_queries_not_learned_from(make: Make) -> Non
     assert calibration_error([fresh], fusion) < 0.015
     uncalibrated = Fusion.from_weights(0.0, fusion.weights)
     assert calibration_error([fresh], uncalibrated) > 0.2
-
-
-def test_features_not_used_stay_out(make: Make) -> None:
-    fusion = fit_fusion([make()], use=["logit", "coverage"])
-    assert (fusion.best_block, fusion.top_blocks) == (0, 0)
-    assert fusion.logit > 2 * fusion.coverage > 0
-
-
-def test_scale_and_bias_never_change_the_order(make: Make) -> None:
-    scores = make()
-    fusion = fit_fusion([scores])
-    for features in list(scores.features.values())[:20]:
-        order = np.argsort(fusion.fuse(features[:, 0], features[:, 1:]))
-        np.testing.assert_array_equal(order, np.argsort(features @ fusion.weights))
 
 
 def test_every_collection_counts_the_same_however_large(make: Make) -> None:
@@ -205,8 +193,61 @@ def test_15_queries_move_a_calibrated_fusion_little(make: Make) -> None:
     assert p[labels > 0].mean() > 5 * p[labels == 0].mean()
 
 
-def test_many_queries_are_followed_wherever_it_starts(make: Make) -> None:
+def test_the_true_weights_are_found_wherever_it_starts(make: Make) -> None:
     scores = make(n_queries=400)
     fusion, alone = fit_fusion([scores], start=EMBEDDED), fit_fusion([scores])
+    assert direction(alone.weights, TRUE) > 0.98
     assert direction(fusion.weights, TRUE) > 0.98
+    assert abs(alone.top_blocks) < 0.15 * alone.logit
     np.testing.assert_allclose(fusion.weights, alone.weights, atol=0.1)
+
+
+def tops(answered: list[float], unanswered: list[float], right: list[bool] | None = None) -> Tops:
+    return Tops(np.asarray(answered), np.asarray(unanswered), np.asarray(right or [True] * len(answered)))
+
+
+def test_each_query_is_seen_with_its_answer_and_without(toy_path: Path) -> None:
+    """river-3 answers river?; it is the best, and without it river-0 is. For stone? another one is placed above stone-3."""
+    features = np.zeros((3, len(FEATURES)))
+    features[:, 0] = [2.0, -1.0, -3.0]
+    documents = {"river?": ["river-3", "river-0", "stone-1"], "stone?": ["stone-0", "stone-3", "river-2"]}
+    scores = DevScores(Collection(toy_path), dict.fromkeys(documents, features), documents)
+    found = top_scores(scores, Fusion())
+    assert found.answered == pytest.approx(sigmoid(np.asarray([2.0, 2.0])))
+    assert found.unanswered == pytest.approx(sigmoid(np.asarray([-1.0, 2.0])))
+    assert found.right.tolist() == [True, False]
+
+
+def test_the_area_under_the_curve_is_the_share_of_pairs_in_order() -> None:
+    above, below = np.asarray([0.9, 0.4, 0.4]), np.asarray([0.4, 0.1])
+    pairs = [1.0 if a > b else 0.5 if a == b else 0.0 for a in above for b in below]
+    assert auroc(above, below) == pytest.approx(np.mean(pairs))
+
+
+def test_the_threshold_lets_the_answered_through_and_stops_the_others() -> None:
+    """By hand: at .5 three of four answered pass and one of four unanswered: precision 3/4, recall 3/4, refused 3/4."""
+    found = best_threshold([tops([0.9, 0.8, 0.7, 0.3], [0.6, 0.2, 0.2, 0.1])])
+    assert found.recall + found.refused == pytest.approx(1.75)  # just under .3: all four pass, and one of the others
+    one = at_threshold([tops([0.9, 0.8, 0.7, 0.3], [0.6, 0.2, 0.2, 0.1])], 0.5)
+    assert (one.precision, one.recall, one.refused) == pytest.approx((0.75, 0.75, 0.75))
+
+
+def test_collections_count_the_same_whatever_their_sizes() -> None:
+    large, small = tops([0.9] * 100, [0.8] * 100), tops([0.3], [0.1])
+    assert at_threshold([large, small], 0.85)[1:] == pytest.approx((1.0, 0.5, 1.0))
+
+
+def test_the_calibration_error_of_a_case_by_hand() -> None:
+    """Bin .1 to .2: scores .1 and .2 short of it, one of two is relevant: gap .35; bin .9: one, relevant: gap .05."""
+    scores, labels = np.asarray([0.1, 0.19999, 0.95]), np.asarray([0.0, 1.0, 1.0])
+    assert calibration_gap(scores, labels) == pytest.approx((0.35 * 2 + 0.05) / 3, abs=1e-4)
+    assert top_gap(tops([0.95], [0.05])) == pytest.approx(0.05)
+    assert top_gap(tops([0.95], [0.95])) == pytest.approx(0.45)
+
+
+def test_few_queries_leave_the_threshold_open_and_many_settle_it() -> None:
+    """Answered ones score .6 to .9 and the others .1 to .4: any value between them is as good."""
+    rng = np.random.default_rng(0)
+    few, many = (threshold_interval([tops(rng.uniform(0.6, 0.9, n).tolist(), rng.uniform(0.1, 0.4, n).tolist())]) for n in (8, 400))
+    assert 0.4 < many[0] <= many[1] < 0.6
+    assert few[1] - few[0] > 2 * (many[1] - many[0])

@@ -10,7 +10,6 @@ from typing import Any
 
 import httpx
 import pytest
-import torch
 from ir_measures import RR, P
 
 from keyblock.pipeline import Pipeline
@@ -28,12 +27,10 @@ from training.evaluate.evaluate import (
     gold_hits,
     gold_ranks,
     read_system,
-    read_values,
     sample,
     summary,
     system_name,
     write_evaluation,
-    write_values,
 )
 from training.evaluate.measures import mean_over_seeds, seed_runs
 from training.evaluate.ranking import HttpRanker, LocalRanker, Ranker, Reranked
@@ -111,6 +108,7 @@ def test_gold_hits_by_hand(toy: Collection) -> None:
     assert hit((gold.end, gold.end + 9), (0, gold.start)) == {"river?": False}
     assert hit() == {"river?": False}
     assert hit((0, 9999), document="river-0") == {}  # not among the candidates: nothing to find
+    assert gold_hits(toy, {"river!": {"river-3": [(0, 9999)]}}, {"river!": {"river-3": 1.0}}) == {}, "it has no gold passage"
 
 
 def test_gold_ranks_by_hand(toy: Collection) -> None:
@@ -122,10 +120,6 @@ def test_gold_ranks_by_hand(toy: Collection) -> None:
 
     assert [rank(near, far), rank(far, near), rank(far, far, far, near, near), rank(far), rank()] == [1, 2, 4, None, None]
     assert gold_ranks(toy, {"river?": {}}, {"river?": ["river-3"]}) == {"river?": None}, "a document that was not returned"
-
-
-def test_a_query_without_a_gold_passage_is_left_out(toy: Collection) -> None:
-    assert gold_hits(toy, {"river!": {"river-3": [(0, 9999)]}}, {"river!": {"river-3": 1.0}}) == {}
 
 
 def test_baselines(toy: Collection) -> None:
@@ -199,23 +193,6 @@ def test_another_system_from_its_directory(evaluation: Evaluation, toy: Collecti
         read_system(tmp_path / "empty", toy, QUERIES, [RR @ 10])
 
 
-@pytest.mark.parametrize(("queries", "measure"), [([*QUERIES, "window?"], RR @ 10), (QUERIES, P @ 1)])
-def test_values_measured_otherwise_are_refused(
-    evaluation: Evaluation, toy: Collection, tmp_path: Path, queries: list[str], measure: object
-) -> None:
-    write_values(evaluation.values, tmp_path / "per_query.tsv")
-    with pytest.raises(FileError, match="it was measured otherwise; give its TREC run instead"):
-        read_system(tmp_path / "per_query.tsv", toy, queries, [measure])
-
-
-@pytest.mark.parametrize("line", ["a b c", "q\tRR@10\thigh", "q\tRR@10\t1\t2"])
-def test_bad_values_are_named(tmp_path: Path, line: str) -> None:
-    path = tmp_path / "v.tsv"
-    path.write_text(f"q\tRR@10\t1.0\n{line}\n", encoding="utf-8")
-    with pytest.raises(FileError, match="line 2 must be query<TAB>measure<TAB>value"):
-        read_values(path)
-
-
 def test_what_systems_are_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert system_name(Path("results/bm25/per_query.tsv")) == "bm25"
     assert system_name(Path("results/bm25/run.trec.gz")) == "bm25"
@@ -280,14 +257,6 @@ def test_memory_is_unknown_where_the_mark_cannot_be_reset(monkeypatch: pytest.Mo
     with pytest.raises(KeyError), peak_memory() as memory:
         raise KeyError
     assert memory.rss_mb is None
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_memory_of_the_gpu() -> None:
-    with peak_memory() as memory:
-        torch.zeros(10_000_000, device="cuda").sum().item()
-    assert memory.cuda_mb is not None
-    assert memory.cuda_mb >= 40
 
 
 def test_a_table_says_the_gpu_s_where_there_is_one() -> None:

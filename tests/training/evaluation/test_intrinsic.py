@@ -95,15 +95,6 @@ def test_precision_by_hand(preparation: Preparation) -> None:
     assert random_precision(pairs) == pytest.approx(1 / 3)
 
 
-def test_the_toys_answers_are_found_by_their_word(toy: Collection, change_pipeline: Callable[..., Pipeline]) -> None:
-    preparation = Preparation(toy, change_pipeline(segmenter={"name": "sentences", "block_tokens": 20}))
-    queries = toy.split("train")
-    pairs = segmented(preparation, queries)
-    assert [(pair.query, pair.document) for pair in pairs] == [(q, f"{q[:-1]}-3") for q in queries if q.endswith("?")]
-    assert segment_precision(preparation, Counts(preparation.pipeline, "answer"), pairs) == 1.0
-    assert 0 < random_precision(pairs) < 0.2
-
-
 def test_passages_that_no_block_holds_are_not_judged(preparation: Preparation) -> None:
     spans = preparation.collection.spans
     spans["city?"] = [Span("four", 14, 15)]  # type: ignore[index]

@@ -8,11 +8,10 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
 from starlette.testclient import TestClient
 
-from keyblock.bundle import Bundle, write_bundle
+from keyblock.bundle import Bundle
 from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
 from keyblock.pre_ranking import PreRanking, Prior
@@ -23,22 +22,18 @@ from keyblock.runtime.providers import Precision, Provider
 from keyblock.scoring import Model
 from service.app import create_app
 from service.settings import Settings
+from tests.training.conftest import bundle_with
 from training.data.collection import Collection
 from training.data.examples import Preparation
 from training.data.types import Document
 from training.evaluate.ranking import (
-    CHOOSER,
     HttpRanker,
     LocalRanker,
     bundle_ranker,
     changed,
-    load_chooser,
-    load_run_pipeline,
     run_ranker,
 )
 from training.evaluate.scoring import TorchModel
-from training.model.checkpoints import latest
-from training.model.cross_encoder import CrossEncoder
 
 
 @pytest.fixture(scope="module")
@@ -60,15 +55,6 @@ def client(toy_bundle: Bundle) -> Iterator[TestClient]:
         yield client
 
 
-def test_a_run_puts_the_answer_first(toy_run: Path, toy: Collection) -> None:
-    ranker = run_ranker(toy_run, toy)
-    assert ranker.name == "toy-run"
-    for query, candidates in toy.run("dev").items():
-        reranked = ranker.rerank(query, list(candidates))
-        assert list(reranked.scores) == sorted(candidates, key=lambda d: -reranked.scores[d])
-        assert next(iter(reranked.scores)) == f"{query[:-1]}-3"
-
-
 def test_run_bundle_and_service_rank_alike(fused_run: LocalRanker, toy_bundle: Bundle, client: TestClient, toy: Collection) -> None:
     local = bundle_ranker(toy_bundle, GraphModel.open(toy_bundle, Provider.CPU, 1), toy)
     served = HttpRanker("served", toy, client)
@@ -86,9 +72,7 @@ def test_documents_that_are_skipped_rank_as_they_are_served(toy_bundle: Bundle, 
     toy = Collection(toy_copy)
     text = toy.documents["river-3"].text
     toy.documents.update({f"{n}": Document(f"{n}", "", text + " The river." * n) for n in range(15)})
-    pipeline = toy_bundle.manifest.pipeline.model_copy(update={"pre_ranking": PreRanking(share=0.01, per_result=1.0, least=1)})
-    files = {name: toy_bundle.path / name for name in toy_bundle.manifest.files}
-    bundle = write_bundle(tmp_path / "bundle", toy_bundle.manifest.model_copy(update={"pipeline": pipeline}), files)
+    bundle = bundle_with(toy_bundle, tmp_path / "bundle", {"pre_ranking": PreRanking(share=0.01, per_result=1.0, least=1)})
     model, candidates = GraphModel.open(bundle, Provider.CPU, 1), list(toy.documents)
     local, served = bundle_ranker(bundle, model, toy), Ranker(bundle, model)
     found = local.rerank("river?", candidates)
@@ -121,25 +105,6 @@ def test_ties_keep_the_order_given_and_empty_documents_come_last(fused_run: Loca
     assert list(reranked.scores) == ["z", "river-0", "a", "void"]
     assert reranked.scores["void"] == LOWEST
     assert reranked.blocks["void"] == []
-
-
-def test_another_model_selects_where_the_run_keeps_one(run_copy: Path, tiny_backbone: Path, toy: Collection) -> None:
-    """BinB2: its taste turned round, the chooser's worst blocks are taken first."""
-    assert load_chooser(run_copy) is None
-    config = load_run_pipeline(run_copy).config.model_copy(update={"selector": {"name": "learned"}})
-    (run_copy / "pipeline.json").write_text(config.model_dump_json(), encoding="utf-8")
-    alone = run_ranker(run_copy, toy, bf16=False)
-    chooser = CrossEncoder.load(latest(run_copy))
-    with torch.no_grad():
-        chooser.head.weight.neg_()
-        chooser.head.bias.neg_()
-    (run_copy / CHOOSER).mkdir()
-    chooser.save(run_copy / CHOOSER)
-    other = run_ranker(run_copy, toy, bf16=False)
-    (own,), (turned,) = (ranker.score("teacher?", ["teacher-3"]).selections for ranker in (alone, other))
-    np.testing.assert_allclose(turned.scores, -own.scores, rtol=1e-4, atol=1e-4)
-    order = np.argsort(own.scores)
-    assert turned.taken.tolist() == order[: len(turned.taken)].tolist()
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ def test_batches_score_like_one_by_one(model: CrossEncoder, sequences: list[Pack
     assert together.dtype == np.float32
     np.testing.assert_allclose(together, alone, rtol=1e-5, atol=1e-6)
     assert np.ptp(together) > 0.1
+    assert score(model, [], 0).shape == (0,)
 
 
 def test_the_mode_is_given_back_and_dropout_never_scores(tiny_backbone: Path, sequences: list[Packed]) -> None:
@@ -47,10 +48,6 @@ def test_the_mode_is_given_back_and_dropout_never_scores(tiny_backbone: Path, se
     assert model.training
     np.testing.assert_array_equal(first, score(model.eval(), sequences, 0, bf16=False))
     assert not model.training
-
-
-def test_nothing_to_score(model: CrossEncoder) -> None:
-    assert score(model, [], 0).shape == (0,)
 
 
 @given(st.lists(st.integers(1, 600), max_size=60), st.integers(1, 2000))

@@ -4,6 +4,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,13 @@ from numpy.typing import NDArray
 from keyblock.packing import Packed, pack
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import PreparedDocument, PreparedQuery
+from keyblock.selectors import SELECTORS
+from training.data import examples as module
 from training.data.collection import Collection
-from training.data.examples import EXAMPLES, Gold, Pair, Preparation, Row, Segments, Selected, gold_overlaps
-from training.data.types import Span
+from training.data.examples import EXAMPLES, LEFT_OUT, Gold, Pair, Preparation, Row, Segments, Selected, gold_overlaps, token_labels
+from training.data.types import Document, Span
 
+Asked = tuple[PreparedQuery, list[Pair]]
 NOTHING = np.zeros(0, dtype=np.int32)
 BUDGET = 40
 NAMES = ["river-3", "river-0", "stone-2"]
@@ -48,7 +52,7 @@ def by_taste(sequences: Sequence[Packed]) -> NDArray[np.float32]:
 
 
 @pytest.fixture
-def query_and_pairs(toy: Collection, toy_pipeline: Pipeline) -> tuple[PreparedQuery, list[Pair]]:
+def query_and_pairs(toy: Collection, toy_pipeline: Pipeline) -> Asked:
     """A query with three documents of the toy, the relevant one first, and one without a token."""
     preparation = Preparation(toy, toy_pipeline)
     pairs = [preparation.pair("river?", name) for name in NAMES]
@@ -73,9 +77,7 @@ def test_overlaps_equal_a_slow_count(bounds: list[int], passages: list[tuple[int
     assert overlaps.tolist() == slow
 
 
-def test_gold_is_the_block_with_the_largest_overlap(
-    query_and_pairs: tuple[PreparedQuery, list[Pair]], toy_pipeline: Pipeline
-) -> None:
+def test_gold_is_the_block_with_the_largest_overlap(query_and_pairs: Asked, toy_pipeline: Pipeline) -> None:
     """Hand-worked: a passage over the last 3 characters of block 0 and the first 5 of block 1 is block 1's."""
     query, (river, *_, empty) = query_and_pairs
     (alone,) = Gold(toy_pipeline).rows(Gold(toy_pipeline).prepare(query, [empty], BUDGET, np.random.default_rng(0)), never)
@@ -88,9 +90,7 @@ def test_gold_is_the_block_with_the_largest_overlap(
         assert ids_of(row) == [[ids_of_single_block(toy_pipeline, query, river.document, block)]]
 
 
-def test_without_a_gold_passage_any_block_is_drawn(
-    query_and_pairs: tuple[PreparedQuery, list[Pair]], toy_pipeline: Pipeline
-) -> None:
+def test_without_a_gold_passage_any_block_is_drawn(query_and_pairs: Asked, toy_pipeline: Pipeline) -> None:
     query, (_, river, *_) = query_and_pairs
     rng, blocks = np.random.default_rng(0), river.document.n_blocks
     rows = [Gold(toy_pipeline).prepare(query, [river], BUDGET, rng) for _ in range(60)]
@@ -112,7 +112,7 @@ def sentence_by_sentence(change_pipeline: Callable[..., Pipeline], keep: int = 0
 
 @pytest.mark.parametrize(("keep", "counts"), [(0, [5, 3, 7, 0]), (4, [4, 3, 4, 0])])
 def test_segments_are_compared_place_by_place(
-    query_and_pairs: tuple[PreparedQuery, list[Pair]], change_pipeline: Callable[..., Pipeline], keep: int, counts: list[int]
+    query_and_pairs: Asked, change_pipeline: Callable[..., Pipeline], keep: int, counts: list[int]
 ) -> None:
     """Row j holds the documents' j-th blocks, and the last one again of a document that has no more."""
     pipeline, (query, _) = sentence_by_sentence(change_pipeline, keep), query_and_pairs
@@ -125,9 +125,7 @@ def test_segments_are_compared_place_by_place(
         assert ids_of(row) == [[ids_of_single_block(pipeline, query, d, min(j, n))] for d, n in zip(documents, last, strict=True)]
 
 
-def test_some_of_the_segments_are_drawn(
-    query_and_pairs: tuple[PreparedQuery, list[Pair]], change_pipeline: Callable[..., Pipeline]
-) -> None:
+def test_some_of_the_segments_are_drawn(query_and_pairs: Asked, change_pipeline: Callable[..., Pipeline]) -> None:
     """The same ones for the same step, others for another; over many steps each as often as another."""
     pipeline, (query, _) = sentence_by_sentence(change_pipeline), query_and_pairs
     document = pipeline.prepare_document(numbered(7))
@@ -148,7 +146,7 @@ def test_some_of_the_segments_are_drawn(
     ids=["joint", "max", "states", "first"],
 )
 def test_what_needs_no_model_is_selected_at_once(
-    query_and_pairs: tuple[PreparedQuery, list[Pair]], change_pipeline: Callable[..., Pipeline], parts: dict[str, Any]
+    query_and_pairs: Asked, change_pipeline: Callable[..., Pipeline], parts: dict[str, Any]
 ) -> None:
     pipeline, (query, pairs) = change_pipeline(**parts), query_and_pairs
     prepared = Selected(pipeline).prepare(query, pairs, BUDGET, np.random.default_rng(0))
@@ -160,9 +158,7 @@ def test_what_needs_no_model_is_selected_at_once(
 
 
 @pytest.mark.parametrize("keep", [0, 2])
-def test_what_the_model_selects_waits_for_it(
-    query_and_pairs: tuple[PreparedQuery, list[Pair]], change_pipeline: Callable[..., Pipeline], keep: int
-) -> None:
+def test_what_the_model_selects_waits_for_it(query_and_pairs: Asked, change_pipeline: Callable[..., Pipeline], keep: int) -> None:
     """One passage a document: of the shortlist the one that the model scores best."""
     pipeline = change_pipeline(
         selector={"name": "learned", "keep": keep, "by": {"name": "last"}}, aggregator={"name": "max", "passages": 1}
@@ -185,3 +181,90 @@ def test_costs_are_known_before_the_model_chooses(change_pipeline: Callable[...,
     assert (Selected(five).sequences, Gold(five).sequences) == (5, 1)
     assert Selected(change_pipeline(aggregator={"name": "mean"})).sequences == 16
     assert (Segments(learned).sequences, Segments(learned, drawn=3).sequences) == (7, 3)
+
+
+BM25 = SELECTORS.create("bm25")
+
+
+def test_gold_passages_go_with_their_documents(preparation: Preparation, toy: Collection) -> None:
+    assert preparation.pair("river?", "river-3").gold == toy.spans["river?"]
+    assert preparation.pair("river?", "river-3").document is preparation.document("river-3")
+    assert preparation.pair("river?", "river-0").gold == []
+    assert preparation.pair("river!", "river-3").gold == [], "of another query"
+
+
+def test_no_more_documents_are_kept_than_there_is_room_for(
+    toy: Collection, toy_pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "KEPT", 2)
+    made: list[str] = []
+
+    def prepare(document: Document) -> PreparedDocument:
+        made.append(document.doc_id)
+        return toy_pipeline.prepare_document(document.text, document.title)
+
+    preparation = Preparation(toy, toy_pipeline, prepare)
+    for doc_id in ("river-0", "river-1", "river-0", "river-2", "river-1", "river-0"):
+        assert preparation.document(doc_id).n_blocks
+    assert made == ["river-0", "river-1", "river-2", "river-0"]
+
+
+def test_empty_queries_and_documents_are_packed_like_any_other(toy_copy: Path, toy_pipeline: Pipeline) -> None:
+    with (toy_copy / "queries.jsonl").open("a", encoding="utf-8") as queries:
+        queries.write('{"_id": "empty", "text": ""}\n')
+    collection = Collection(toy_copy)
+    collection.documents["void"] = collection.documents["river-0"]._replace(doc_id="void", title="", text=" \n ")
+    preparation = Preparation(collection, toy_pipeline)
+    assert preparation.pack("empty", "void", 96).ids.tolist() == [101, 102, 102]
+    assert len(preparation.pack("empty", "river-0", 96).ids) > 20
+    assert preparation.best_block("river?", "void", BM25) == 0
+    assert preparation.best_block("empty", "river-0", BM25) == 0
+
+
+TEXT = "The mill stood by the river. It ground corn for the town. In 1850 the river burst its banks. The mill was lost."
+GOLD = "In 1850 the river burst its banks."
+
+
+def labelled(pipeline: Pipeline, gold: str, budget: int, blocks: list[int] | None = None) -> list[tuple[str, int]]:
+    """Each token of the sequence with its label."""
+    query, document = pipeline.prepare_query("river banks"), pipeline.prepare_document(TEXT, "mills")
+    packed = pipeline.select(query, document, budget).packed
+    spans = [Span("mill", TEXT.index(gold), TEXT.index(gold) + len(gold))] if gold else []
+    labels = token_labels(pipeline, document, TEXT, spans, packed)
+    words = [pipeline.tokenizer.backend.id_to_token(int(one)) for one in packed.ids]
+    return list(zip(words, labels.tolist(), strict=True))
+
+
+def test_the_tokens_of_the_gold_passage_are_marked_and_those_of_query_and_title_left_out(toy_pipeline: Pipeline) -> None:
+    found = labelled(toy_pipeline, GOLD, 96)
+    read = toy_pipeline.tokenizer.backend.encode(GOLD, add_special_tokens=False).tokens
+    assert [word for word, label in found if label == 1] == read
+    n_query = len(toy_pipeline.prepare_query("river banks").token_ids)
+    assert [label for _, label in found[: n_query + 3]] == [LEFT_OUT] * (n_query + 3)  # [CLS] query [SEP] and the title
+    assert found[-1][1] == LEFT_OUT  # [SEP]
+
+
+def test_without_a_gold_passage_no_token_answers(toy_pipeline: Pipeline) -> None:
+    assert {label for _, label in labelled(toy_pipeline, "", 96)} == {0, LEFT_OUT}
+
+
+@pytest.mark.parametrize("budget", range(60, 80))
+def test_of_a_block_that_is_cut_the_tokens_that_are_left_keep_their_labels(toy_pipeline: Pipeline, budget: int) -> None:
+    """The slow version: a token is marked where the text says so at the same place of the document."""
+    query, document = toy_pipeline.prepare_query("river banks"), toy_pipeline.prepare_document(TEXT * 3)
+    text = TEXT * 3
+    span = Span("mill", text.index(GOLD), text.index(GOLD) + len(GOLD))
+    packed = toy_pipeline.select(query, document, budget).packed
+    labels = token_labels(toy_pipeline, document, text, [span], packed)
+    starts, ends = toy_pipeline.reader.read([text])[0].places()
+    expected, at = [], packed.split
+    for block in np.sort(packed.taken).tolist():
+        tokens = range(*document.bounds[block].tolist())
+        room = len(packed.ids) - 1 - packed.split
+        kept = list(tokens) if block != packed.taken[-1] else None
+        others = sum(len(range(*document.bounds[b].tolist())) for b in packed.taken[:-1].tolist())
+        kept = kept if kept is not None else list(tokens)[: room - others]
+        assert document.token_ids[kept].tolist() == packed.ids[at : at + len(kept)].tolist()
+        expected += [int(starts[t] < span.end and ends[t] > span.start) for t in kept]
+        at += len(kept)
+    assert labels[packed.split : at].tolist() == expected

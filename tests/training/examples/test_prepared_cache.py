@@ -1,6 +1,6 @@
 """Prepared documents on disk: what is read back is what would be prepared, and nothing else is ever read."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,14 +15,19 @@ from training.data.collection import Collection
 from training.data.prepared_cache import PreparedCache, default_directory
 from training.data.types import Document
 
-
-@pytest.fixture(scope="module")
-def tokenizer_file(backbone: Path) -> Path:
-    return backbone / "tokenizer.json"
+Open = Callable[[Pipeline], PreparedCache]
 
 
-def prepare(pipeline: Pipeline, document: Document) -> PreparedDocument:
-    return pipeline.prepare_document(document.text, document.title)
+@pytest.fixture
+def cache_of(backbone: Path, tmp_path: Path) -> Open:
+    """Opens the cache of a pipeline in one directory."""
+    return lambda pipeline: PreparedCache(tmp_path, pipeline, backbone / "tokenizer.json")
+
+
+def assert_alike(cache: PreparedCache, pipeline: Pipeline, documents: Iterable[Document]) -> None:
+    """The cache gives what the pipeline prepares."""
+    for document in documents:
+        assert_equal(cache.prepare(document), pipeline.prepare_document(document.text, document.title))
 
 
 def with_encoder(pipeline: Pipeline) -> Pipeline:
@@ -47,94 +52,79 @@ def documents(toy: Collection) -> list[Document]:
     return [*list(toy.documents.values())[:6], *odd]
 
 
-def test_what_is_kept_is_what_is_prepared(
-    pipeline: Pipeline, documents: list[Document], tokenizer_file: Path, tmp_path: Path
-) -> None:
-    first = PreparedCache(tmp_path, pipeline, tokenizer_file)
-    for document in documents:
-        assert_equal(first.prepare(document), prepare(pipeline, document))
+def test_what_is_kept_is_what_is_prepared(pipeline: Pipeline, documents: list[Document], cache_of: Open) -> None:
+    first = cache_of(pipeline)
+    assert_alike(first, pipeline, documents)
     first.flush()
-    again = PreparedCache(tmp_path, refusing(pipeline), tokenizer_file)
-    for document in reversed(documents):
-        assert_equal(again.prepare(document), prepare(pipeline, document))
-        assert_equal(first.prepare(document), prepare(pipeline, document))
+    again = cache_of(refusing(pipeline))
+    for cache in (again, first):
+        assert_alike(cache, pipeline, reversed(documents))
     again.fill(documents)
     again.flush()
     assert len(list(again.store.iterdir())) == 1
 
 
-def test_vectors_are_kept_in_a_store_of_their_own(
-    pipeline: Pipeline, documents: list[Document], tokenizer_file: Path, tmp_path: Path
-) -> None:
+def test_vectors_are_kept_in_a_store_of_their_own(pipeline: Pipeline, documents: list[Document], cache_of: Open) -> None:
     hybrid = with_encoder(pipeline)
-    plain, first = (PreparedCache(tmp_path, one, tokenizer_file) for one in (pipeline, hybrid))
+    plain, first = (cache_of(one) for one in (pipeline, hybrid))
     for cache in (plain, first):
         cache.fill(documents)
-    again = PreparedCache(tmp_path, refusing(hybrid), tokenizer_file)
-    for document in documents:
-        assert_equal(again.prepare(document), prepare(hybrid, document))
+    assert_alike(cache_of(refusing(hybrid)), hybrid, documents)
     assert not list(plain.store.glob("*/vectors.npy"))
     (vectors,) = first.store.glob("*/vectors.npy")
     vectors.unlink()
-    assert_equal(PreparedCache(tmp_path, hybrid, tokenizer_file).prepare(documents[0]), prepare(hybrid, documents[0]))
+    assert_alike(cache_of(hybrid), hybrid, documents[:1])
 
 
 def test_filled_at_once_and_a_shard_at_a_time(
-    pipeline: Pipeline, documents: list[Document], tokenizer_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pipeline: Pipeline, documents: list[Document], cache_of: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(prepared_cache, "AT_ONCE", 2)
     monkeypatch.setattr(prepared_cache, "SHARD", 4)
-    cache = PreparedCache(tmp_path, pipeline, tokenizer_file)
+    cache = cache_of(pipeline)
     cache.prepare(documents[0])
     cache.fill([*documents, *documents])
     assert len(list(cache.store.glob("shard-*"))) == 2  # 1 + 2 + 2 documents, then the other 4
     assert [path.name for path in cache.store.iterdir() if not path.name.startswith("shard-")] == []
-    again = PreparedCache(tmp_path, refusing(pipeline), tokenizer_file)
-    for document in documents:
-        assert_equal(again.prepare(document), prepare(pipeline, document))
+    assert_alike(cache_of(refusing(pipeline)), pipeline, documents)
 
 
 @pytest.mark.parametrize(
     ("victim", "how"), [("digests.npy", "missing"), ("token_ids.npy", "empty"), ("terms.bounds.npy", "cut short")]
 )
 def test_a_damaged_shard_is_made_again(
-    pipeline: Pipeline, documents: list[Document], tokenizer_file: Path, tmp_path: Path, victim: str, how: str
+    pipeline: Pipeline, documents: list[Document], cache_of: Open, victim: str, how: str
 ) -> None:
-    cache = PreparedCache(tmp_path, pipeline, tokenizer_file)
+    cache = cache_of(pipeline)
     cache.fill(documents)
     (shard,) = cache.store.iterdir()
     content = (shard / victim).read_bytes()
     (shard / victim).unlink()
     if how != "missing":
         (shard / victim).write_bytes(b"" if how == "empty" else content[: len(content) // 2])
-    again = PreparedCache(tmp_path, pipeline, tokenizer_file)
-    for document in documents:
-        assert_equal(again.prepare(document), prepare(pipeline, document))
+    assert_alike(cache_of(pipeline), pipeline, documents)
 
 
 def test_a_shard_that_cannot_be_read_now_is_kept(
-    pipeline: Pipeline, documents: list[Document], tokenizer_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pipeline: Pipeline, documents: list[Document], cache_of: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cache = PreparedCache(tmp_path, pipeline, tokenizer_file)
+    cache = cache_of(pipeline)
     cache.fill(documents)
     with monkeypatch.context() as broken:
         broken.setattr(np, "load", lambda *_, **__: (_ for _ in ()).throw(OSError(24, "Too many open files")))
         with pytest.raises(OSError, match="Too many open files"):
-            PreparedCache(tmp_path, pipeline, tokenizer_file)
-    PreparedCache(tmp_path, refusing(pipeline), tokenizer_file).fill(documents)
+            cache_of(pipeline)
+    cache_of(refusing(pipeline)).fill(documents)
 
 
-def test_two_that_need_the_same_at_once(
-    pipeline: Pipeline, documents: list[Document], tokenizer_file: Path, tmp_path: Path
-) -> None:
-    one, other = (PreparedCache(tmp_path, pipeline, tokenizer_file) for _ in range(2))
+def test_two_that_need_the_same_at_once(pipeline: Pipeline, documents: list[Document], cache_of: Open) -> None:
+    one, other = (cache_of(pipeline) for _ in range(2))
     for cache in (one, other):
-        for document in documents:
-            assert_equal(cache.prepare(document), prepare(pipeline, document))
+        assert_alike(cache, pipeline, documents)
     one.flush()
     other.flush()
     assert len(list(one.store.iterdir())) == 1
-    assert_equal(other.prepare(documents[0]), prepare(pipeline, documents[0]))
+    assert_alike(other, pipeline, documents[:1])
 
 
 def test_where_it_lies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -9,11 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from keyblock.description import PipelineConfig
 from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
 from keyblock.selectors import SELECTORS
-from keyblock.text.tokenizer import Tokenizer
 from training.data.collection import Collection
 from training.data.examples import Gold, Preparation, Selected
 from training.data.first_stage import complete_run
@@ -23,11 +21,6 @@ from training.recipe import Negatives, Recipe
 
 BM25 = SELECTORS.create("bm25")
 RIVERS = ["river-0", "river-1", "river-2"]
-
-
-@pytest.fixture(scope="module")
-def preparation(toy: Collection, toy_pipeline: Pipeline) -> Preparation:
-    return Preparation(toy, toy_pipeline)
 
 
 @pytest.fixture(scope="module")
@@ -90,12 +83,11 @@ def test_only_documents_with_a_gold_passage_are_relevant_where_that_is_trained_o
         Draws({"toy": others}, recipe, Gold(preparation.pipeline)).step(0)
 
 
-def test_a_group_of_passages_costs_more(one_query: Source, tokenizer: Tokenizer) -> None:
+def test_a_group_of_passages_costs_more(one_query: Source, change_pipeline: Callable[..., Pipeline]) -> None:
     """Tokens that go through the model with gradients: of each chosen passage."""
-    config = one_query.preparation.pipeline.config.model_dump() | {"aggregator": {"name": "max", "passages": 3}}
-    pipeline = Pipeline(PipelineConfig.model_validate(config), tokenizer, one_query.preparation.pipeline.frequencies)
     recipe = Recipe(name="toy", negatives=Negatives(per_query=2))
-    group = one_query.group("river?", np.random.default_rng(0), recipe, Selected(pipeline), 50)
+    examples = Selected(change_pipeline(aggregator={"name": "max", "passages": 3}))
+    group = one_query.group("river?", np.random.default_rng(0), recipe, examples, 50)
     assert group.tokens == 50 * 3 * 3
 
 

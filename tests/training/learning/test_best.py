@@ -22,15 +22,15 @@ from training.data.types import Span
 from training.evaluate.ranking import load_run_pipeline
 from training.evaluate.scoring import TorchModel, score
 from training.evaluate.selection import random_precision, segment_precision
-from training.learn.best import RESULT, SELECTOR, TABLE, Iterations, judged_pairs, precision
+from training.learn.best import RESULT, SELECTOR, TABLE, judged_pairs, precision
 from training.learn.data import Data
-from training.learn.loop import Trainer, make_accelerator
+from training.learn.loop import Trainer
 from training.learn.objectives import RankingObjective
 from training.learn.tracking import read_log
 from training.learn.train import make_model
 from training.model.checkpoints import chosen
 from training.model.cross_encoder import CrossEncoder
-from training.recipe import Recipe, RecipeError, load_recipe
+from training.recipe import load_recipe
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 STEPS = 6
@@ -110,6 +110,9 @@ def test_each_iteration_is_a_run_and_the_best_one_counts(best_run: Path) -> None
     quality = [row["dev"]["toy"]["RR@10"] for row in rows[1:]]
     assert same(weights_of(best_run / "best"), weights_of(best_run / f"iteration-{1 + int(np.argmax(quality))}" / "checkpoint"))
     assert not (best_run / "best" / SELECTOR).exists()
+    one = best_run / "iteration-1" / "checkpoint"
+    assert not same(weights_of(one), weights_of(one / SELECTOR)), "the first iteration trains two rankers, the others one"
+    assert not (best_run / "iteration-2" / "checkpoint" / SELECTOR).exists()
 
 
 def test_the_table_says_what_is_measured(best_run: Path, toy: Collection) -> None:
@@ -150,12 +153,6 @@ def test_passages_that_have_to_be_looked_for_are_looked_for_until_there_are_enou
     assert isinstance(few.spans, Searched)
     assert few.spans.looked < 16
     assert all(pair.query.endswith("?") for pairs in judged for pair in pairs)
-
-
-def test_the_first_iteration_trains_two_rankers_and_the_others_one(best_run: Path) -> None:
-    one = best_run / "iteration-1" / "checkpoint"
-    assert not same(weights_of(one), weights_of(one / SELECTOR))
-    assert not (best_run / "iteration-2" / "checkpoint" / SELECTOR).exists()
 
 
 def test_theta_0_learns_from_as_many_segments_as_the_recipe_says(best_run: Path) -> None:
@@ -278,9 +275,3 @@ def test_each_iteration_starts_afresh_from_init(best_run: Path, train: Train, tm
     assert train(tmp_path / "best", f"init={best_run}", *rates) == 0
     start, second = weights_of(best_run / "best"), weights_of(tmp_path / "best" / "iteration-2" / "checkpoint")
     assert all(torch.allclose(value, start[name], atol=1e-6) for name, value in second.items())
-
-
-def test_other_recipes_have_no_iterations(make_recipe: Callable[..., Recipe], best_run: Path, toy: Collection) -> None:
-    iterations = Iterations(make_recipe(), load_data(best_run, toy), best_run, make_accelerator())
-    with pytest.raises(RecipeError, match="recipe 'toy' has no `best`: it is no recipe for BeST"):
-        iterations.train()

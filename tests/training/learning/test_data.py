@@ -1,10 +1,11 @@
-"""A run's data: what is drawn, what is measured, and which documents are prepared before the first step."""
+"""A run's data: what is drawn, what is measured, and which documents are prepared before the first step; its head start."""
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from keyblock.pipeline import Pipeline
 from training.data.collection import Collection
@@ -12,6 +13,11 @@ from training.data.prepared_cache import PreparedCache
 from training.data.types import Document
 from training.evaluate.ranking import load_run_pipeline
 from training.learn.data import Data
+from training.learn.loop import TrainingError
+from training.learn.objectives import RankingObjective
+from training.learn.probing import probe
+from training.learn.train import make_model
+from training.model.ranker_module import RankerModule
 from training.recipe import Recipe
 
 Build = Callable[..., Data]
@@ -83,3 +89,37 @@ def test_after_a_minute_it_is_kept_too(
     now[0] = 61.0
     cache.prepare(Document("b", "", "Two bridges."))
     assert len(list(cache.store.glob("shard-*"))) == 1
+
+
+def parts(data: Data) -> tuple[RankerModule, RankingObjective]:
+    """The model and the objective of the recipe."""
+    model, _ = make_model(data.recipe, torch.device("cpu"))
+    return model, RankingObjective(data.recipe, data.pipeline, data.examples)
+
+
+@pytest.mark.parametrize("model", [{"name": "cross_encoder"}, {"name": "cedr_knrm", "query_tokens": 8}])
+def test_known_states_lose_as_the_sequences_do(build: Build, model: dict[str, Any]) -> None:
+    data = build(model=model)
+    ranker, objective = parts(data)
+    groups = data.draw(0).groups
+    known = objective.frozen(ranker, groups)
+    torch.testing.assert_close(objective.frozen_loss(ranker, known), objective(ranker, groups), rtol=1e-4, atol=1e-5)
+
+
+def test_the_head_learns_and_the_encoder_does_not(build: Build) -> None:
+    """From its states, on groups that are not those of the run."""
+    data, drawn = build(probe={"steps": 2, "epochs": 20, "groups": 2}, optimizer={"head_lr": 0.5}, steps=7), list[int]()
+    model, objective = parts(data)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    losses = probe(model, objective, lambda step: (drawn.append(step), data.draw(step))[1], data.recipe)
+    changed = {name.split(".")[0] for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
+    assert changed == {"head"}
+    assert len(losses) == 20
+    assert losses[-1] < 0.9 * losses[0]
+    assert drawn == [7, 8]
+
+
+def test_a_model_that_learns_before_its_states_alone_is_refused(build: Build) -> None:
+    data = build(probe={"steps": 1, "epochs": 1}, model={"name": "neural_model1", "query_tokens": 8, "width": 4})
+    with pytest.raises(TrainingError, match="neural_model1 has nothing that learns behind its states; leave probe out"):
+        probe(*parts(data), data.draw, data.recipe)

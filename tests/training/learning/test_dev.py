@@ -16,98 +16,84 @@ from keyblock.pipeline import Pipeline
 from training.data.collection import Collection
 from training.data.examples import Preparation
 from training.data.types import CollectionError
-from training.learn.dev import DevSet, EarlyStopping, dev_quality
+from training.learn.dev import DevSet, EarlyStopping
 from training.model.ranker_module import RankerModule
 from training.recipe import Best, Recipe
 
+Build = Callable[..., DevSet]
+
 
 class Counts(nn.Module):
-    """A ranker that counts a word: what it measures on the toy is known beforehand."""
+    """A ranker that counts a word of the toy's answers: what it measures is known beforehand."""
 
-    def __init__(self, token: int, sign: float) -> None:
+    word = 3437  # answer
+
+    def __init__(self, sign: float) -> None:
         super().__init__()
-        self.token, self.sign = token, nn.Parameter(torch.tensor(sign))
+        self.sign = nn.Parameter(torch.tensor(sign))
 
     def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        return self.sign * (input_ids == self.token).sum(1)
+        return self.sign * (input_ids == self.word).sum(1)
 
     inputs = RankerModule.inputs
     outputs = forward
 
 
-@pytest.fixture(scope="module")
-def answer(toy_pipeline: Pipeline) -> int:
-    return int(toy_pipeline.tokenizer.ids("answer")[0])
+@pytest.fixture
+def build(toy: Collection, change_pipeline: Callable[..., Pipeline], make_recipe: Callable[..., Recipe]) -> Build:
+    def dev_set(collection: Collection = toy, chooser: Counts | None = None, **parts: Any) -> DevSet:
+        """Whose pipeline has other parts, or whose recipe has other keys."""
+        recipe = {key: parts.pop(key) for key in ("seed", "dev_queries", "dev_depth") if key in parts}
+        return DevSet.build({"toy": Preparation(collection, change_pipeline(**parts))}, make_recipe(**recipe), chooser)
+
+    return dev_set
 
 
-@pytest.fixture(scope="module")
-def preparations(toy: Collection, toy_pipeline: Pipeline) -> dict[str, Preparation]:
-    return {"toy": Preparation(toy, toy_pipeline)}
+def first(dev: DevSet, sign: float) -> float:
+    """RR@10 of who counts the word."""
+    return dev.measure(Counts(sign))["toy"]["RR@10"]
 
 
-def test_measures_by_hand(preparations: dict[str, Preparation], make_recipe: Callable[..., Recipe], answer: int) -> None:
+def test_measures_by_hand(build: Build) -> None:
     """The answer's document stands last of four in the first stage: first by its word, last where that counts against it."""
-    dev = DevSet.build(preparations, make_recipe())
-    assert dev.measure(Counts(answer, 1.0)) == {"toy": {"RR@10": 1.0, "nDCG@10": 1.0}}
-    assert dev.measure(Counts(answer, -1.0))["toy"]["RR@10"] == 0.25
-    assert dev.measure(Counts(answer, 0.0))["toy"]["RR@10"] == 0.25  # ties stay in the first stage's order
+    assert build().measure(Counts(1.0)) == {"toy": {"RR@10": 1.0, "nDCG@10": 1.0}}
+    assert first(build(), -1.0) == 0.25
+    assert first(build(), 0.0) == 0.25  # ties stay in the first stage's order
 
 
 @pytest.mark.parametrize(
     ("aggregator", "selector"),
-    [
-        ("joint", {"name": "learned", "keep": 2}),
-        ("max", {"name": "bm25"}),
-        ("sum", {"name": "learned"}),
-    ],
+    [("joint", {"name": "learned", "keep": 2}), ("max", {"name": "bm25"}), ("sum", {"name": "learned"})],
     ids=["cascade", "max", "sum of binb"],
 )
-def test_every_kind_of_pipeline_is_measured(
-    toy: Collection,
-    change_pipeline: Callable[..., Pipeline],
-    make_recipe: Callable[..., Recipe],
-    answer: int,
-    aggregator: str,
-    selector: dict[str, Any],
-) -> None:
+def test_every_kind_of_pipeline_is_measured(build: Build, aggregator: str, selector: dict[str, Any]) -> None:
     """The word stands behind a document's first block: only who selects it, or reads all blocks, finds it."""
-    preparations = {"toy": Preparation(toy, change_pipeline(aggregator={"name": aggregator}, selector=selector))}
-    assert DevSet.build(preparations, make_recipe()).measure(Counts(answer, 1.0))["toy"]["RR@10"] == 1.0
+    assert first(build(aggregator={"name": aggregator}, selector=selector), 1.0) == 1.0
 
 
-def test_a_learned_selection_follows_the_model_or_its_chooser(
-    toy: Collection, change_pipeline: Callable[..., Pipeline], make_recipe: Callable[..., Recipe], answer: int
-) -> None:
+def test_a_learned_selection_follows_the_model_or_its_chooser(build: Build) -> None:
     """With one passage read, the answer is found by a selector that looks for it, and by no other."""
-    one = change_pipeline(aggregator={"name": "max", "passages": 1}, selector={"name": "learned", "by": {"name": "first"}})
-    preparations = {"toy": Preparation(toy, one)}
-    dev = DevSet.build(preparations, make_recipe())
+    one = {"aggregator": {"name": "max", "passages": 1}, "selector": {"name": "learned", "by": {"name": "first"}}}
+    dev = build(**one)
     for _ in range(2):  # what the model selects is not kept for the next one
-        assert dev.measure(Counts(answer, -1.0))["toy"]["RR@10"] == 0.25
-        assert dev.measure(Counts(answer, 1.0))["toy"]["RR@10"] == 1.0
-    blind = DevSet.build(preparations, make_recipe(), chooser=Counts(answer, -1.0))
-    assert blind.measure(Counts(answer, 1.0))["toy"]["RR@10"] < 1.0
-    assert (
-        DevSet.build(preparations, make_recipe(), chooser=Counts(answer, 1.0)).measure(Counts(answer, 1.0))["toy"]["RR@10"] == 1.0
-    )
+        assert first(dev, -1.0) == 0.25
+        assert first(dev, 1.0) == 1.0
+    assert first(build(chooser=Counts(-1.0), **one), 1.0) < 1.0
+    assert first(build(chooser=Counts(1.0), **one), 1.0) == 1.0
 
 
-def test_documents_without_a_block_come_last(
-    toy_copy: Path, change_pipeline: Callable[..., Pipeline], make_recipe: Callable[..., Recipe], answer: int
-) -> None:
+def test_documents_without_a_block_come_last(build: Build, toy_copy: Path) -> None:
     """As they are served: the three others are emptied, so even who would rank the answer last ranks it first."""
     collection = Collection(toy_copy)
     for name in [name for name in collection.documents if not name.endswith("-3")]:
         collection.documents[name] = collection.documents[name]._replace(text="")  # type: ignore[index]
     for aggregator in ("joint", "max"):
-        preparations = {"toy": Preparation(collection, change_pipeline(aggregator={"name": aggregator}))}
-        assert DevSet.build(preparations, make_recipe()).measure(Counts(answer, -1.0))["toy"]["RR@10"] == 1.0
+        assert first(build(collection, aggregator={"name": aggregator}), -1.0) == 1.0
 
 
-def test_the_sample_is_fixed(preparations: dict[str, Preparation], make_recipe: Callable[..., Recipe]) -> None:
-    def pairs(**changes: object) -> list[tuple[str, str]]:
-        candidates = DevSet.build(preparations, make_recipe(**changes)).candidates["toy"]
-        return [(q, d) for q, documents in candidates.items() for d in documents]
+def test_the_sample_is_fixed(build: Build) -> None:
+    def pairs(**changes: int) -> list[tuple[str, str]]:
+        return [(q, d) for q, documents in build(**changes).candidates["toy"].items() for d in documents]
 
     assert pairs(seed=1) == pairs(seed=2)
     assert len(pairs(dev_queries=3)) == 3 * 4
@@ -117,25 +103,10 @@ def test_the_sample_is_fixed(preparations: dict[str, Preparation], make_recipe: 
 @pytest.mark.parametrize(
     ("line", "said"), [("sea? Q0 teacher-0 1 1 x", "query 'sea\\?'"), ("teacher? Q0 sea-0 1 1 x", "document 'sea-0'")]
 )
-def test_files_that_the_collection_lacks_are_reported_before_training(
-    toy_copy: Path, toy_pipeline: Pipeline, make_recipe: Callable[..., Recipe], line: str, said: str
-) -> None:
+def test_what_the_collection_lacks_is_reported_before_training(build: Build, toy_copy: Path, line: str, said: str) -> None:
     (toy_copy / "run.dev.bm25.trec.gz").write_bytes(gzip.compress(f"{line}\n".encode()))
     with pytest.raises(CollectionError, match=said):
-        DevSet.build({"toy": Preparation(Collection(toy_copy), toy_pipeline)}, make_recipe())
-
-
-def test_the_quality_is_the_mean_over_collections() -> None:
-    dev = {"a": {"RR@10": 0.5, "nDCG@10": 0.9}, "b": {"RR@10": 0.8, "nDCG@10": 0.1}}
-    assert dev_quality(dev) == pytest.approx(0.65)
-
-
-def test_by_hand() -> None:
-    """Two in a row without a better one: an equal one counts as none."""
-    stopping = EarlyStopping(patience=2)
-    seen = [(stopping.improves(quality), stopping.exhausted) for quality in (0.3, 0.2, 0.5, 0.5, 0.4)]
-    assert seen == [(True, False), (False, False), (True, False), (False, False), (False, True)]
-    assert stopping.best == 0.5
+        build(Collection(toy_copy))
 
 
 def test_the_iterations_of_best_reach_the_papers_third() -> None:

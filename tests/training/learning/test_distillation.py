@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -76,7 +76,6 @@ def slow_lambda(student: list[float], teacher: list[float], best: int) -> float:
     return total
 
 
-@settings(max_examples=50)
 @given(student=scores, seed=st.integers(0, 99), best=st.integers(1, 5))
 def test_lambda_beside_a_slow_version(student: Tensor, seed: int, best: int) -> None:
     teacher = torch.from_numpy(np.random.default_rng(seed).permutation(len(student))).float()

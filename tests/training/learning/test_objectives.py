@@ -1,8 +1,8 @@
-"""From groups to a loss, against slow versions that score one sequence at a time."""
+"""From groups to a loss, BeST's two rankers among them, against slow versions that score one sequence at a time."""
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from training.data.collection import Collection
 from training.data.examples import EXAMPLES, Preparation, Row, Segments, Selected, Waiting
 from training.data.sampling import Group
 from training.evaluate.scoring import TorchModel
+from training.learn.best import SELECTOR, TwinObjective, Twins
 from training.learn.objectives import LOSSES, RankingObjective, hinge, listwise, logistic, pointwise, token_loss
 from training.model.cross_encoder import CrossEncoder
 from training.model.ranker_module import pad
@@ -37,28 +38,39 @@ def collection(toy_path: Path) -> Collection:
     return collection
 
 
-@pytest.fixture
-def make_groups(collection: Collection) -> Callable[[Pipeline, str], list[Group]]:
-    """A group of each of two queries, one of them with a document that holds nothing."""
+@dataclass
+class Bench:
+    """What losses are computed of."""
 
-    def make(pipeline: Pipeline, examples: str = "selected") -> list[Group]:
-        preparation, groups = Preparation(collection, pipeline), []
+    backbone: Path
+    collection: Collection
+    recipe: Callable[..., Recipe]
+    pipeline: Callable[..., Pipeline]
+
+    def model(self, seed: int = 0, aggregator: str | None = None, dropout: float = 0.0) -> CrossEncoder:
+        """Weights large enough to tell texts apart."""
+        torch.manual_seed(seed)
+        module = {"name": aggregator} if aggregator else None
+        model = CrossEncoder.from_backbone(str(self.backbone), dropout, aggregator=module)
+        torch.nn.init.normal_(model.encoder.embeddings.word_embeddings.weight)
+        torch.nn.init.normal_(model.head.weight)
+        return model.train()
+
+    def groups(self, pipeline: Pipeline, examples: str = "selected") -> list[Group]:
+        """A group of each of two queries, one of them with a document that holds nothing."""
+        preparation, groups = Preparation(self.collection, pipeline), []
         for query, documents in DOCUMENTS.items():
             pairs = [preparation.pair(query, name) for name in documents]
             prepared = EXAMPLES[examples](pipeline).prepare(preparation.query(query), pairs, BUDGET, np.random.default_rng(0))
             groups.append(Group(query, documents, prepared, 4 * BUDGET))
         return groups
 
-    return make
 
-
-def make_model(backbone: Path, seed: int = 0, aggregator: str | None = None, dropout: float = 0.0) -> CrossEncoder:
-    """Weights large enough to tell texts apart."""
-    torch.manual_seed(seed)
-    model = CrossEncoder.from_backbone(str(backbone), dropout, aggregator={"name": aggregator} if aggregator else None)
-    torch.nn.init.normal_(model.encoder.embeddings.word_embeddings.weight)
-    torch.nn.init.normal_(model.head.weight)
-    return model.train()
+@pytest.fixture
+def bench(
+    tiny_backbone: Path, collection: Collection, make_recipe: Callable[..., Recipe], change_pipeline: Callable[..., Pipeline]
+) -> Bench:
+    return Bench(tiny_backbone, collection, make_recipe, change_pipeline)
 
 
 def slow_loss(model: CrossEncoder, pipeline: Pipeline, rows_of_groups: list[list[Row]], loss: str) -> Tensor:
@@ -122,19 +134,16 @@ def gradients(model: CrossEncoder) -> dict[str, Tensor]:
     ids=["max", "mean", "sum", "weighted", "attention", "gold", "segments"],
 )
 def test_the_loss_equals_a_slow_version(
-    tiny_backbone: Path,
-    make_recipe: Callable[..., Recipe],
-    make_groups: Callable[..., list[Group]],
-    change_pipeline: Callable[..., Pipeline],
+    bench: Bench,
     loss: str,
     parts: dict[str, Any],
     aggregator: str | None,
     examples: str,
 ) -> None:
-    pipeline, model = change_pipeline(**parts), make_model(tiny_backbone, aggregator=aggregator)
-    kind, groups = EXAMPLES[examples](pipeline), make_groups(pipeline, examples)
+    pipeline, model = bench.pipeline(**parts), bench.model(aggregator=aggregator)
+    kind, groups = EXAMPLES[examples](pipeline), bench.groups(pipeline, examples)
     rows = [kind.rows(group.prepared, TorchModel(model, pipeline.tokenizer, False).choose) for group in groups]
-    fast = RankingObjective(make_recipe(loss=loss), pipeline, kind)(model, groups)
+    fast = RankingObjective(bench.recipe(loss=loss), pipeline, kind)(model, groups)
     slow = slow_loss(model, pipeline, rows, loss)
     assert fast.shape == ()
     assert 0 < fast.item() < 50
@@ -148,19 +157,16 @@ def test_the_loss_equals_a_slow_version(
 @pytest.mark.parametrize("parts", [BINB, CASCADE], ids=["binb", "cascade"])
 @pytest.mark.parametrize("chooser_seed", [None, 1], ids=["itself", "another"])
 def test_what_the_model_selects_is_trained_on(
-    tiny_backbone: Path,
-    make_recipe: Callable[..., Recipe],
-    make_groups: Callable[..., list[Group]],
-    change_pipeline: Callable[..., Pipeline],
+    bench: Bench,
     parts: dict[str, Any],
     chooser_seed: int | None,
 ) -> None:
     """Loss and gradients are those of the brute-force selection held fixed: choosing leaves no trace in them."""
-    pipeline, model = change_pipeline(**parts), make_model(tiny_backbone)
-    chooser = None if chooser_seed is None else make_model(tiny_backbone, chooser_seed)
-    groups = make_groups(pipeline)
+    pipeline, model = bench.pipeline(**parts), bench.model()
+    chooser = None if chooser_seed is None else bench.model(chooser_seed)
+    groups = bench.groups(pipeline)
     rows = [slow_rows(pipeline, group, chooser or model) for group in groups]
-    loss = RankingObjective(make_recipe(), pipeline, Selected(pipeline), chooser)(model, groups)
+    loss = RankingObjective(bench.recipe(), pipeline, Selected(pipeline), chooser)(model, groups)
     loss.backward()
     quick, slow = gradients(model), slow_loss(model, pipeline, rows, "listwise")
     torch.testing.assert_close(loss, slow, rtol=1e-4, atol=1e-5)
@@ -178,18 +184,13 @@ def tokens(rows_of_groups: list[list[Row]]) -> list[list[int]]:
     return [packed.ids.tolist() for rows in rows_of_groups for row in rows for document in row for packed in document]
 
 
-def test_the_model_selects_in_eval_mode(
-    tiny_backbone: Path,
-    make_recipe: Callable[..., Recipe],
-    make_groups: Callable[..., list[Group]],
-    change_pipeline: Callable[..., Pipeline],
-) -> None:
+def test_the_model_selects_in_eval_mode(bench: Bench) -> None:
     """Dropout never chooses, nor does choosing draw from it: the loss's masks are those it has without a choice."""
-    pipeline, model = change_pipeline(**CASCADE), make_model(tiny_backbone, dropout=0.3)
-    groups = make_groups(pipeline)
+    pipeline, model = bench.pipeline(**CASCADE), bench.model(dropout=0.3)
+    groups = bench.groups(pipeline)
     with torch.no_grad():
         fixed = [replace(g, prepared=slow_rows(pipeline, g, model.eval())) for g in groups]
-    objective = RankingObjective(make_recipe(), pipeline, Selected(pipeline))
+    objective = RankingObjective(bench.recipe(), pipeline, Selected(pipeline))
     losses = []
     for of in (groups, fixed):
         torch.manual_seed(3)
@@ -201,17 +202,14 @@ def test_the_model_selects_in_eval_mode(
 
 @pytest.mark.parametrize("parts", [BINB, STATES], ids=["binb", "states"])
 def test_half_precision_stays_near_and_learns(
-    tiny_backbone: Path,
-    make_recipe: Callable[..., Recipe],
-    make_groups: Callable[..., list[Group]],
-    change_pipeline: Callable[..., Pipeline],
+    bench: Bench,
     parts: dict[str, Any],
 ) -> None:
-    pipeline = change_pipeline(**parts)
-    model = make_model(tiny_backbone, aggregator="attention" if parts is STATES else None)
-    groups, losses = make_groups(pipeline), []
+    pipeline = bench.pipeline(**parts)
+    model = bench.model(aggregator="attention" if parts is STATES else None)
+    groups, losses = bench.groups(pipeline), []
     for precision in ("fp32", "bf16"):
-        loss = RankingObjective(make_recipe(precision=precision), pipeline, Selected(pipeline))(model, groups)
+        loss = RankingObjective(bench.recipe(precision=precision), pipeline, Selected(pipeline))(model, groups)
         losses.append(loss)
     assert losses[1].dtype == torch.float32
     torch.testing.assert_close(losses[1], losses[0], rtol=0.1, atol=0.1)
@@ -221,18 +219,16 @@ def test_half_precision_stays_near_and_learns(
     assert all(gradient.isfinite().all() for gradient in found.values())
 
 
-def test_a_group_of_nothing_but_empty_documents(
-    tiny_backbone: Path, make_recipe: Callable[..., Recipe], collection: Collection, change_pipeline: Callable[..., Pipeline]
-) -> None:
+def test_a_group_of_nothing_but_empty_documents(bench: Bench) -> None:
     """All alike, so the loss is that of equal scores."""
     for parts in ({}, BINB, CASCADE, {"aggregator": {"name": "mean"}}):
-        pipeline, model = change_pipeline(**parts), make_model(tiny_backbone)
-        preparation = Preparation(collection, pipeline)
+        pipeline, model = bench.pipeline(**parts), bench.model()
+        preparation = Preparation(bench.collection, pipeline)
         pairs = [preparation.pair("river?", "void")] * 3
         kinds: Sequence[Any] = [Selected(pipeline), *([Segments(pipeline)] if pipeline.asks_model else [])]
         for examples in kinds:
             prepared = examples.prepare(preparation.query("river?"), pairs, BUDGET, np.random.default_rng(0))
-            loss = RankingObjective(make_recipe(), pipeline, examples)(model, [Group("river?", ("void",) * 3, prepared, 0)])
+            loss = RankingObjective(bench.recipe(), pipeline, examples)(model, [Group("river?", ("void",) * 3, prepared, 0)])
             assert loss.item() == pytest.approx(np.log(3), abs=1e-4)
 
 
@@ -272,12 +268,10 @@ def test_the_token_loss_is_the_mean_of_documents_with_an_answer_and_of_those_wit
     assert token_loss(marks, [labels[0] * 0 - 1, labels[1] * 0 - 1]).item() == 0
 
 
-def test_a_query_without_an_answer_learns_by_the_pointwise_loss_alone(
-    tiny_backbone: Path, make_recipe: Callable[..., Recipe], make_groups: Callable[..., list[Group]], toy_pipeline: Pipeline
-) -> None:
-    model, groups = make_model(tiny_backbone), make_groups(toy_pipeline)
+def test_a_query_without_an_answer_learns_by_the_pointwise_loss_alone(bench: Bench, toy_pipeline: Pipeline) -> None:
+    model, groups = bench.model(), bench.groups(toy_pipeline)
     groups[1] = replace(groups[1], answered=False)
-    recipe = make_recipe(loss="listwise", precision="fp32", pointwise=0.5)
+    recipe = bench.recipe(loss="listwise", precision="fp32", pointwise=0.5)
     scores = [
         torch.stack([slow_score(model, toy_pipeline, document) for document in row])
         for group in groups
@@ -289,15 +283,13 @@ def test_a_query_without_an_answer_learns_by_the_pointwise_loss_alone(
     assert found.item() == pytest.approx(((answered + none) / 2).item(), rel=1e-4)
 
 
-def test_tokens_are_learned_beside_the_ranking(
-    tiny_backbone: Path, make_recipe: Callable[..., Recipe], make_groups: Callable[..., list[Group]], toy_pipeline: Pipeline
-) -> None:
+def test_tokens_are_learned_beside_the_ranking(bench: Bench, toy_pipeline: Pipeline) -> None:
     """The sum of both losses; of one pass, each sequence's labels stay its own whatever the batches are."""
     torch.manual_seed(0)
-    model = CrossEncoder.from_backbone(str(tiny_backbone), marks=8).train()
+    model = CrossEncoder.from_backbone(str(bench.backbone), marks=8).train()
     examples = EXAMPLES["selected"](toy_pipeline)
     groups, expected, rng = [], [], np.random.default_rng(0)
-    for group in make_groups(toy_pipeline):
+    for group in bench.groups(toy_pipeline):
         sequences = [
             packed for row in examples.rows(group.prepared, lambda _: np.zeros(0, np.float32)) for d in row for packed in d
         ]
@@ -309,7 +301,86 @@ def test_tokens_are_learned_beside_the_ranking(
         torch.stack([torch.nn.functional.pad(marks, (0, longest - len(marks))) for marks, _ in expected]),
         [of for _, of in expected],
     )
-    plain = make_recipe(loss="listwise", precision="fp32")
-    marking = make_recipe(loss="listwise", precision="fp32", marks=2.0, model={"name": "cross_encoder", "marks": 8})
+    plain = bench.recipe(loss="listwise", precision="fp32")
+    marking = bench.recipe(loss="listwise", precision="fp32", marks=2.0, model={"name": "cross_encoder", "marks": 8})
     without, both = (RankingObjective(recipe, toy_pipeline, examples)(model, groups).item() for recipe in (plain, marking))
     assert both == pytest.approx(without + 2 * slow.item(), rel=1e-4)
+
+
+BUDGET = 40
+
+
+@pytest.fixture(scope="module")
+def pipeline(change_pipeline: Callable[..., Pipeline]) -> Pipeline:
+    """Theta 0 chooses among the four leading segments."""
+    return change_pipeline(
+        segmenter={"name": "sentences", "block_tokens": 20},
+        selector={"name": "learned", "keep": 4, "by": {"name": "first"}},
+        aggregator={"name": "max", "passages": 1},
+    )
+
+
+@pytest.fixture
+def twins(bench: Bench) -> Twins:
+    """BeST's two rankers of the first iteration."""
+    return Twins(bench.model(0), bench.model(1))
+
+
+def test_each_learns_from_its_own_loss_alone(bench: Bench, twins: Twins, pipeline: Pipeline) -> None:
+    """Theta 0's gradient is that of all segments, theta 1's that of the best ones: the sum mixes nothing."""
+    groups = bench.groups(pipeline)
+    total = TwinObjective(bench.recipe(loss="hinge"), pipeline)(twins.train(), groups)
+    every = [Segments(pipeline).rows(group.prepared, lambda _: pytest.fail("no model chooses these")) for group in groups]
+    best = [slow_rows(pipeline, group, twins.selector) for group in groups]  # I of equation 2
+    assert [len(rows) for rows in every] == [4, 4]
+    total.backward()
+    theta1, theta0 = gradients(twins.ranker), gradients(twins.selector)
+    chosen = slow_loss(twins.ranker, pipeline, best, "hinge")
+    chosen.backward()
+    torch.testing.assert_close(theta1, gradients(twins.ranker), rtol=1e-3, atol=1e-4)
+    assert gradients(twins.selector) == {}
+    all_segments = slow_loss(twins.selector, pipeline, every, "hinge")
+    all_segments.backward()
+    torch.testing.assert_close(theta0, gradients(twins.selector), rtol=1e-3, atol=1e-4)
+    assert gradients(twins.ranker) == {}
+    torch.testing.assert_close(total, chosen + all_segments, rtol=1e-4, atol=1e-5)
+    assert twins.ranker.training
+    assert twins.selector.training
+
+
+def test_the_choice_follows_theta_0_as_it_learns(bench: Bench, twins: Twins, pipeline: Pipeline) -> None:
+    """Its taste turned round, theta 1 learns from other segments."""
+    objective, groups, losses = TwinObjective(bench.recipe(loss="hinge"), pipeline), bench.groups(pipeline), []
+    for _ in range(2):
+        with torch.no_grad():
+            losses.append((objective(twins, groups) - objective.all_segments(twins.selector, groups)).item())
+            best = [slow_rows(pipeline, group, twins.selector) for group in groups]
+            assert losses[-1] == pytest.approx(slow_loss(twins.ranker, pipeline, best, "hinge").item(), rel=1e-3)
+            twins.selector.head.weight.neg_()
+    assert losses[0] != pytest.approx(losses[1], rel=1e-3)
+
+
+def test_twins_score_as_theta_1(bench: Bench, twins: Twins, pipeline: Pipeline) -> None:
+    (row,) = slow_rows(pipeline, bench.groups(pipeline)[0], twins.selector)
+    inputs = pad([packed for document in row for packed in document], 0)
+    with torch.inference_mode():
+        torch.testing.assert_close(twins(*inputs), twins.ranker(*inputs))
+        torch.testing.assert_close(twins.outputs(*inputs), twins.ranker.outputs(*inputs))
+        torch.testing.assert_close(twins.states(*inputs), twins.ranker.states(*inputs))
+        assert not torch.allclose(twins(*inputs), twins.selector(*inputs))
+
+
+def test_both_twins_are_saved_and_loaded(bench: Bench, twins: Twins, tmp_path: Path) -> None:
+    twins.save(tmp_path)
+    other = Twins(bench.model(2), bench.model(3))
+    other.load_weights(tmp_path)
+    torch.testing.assert_close(other.state_dict(), twins.state_dict())
+    torch.testing.assert_close(CrossEncoder.load(tmp_path).state_dict(), twins.ranker.state_dict())
+    torch.testing.assert_close(CrossEncoder.load(tmp_path / SELECTOR).state_dict(), twins.selector.state_dict())
+
+
+def test_twins_cost_what_both_read(bench: Bench, pipeline: Pipeline) -> None:
+    """A segment of theta 1's, and those of theta 0's."""
+    (group, _) = bench.groups(pipeline)
+    assert TwinObjective(bench.recipe(), pipeline, drawn=2).cost(group) == group.tokens * (1 + 2)
+    assert TwinObjective(bench.recipe(), pipeline).cost(group) == group.tokens * (1 + 4)

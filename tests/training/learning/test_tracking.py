@@ -9,24 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from training.evaluate.resources import CLEAR_REFS
 from training.learn.tracking import Throughput, Tracker, dev_curves, draw_curves, in_words, peak_mb, read_log, smoothed_loss
-
-
-def test_a_record_is_a_line(tmp_path: Path) -> None:
-    tracker = Tracker(tmp_path)
-    tracker.record(1, loss=0.5, budget=96)
-    tracker.record(1, dev={"toy": {"RR@10": 0.25}})
-    first, second = (json.loads(line) for line in (tmp_path / "log.jsonl").read_text(encoding="utf-8").splitlines())
-    assert first == {"step": 1, "time": first["time"], "loss": 0.5, "budget": 96}
-    assert second["dev"] == {"toy": {"RR@10": 0.25}}
-
-
-def test_a_line_that_was_cut_short_spoils_no_other(tmp_path: Path) -> None:
-    Tracker(tmp_path).record(1, loss=0.5)
-    with (tmp_path / "log.jsonl").open("a", encoding="utf-8") as log:
-        log.write('{"step": 2, "lo')
-    Tracker(tmp_path).record(2, loss=0.25)
-    assert [record["loss"] for record in read_log(tmp_path)] == [0.5, 0.25]
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no /dev/full")
@@ -45,19 +29,15 @@ def test_rates_by_hand() -> None:
     throughput.add(pairs=32, tokens=4096, seconds=0.5)
     figures = throughput.figures(CPU)
     assert (throughput.steps, figures["pairs_per_second"], figures["tokens_per_second"]) == (2, 48.0, 6144)
+    assert in_words(1, 1.0, figures | {"peak_memory_mb": None}) == "1 steps in 1 s: 48.0 pairs/s, 6,144 tokens/s"
 
 
-def test_in_words() -> None:
-    figures = {"pairs_per_second": 1234.5, "tokens_per_second": 98765, "peak_memory_mb": 2048}
-    assert in_words(1000, 61.4, figures) == "1,000 steps in 61 s: 1,234.5 pairs/s, 98,765 tokens/s, peak memory 2,048 MB"
-    assert in_words(1, 1.0, figures | {"peak_memory_mb": None}).endswith("98,765 tokens/s")
-
-
-@pytest.mark.skipif(peak_mb(CPU) is None, reason="the system does not say")
+@pytest.mark.skipif(not CLEAR_REFS.exists(), reason="the system does not say")
 def test_the_peak_knows_memory_that_was_given_back() -> None:
+    CLEAR_REFS.write_text("5", encoding="ascii")  # forgets the peak of the tests before
     before = peak_mb(CPU)
     assert before is not None
-    np.ones(int(before * 1e6 / 8) + 10_000_000)  # more than all that was ever resident, and 80 MB
+    np.ones(10_000_000)  # 80 MB
     after = peak_mb(CPU)
     assert after is not None
     assert after > before + 60

@@ -1,4 +1,4 @@
-"""The bi-encoder against a text at a time, transformers' own mean pooling, and the paper's triplet loss."""
+"""The bi-encoder and the sentence encoder against a text at a time, transformers' mean pooling, and the paper's triplet loss."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.torch import load_file
 from torch.nn import functional as F
 from transformers import AutoModel, AutoTokenizer
 
@@ -19,7 +18,8 @@ from training.evaluate.scoring import TorchModel
 from training.learn.objectives import hinge
 from training.model.bi_encoder import BiEncoder, split_pairs
 from training.model.cross_encoder import CrossEncoder
-from training.model.families import load_ranker, new_ranker
+from training.model.families import new_ranker
+from training.model.sentence_encoder import SentenceEncoder
 
 FAMILY = {"name": "bi_encoder", "scale": 20.0}
 TEXTS = st.lists(st.lists(st.integers(1000, 1020), max_size=9), min_size=1, max_size=5)
@@ -117,25 +117,16 @@ def test_the_hinge_is_the_triplet_loss_on_cosines(model: BiEncoder) -> None:
     torch.testing.assert_close(hinge(logits[None]), 20 * torch.stack(losses).mean(), atol=1e-4, rtol=1e-4)
 
 
-def test_saved_read_back_and_started_from(model: BiEncoder, tiny_backbone: Path, tmp_path: Path) -> None:
-    """An encoder comes from a checkpoint of any family; the scale is the recipe's."""
+def test_the_scale_is_the_recipes_and_the_encoder_any_familys(model: BiEncoder, tiny_backbone: Path, tmp_path: Path) -> None:
     model.save(tmp_path / "saved")
-    assert json.loads((tmp_path / "saved" / "family.json").read_text("utf-8")) == FAMILY
-    again = load_ranker(tmp_path / "saved")
-    assert isinstance(again, BiEncoder)
-    assert (again.scale, again.family, again.training) == (20.0, FAMILY, False)
-    other = new_ranker({"name": "bi_encoder", "scale": 5}, str(tiny_backbone))
-    other.start_from(tmp_path / "saved")
-    weights = load_file(tmp_path / "saved" / "model.safetensors")
-    for same in (again, other):
-        assert all(torch.equal(weights[name], value) for name, value in same.encoder.state_dict().items())  # type: ignore[union-attr]
-    assert other.scale == 5
     ranker = CrossEncoder.from_backbone(str(tiny_backbone))
     ranker.save(tmp_path / "cross")
-    other.start_from(tmp_path / "cross")
-    larger = new_ranker(FAMILY, str(save_checkpoint("bert", tmp_path / "larger", intermediate_size=48)))
-    with pytest.raises(ValueError, match="cannot be read as an encoder"):
-        larger.start_from(tmp_path / "saved")
+    other = new_ranker({"name": "bi_encoder", "scale": 5}, str(tiny_backbone))
+    assert isinstance(other, BiEncoder)
+    for name, encoder in (("saved", model.encoder), ("cross", ranker.encoder)):
+        other.start_from(tmp_path / name)
+        torch.testing.assert_close(other.encoder.state_dict(), encoder.state_dict())
+        assert other.scale == 5
 
 
 def test_what_it_refuses(tiny_backbone: Path, tmp_path: Path) -> None:
@@ -147,3 +138,24 @@ def test_what_it_refuses(tiny_backbone: Path, tmp_path: Path) -> None:
     (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_cls_token": True}), encoding="utf-8")
     with pytest.raises(ValueError, match="only the mean of token states is built in"):
         new_ranker(FAMILY, str(tmp_path))
+    with pytest.raises(ValueError, match=r"pools by pooling_mode_cls_token; only the mean"):
+        SentenceEncoder(str(tmp_path))
+
+
+SENTENCES = ["a river", "", "the old stone bridge over the river stands here", "winter", "a river"]
+
+
+@pytest.fixture(scope="module")
+def encoder(tiny_backbone: Path) -> SentenceEncoder:
+    return SentenceEncoder(str(tiny_backbone))
+
+
+def test_vectors_are_means_of_token_states(encoder: SentenceEncoder) -> None:
+    """One text at a time, without padding, gives the same."""
+    vectors = encoder.encode(encoder.rows(SENTENCES))
+    for text, vector in zip(SENTENCES, vectors, strict=True):
+        ids = torch.tensor([encoder.tokenizer.encode(text).ids])
+        with torch.inference_mode():
+            mean = encoder.model(input_ids=ids).last_hidden_state[0].mean(0).numpy()
+        np.testing.assert_allclose(vector, mean / np.linalg.norm(mean), atol=1e-5)
+    np.testing.assert_array_equal(vectors[0], vectors[4])

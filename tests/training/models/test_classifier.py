@@ -1,14 +1,12 @@
-import json
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, BertConfig, BertModel
 
 from tests.support.checkpoints import SIZES, save_checkpoint
 from training.model.classifier import Classifier, Judge, final_layer
-from training.model.families import load_ranker, new_ranker
+from training.model.families import new_ranker
 
 IDS = torch.arange(5, 25).repeat(2, 1)
 MASK = torch.ones_like(IDS)
@@ -36,25 +34,6 @@ def test_the_head_is_the_checkpoints_own(tmp_path: Path, name: str, labels: int)
     assert model.hidden_size == 32
     assert model.max_length == 512
     assert model.graph_inputs == (model.INPUTS if name in ("bert", "electra") else ("input_ids", "attention_mask"))
-
-
-def test_saved_read_back_and_started_from(tmp_path: Path) -> None:
-    model = new_ranker({"name": "classifier"}, str(save_checkpoint("bert", tmp_path / "source")))
-    model.save(tmp_path / "saved")
-    assert json.loads((tmp_path / "saved" / "family.json").read_text("utf-8")) == {"name": "classifier"}
-    again = load_ranker(tmp_path / "saved")
-    assert isinstance(again, Classifier)
-    other = new_ranker({"name": "classifier"}, str(save_checkpoint("bert", tmp_path / "other")))
-    with torch.no_grad():
-        for parameter in other.parameters():
-            parameter.zero_()
-    other.start_from(tmp_path / "saved")
-    weights = load_file(tmp_path / "saved" / "model.safetensors")
-    for same in (again, other):
-        assert all(torch.equal(weights[name], value) for name, value in same.module.state_dict().items())  # type: ignore[union-attr]
-    third = new_ranker({"name": "classifier"}, str(save_checkpoint("bert", tmp_path / "third", intermediate_size=64)))
-    with pytest.raises(ValueError, match="cannot be read as an encoder"):
-        third.start_from(tmp_path / "saved")
 
 
 def test_an_encoder_without_a_head_gets_a_fresh_one_to_train(tmp_path: Path) -> None:

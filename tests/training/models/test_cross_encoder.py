@@ -213,10 +213,7 @@ def test_rows_by_hand() -> None:
     assert types.tolist() == [[0, 0, 0, 1, 1, 1], [0, 0, 0, 1, 0, 0]]
     assert mask.tolist() == [[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0]]
     assert {tensor.dtype for tensor in (ids, types, mask)} == {torch.int64}
-
-
-def test_a_tokenizer_without_segment_types() -> None:
-    assert pad([LONG], pad_id=1, document_type=0).token_type_ids.tolist() == [[0] * 6]
+    assert pad([LONG], pad_id=1, document_type=0).token_type_ids.tolist() == [[0] * 6], "a tokenizer without segment types"
 
 
 STATES = torch.tensor([[[1.0, 0.0], [2.0, 4.0], [6.0, 5.0]], [[3.0, 1.0], [5.0, 7.0], [9.0, 9.0]]])

@@ -7,37 +7,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+import torch
 
+from tests.support.checkpoints import save_checkpoint
 from tests.training.models.families import Bag, bag
-from training.commands.train import main as train_main
 from training.data.collection import Collection
 from training.declarations import CrossEncoderFamily
 from training.evaluate.ranking import run_ranker
 from training.learn.tracking import read_log
+from training.learn.train import train
 from training.model.cross_encoder import CrossEncoder
-from training.model.families import load_ranker
+from training.model.families import load_ranker, new_ranker
 from training.model.ranker_module import FAMILY_FILE
 from training.recipe import Recipe, load_recipe
 
 __all__ = ["bag"]
-BUNDLE = Path(__file__).parents[3] / "models" / "default"
-
-
-@pytest.fixture
-def bag_recipe(bag: str, recipe_file: Path, tmp_path: Path) -> Path:
-    tree = yaml.safe_load(recipe_file.read_text(encoding="utf-8"))
-    tree |= {"model": {"name": bag, "width": 6}, "steps": 2, "evaluate_every": 2, "checkpoint_every": 1}
-    path = tmp_path / "bag.yaml"
-    path.write_text(yaml.safe_dump(tree), encoding="utf-8")
-    return path
 
 
 def test_another_family_is_trained_measured_and_read_back(
-    bag_recipe: Path, toy_path: Path, toy: Collection, tmp_path: Path
+    bag: str, make_recipe: Callable[..., Recipe], toy: Collection, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
-    assert train_main([str(bag_recipe), "--collection", str(toy_path), "--out", str(run)]) == 0
+    train(make_recipe(model={"name": bag, "width": 6}, steps=2, evaluate_every=2, checkpoint_every=1), [toy], run)
     losses = [record["loss"] for record in read_log(run) if "loss" in record]
     assert len(losses) == 2
     assert all(map(math.isfinite, losses))
@@ -50,6 +41,27 @@ def test_another_family_is_trained_measured_and_read_back(
     ranked = run_ranker(run, toy, bf16=False).rerank(query, candidates)
     assert sorted(ranked.scores) == sorted(candidates)
     assert len(set(ranked.scores.values())) == 5
+
+
+@pytest.mark.parametrize(
+    "family", [{"name": "classifier"}, {"name": "bi_encoder", "scale": 20.0}], ids=lambda family: family["name"]
+)
+def test_a_ranker_is_saved_read_back_and_started_from(family: dict[str, Any], tmp_path: Path) -> None:
+    one, other, third = (
+        new_ranker(family, str(save_checkpoint("bert", tmp_path / name, intermediate_size=size)))
+        for name, size in (("one", 48), ("other", 48), ("third", 64))
+    )
+    one.save(tmp_path / "saved")
+    assert json.loads((tmp_path / "saved" / FAMILY_FILE).read_text(encoding="utf-8")) == family
+    again = load_ranker(tmp_path / "saved")
+    assert (type(again), again.family, again.training) == (type(one), family, False)
+    for parameter in other.parameters():
+        torch.nn.init.zeros_(parameter)
+    other.start_from(tmp_path / "saved")
+    for same in (again, other):
+        torch.testing.assert_close(same.state_dict(), one.state_dict())
+    with pytest.raises(ValueError, match="cannot be read as an encoder"):
+        third.start_from(tmp_path / "saved")
 
 
 def test_a_checkpoint_without_a_family_is_a_cross_encoders(tiny_backbone: Path, tmp_path: Path) -> None:
@@ -83,11 +95,3 @@ def test_a_damaged_family_file_is_named(tmp_path: Path, content: str) -> None:
     (tmp_path / FAMILY_FILE).write_text(content, encoding="utf-8")
     with pytest.raises(ValueError, match=f"^{tmp_path / FAMILY_FILE}: "):
         load_ranker(tmp_path)
-
-
-def test_another_family_does_not_start_from_a_bundle(
-    bag_recipe: Path, toy_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = tmp_path / "run"
-    assert train_main([str(bag_recipe), "--collection", str(toy_path), "--out", str(run), "--set", f"init={BUNDLE}"]) == 2
-    assert "is a bundle, whose graph is a cross-encoder's; a bag starts from a run of its own" in capsys.readouterr().err

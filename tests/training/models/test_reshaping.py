@@ -40,31 +40,22 @@ def ids(length: int) -> Tensor:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_first_layers_give_the_hidden_state_of_that_depth(kind: str) -> None:
-    count, whole, cut = 2, encoder(kind), encoder(kind)
-    keep_layers(cut, EncoderShape(layers=count).kept)
-    assert cut.config.num_hidden_layers == count
-    with torch.inference_mode():
-        due = whole(ids(24), output_hidden_states=True).hidden_states[count]
-        torch.testing.assert_close(cut(ids(24)).last_hidden_state, due)
-    if kind == "longformer":
-        assert cut.config.attention_window == [4, 8, 4][:count]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_named_layers_are_those_of_the_whole_model(kind: str) -> None:
-    """The middle one of three is left out: what is kept computes what it did, from the first one's states."""
+@pytest.mark.parametrize(("layers", "kept", "same"), [(2, (0, 1), 3), ((0, 2), (0, 2), 2)], ids=["first", "named"])
+def test_layers_that_are_kept_compute_what_they_did(
+    kind: str, layers: int | tuple[int, ...], kept: tuple[int, ...], same: int
+) -> None:
+    """As many hidden states, that of the embeddings among them, are the same as stand before a layer that is left out."""
     whole, cut = encoder(kind), encoder(kind)
-    keep_layers(cut, EncoderShape(layers=(0, 2)).kept)
+    keep_layers(cut, EncoderShape(layers=layers).kept)
     (_, before), (_, after) = layer_stack(whole), layer_stack(cut)
     assert cut.config.num_hidden_layers == 2
-    for layer, number in zip(after, (0, 2), strict=True):
+    for layer, number in zip(after, kept, strict=True):
         torch.testing.assert_close(layer.state_dict(), before[number].state_dict())
     with torch.inference_mode():
-        states, due = (model(ids(24), output_hidden_states=True).hidden_states[1] for model in (cut, whole))
+        states, due = (model(ids(24), output_hidden_states=True).hidden_states[:same] for model in (cut, whole))
     torch.testing.assert_close(states, due)
     if kind == "longformer":
-        assert cut.config.attention_window == [4, 4]
+        assert cut.config.attention_window == [[4, 8, 4][number] for number in kept]
 
 
 @pytest.mark.parametrize("layers", [(), (1, 0), (1, 1)])

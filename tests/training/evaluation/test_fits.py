@@ -1,17 +1,22 @@
-"""What a document promises, and which sentence answers, learned where a reader can tell."""
+"""What is learned beside the fusion: prior scores, which sentence answers, the second look, fusion with the first stage."""
+
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from keyblock.fusion import FEATURES, Fusion, sigmoid
+from keyblock.fusion import FEATURES, FIRST_STAGE_FUSIONS, Fusion, Linear, MapFuse, ReciprocalRank, SecondLook, sigmoid
 from keyblock.pipeline import Pipeline
 from keyblock.pre_ranking import PreRanking, Prior
 from keyblock.ranking.spans import Sentence
 from training.data.collection import Collection
 from training.data.examples import Preparation
 from training.data.types import Span
+from training.evaluate.calibration.first_stage import LEARNERS, HeldOut, fuse_runs, learn
 from training.evaluate.calibration.fit import calibration_gap
 from training.evaluate.calibration.prior import FEWEST, Request, fit_prior, fusion_prior, missed, read_requests
+from training.evaluate.calibration.second_look import LookedScores, fit_second_look, with_look
 from training.evaluate.calibration.spans import ReadDocument, answers, fit_spans, span_probabilities
 
 
@@ -123,3 +128,110 @@ def test_nothing_is_learned_where_nothing_answers() -> None:
     nothing = ReadDocument(one.query, one.document, one.features, one.sentences, [], one.tokens)
     with pytest.raises(ValueError, match="no sentence that was read lies in a gold passage"):
         fit_spans([[nothing]], Fusion())
+
+
+QUERIES, CANDIDATES = 600, 12
+ALL = SecondLook(documents=CANDIDATES, blocks=4, margin=1e9, further=0.0)
+FIRST = Fusion(logit=1.0)
+"""The first look's fused score is its logit."""
+
+
+@pytest.fixture
+def planted(tmp_path: Path) -> Callable[[float], LookedScores]:
+    """Makes dev scores of which one candidate is relevant, drawn in proportion to exp(first + weight * further)."""
+
+    def make(weight: float) -> LookedScores:
+        rng = np.random.default_rng(9)
+        features, documents, further, lines = {}, {}, {}, []
+        for number in range(QUERIES):
+            query, names = f"q{number}", [f"d{place}" for place in range(CANDIDATES)]
+            logits, after = rng.normal(size=(2, CANDIDATES))
+            odds = np.exp(logits + weight * after)
+            features[query] = np.column_stack([logits, np.zeros((CANDIDATES, 5))])
+            documents[query], further[query] = names, after
+            lines.append(f"{query} 0 {names[int(rng.choice(CANDIDATES, p=odds / odds.sum()))]} 1\n")
+        (tmp_path / "qrels.tsv").write_text("".join(lines), encoding="utf-8")
+        return LookedScores(Collection(tmp_path), features, documents, further, ALL)
+
+    return make
+
+
+@pytest.mark.parametrize("weight", [0.5, 2.0])
+def test_the_planted_weight_is_found(planted: Callable[[float], LookedScores], weight: float) -> None:
+    scores = planted(weight)
+    look = fit_second_look([scores], FIRST)
+    assert look.further / look.first == pytest.approx(weight, rel=0.25)
+    (after,) = with_look([scores], look)
+    assert after.measure(FIRST)["RR@10"] > scores.measure(FIRST)["RR@10"] + 0.02
+
+
+def test_a_feature_that_says_nothing_gets_no_weight(planted: Callable[[float], LookedScores]) -> None:
+    look = fit_second_look([planted(0.0)], FIRST)
+    assert abs(look.further) < 0.15 * look.first
+
+
+def test_a_feature_that_misleads_gets_none_either(planted: Callable[[float], LookedScores]) -> None:
+    """A block that the model likes is never a reason against its document."""
+    assert fit_second_look([planted(-2.0)], FIRST).further == 0
+
+
+def test_scores_after_the_look_are_probabilities(planted: Callable[[float], LookedScores]) -> None:
+    scores = planted(1.0)
+    (after,) = with_look([scores], fit_second_look([scores], FIRST))
+    probabilities = np.concatenate([1 / (1 + np.exp(-after.fused(query, FIRST))) for query in after.features])
+    assert probabilities.mean() == pytest.approx(1 / CANDIDATES, abs=0.005)
+
+
+NONE = float("-inf")
+RANKED_FIRST = {"q": {"a": 9.0, "b": 8.0, "c": 7.0}}
+MODEL = {"q": {"b": 3.0, "c": 2.0, "a": 1.0}}
+
+
+def held_out(relevant: str) -> HeldOut:
+    return HeldOut({"q": {relevant: 1}}, RANKED_FIRST, MODEL)
+
+
+def test_worked_example() -> None:
+    """.3 / 2 + .6 / 1 for b, .3 / 1 + .6 / 3 for a, .3 / 3 + .6 / 2 for c."""
+    fused = fuse_runs(MapFuse(first_stage_map=0.3, model_map=0.6), RANKED_FIRST, MODEL)["q"]
+    assert list(fused) == ["b", "a", "c"]
+    assert list(fused.values()) == pytest.approx([0.75, 0.5, 0.4])
+
+
+def test_documents_without_text_stay_last_and_equals_in_the_models_order() -> None:
+    """Of a and b each is first for one system and second for the other: of those that the model has scored."""
+    model = {"q": {"b": 3.0, "a": 1.0, "c": NONE}}
+    assert list(fuse_runs(ReciprocalRank(), {"q": {"c": 9.5, **RANKED_FIRST["q"]}}, model)["q"].items())[2] == ("c", NONE)
+    assert list(fuse_runs(ReciprocalRank(), RANKED_FIRST, model)["q"]) == ["b", "a", "c"]
+
+
+def test_the_order_alone_is_fused_where_that_is_meant() -> None:
+    """By their scores b and c are far behind a; by the order they are 3, 2, 1, which is the z-scores 1.22, 0, -1.22."""
+    first = {"q": {"a": 100.0, "b": 1.0, "c": 0.0}}
+    fused = fuse_runs(Linear(first_stage="order", weight=1.0), first, MODEL)["q"]
+    assert list(fused.values()) == pytest.approx([1.224745, 0, -1.224745])
+
+
+def test_documents_that_the_first_stage_lacks_are_refused() -> None:
+    with pytest.raises(ValueError, match="has no document c for query q"):
+        fuse_runs(MapFuse(), {"q": {"a": 1.0, "b": 2.0}}, MODEL)
+
+
+def test_average_precisions_are_learned_and_each_collection_counts_the_same() -> None:
+    """Where a is the relevant one, the precisions are 1 and 1 / 3, where b is, 1 / 2 and 1."""
+    assert learn("mapfuse", [held_out("a")]) == MapFuse(first_stage_map=1.0, model_map=1 / 3)
+    learned = learn("mapfuse", [held_out("a"), held_out("b")])
+    assert learned.model_dump() == pytest.approx({"first_stage": "scores", "first_stage_map": 3 / 4, "model_map": 2 / 3})
+
+
+def test_the_smallest_of_the_best_weights_is_learned() -> None:
+    """By hand: a overtakes b where w * 1.2247 - (1 - w) * 1.2247 > (1 - w) * 1.2247, so from 2 / 3 on: .7 is the first tried."""
+    assert learn("linear", [held_out("a")]) == Linear(weight=0.7)
+    assert learn("linear", [held_out("b")]) == Linear(weight=0.0)
+
+
+def test_what_has_nothing_to_learn_is_as_it_comes() -> None:
+    assert learn("reciprocal_rank", []) == ReciprocalRank()
+    assert LEARNERS.keys() < set(FIRST_STAGE_FUSIONS.names())
+    with pytest.raises(ValueError, match="unknown fusion with the first stage 'sum'"):
+        learn("sum", [])
