@@ -9,10 +9,9 @@ import httpx
 import pytest
 
 from keyblock.client import AsyncClient, Client, TimeUpError
+from tests.keyblock.client.conftest import QUERY, TEXTS
 from tests.keyblock.client.proxy import Proxy, silent
 from tests.support.serving import Service
-
-QUERY, TEXTS = "Which river flows through Vienna?", ["The Thames flows through London.", "The Danube flows through Vienna."]
 
 
 def test_threads_share_a_client(running: Service) -> None:
