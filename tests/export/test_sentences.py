@@ -23,6 +23,7 @@ from tests.support.vectors import concept_table
 from training.model.bi_encoder import BiEncoder, Texts
 from training.model.cross_encoder import CrossEncoder
 from training.model.families import new_ranker
+from training.model.sentence_encoder import SentenceEncoder
 
 EMBEDDED = Path(__file__).resolve().parent.parent.parent / "models" / "default"
 FILLER = "The train to the coast leaves from platform {0}, and its restaurant car serves soup number {0} and coffee. "
@@ -41,11 +42,6 @@ def embedded() -> Bundle:
 
 
 @pytest.fixture(scope="module")
-def scoring(backbone: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    return encoder(backbone, tmp_path_factory.mktemp("scoring") / "bundle", "--scale", "20")
-
-
-@pytest.fixture(scope="module")
 def understanding(backbone: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     return encoder(backbone, tmp_path_factory.mktemp("understanding") / "bundle", "--meaning", "2")
 
@@ -58,12 +54,15 @@ def small(backbone: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_bundle_that_scores_by_its_vectors(scoring: Bundle) -> None:
-    """No ranker is left, nor what was learned with it; the sentence that answers in other words is first."""
+def test_a_bundle_that_scores_by_its_vectors(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No ranker is left, nor what was learned with it; a text that says the same as the query is first."""
+    scoring = encoder(small, tmp_path / "out", "--scale", "20")
+    assert "keyblock-calibrate" not in capsys.readouterr().err
     assert (scoring.manifest.graph, scoring.manifest.variants, scoring.manifest.quality) == (None, {}, {})
-    texts = ["The museum opens at nine on every day of the week.", "In case of sickness, notify your supervisor at once."]
     with Ranker.open(scoring) as ranker:
-        assert [result.index for result in ranker.rank("What do I do when I am ill?", texts)] == [1, 0]
+        ranking = ranker.rank(ANSWER, [FILLER.format(1), ANSWER], raw_scores=True)
+    assert [result.index for result in ranking] == [1, 0]
+    assert ranking[0].relevance_score == pytest.approx(20, abs=0.5)
 
 
 def test_a_bundle_is_copied_with_the_requested_selector(
@@ -126,14 +125,14 @@ def test_an_encoder_of_8_bits_understands_what_is_stored(understanding: Bundle, 
     assert "sickness" in text[document.starts[best] : document.ends[best]]
 
 
-def test_its_vectors_are_nearly_those_of_the_whole_encoder(understanding: Bundle, scoring: Bundle) -> None:
-    understander, whole = understanding.pipeline.understanding, scoring.pipeline.encoder
+def test_its_vectors_are_nearly_those_of_the_whole_encoder(understanding: Bundle, backbone: Path) -> None:
+    understander = understanding.pipeline.understanding
     assert understander is not None
-    assert whole is not None
     document = understanding.pipeline.prepare_document("".join(FILLER.format(number) for number in range(9)) + ANSWER)
-    texts = [Ranges(document.token_ids, document.bounds)]
-    cosines = (understander.encoder.encode(texts)[0] * whole.encode(texts)[0]).sum(axis=1)
-    assert cosines.min() > 0.95
+    blocks = [[101, *document.token_ids[start:end].tolist(), 102] for start, end in document.bounds]
+    whole = SentenceEncoder(str(backbone)).encode(blocks)
+    (found,) = understander.encoder.encode([Ranges(document.token_ids, document.bounds)])
+    assert (found * whole).sum(axis=1).min() > 0.95
 
 
 def test_an_export_with_another_variant_keeps_it(run: Path, plain: Bundle, tmp_path: Path) -> None:

@@ -183,7 +183,7 @@ def test_the_embedded_bundle_computes_the_same_in_fp16() -> None:
     assert files.shared == bundle.graph_path
     assert files.graph.stat().st_size < 200_000, "it repeats no matrix"
     query = bundle.pipeline.prepare_query("How long is the notice period for the flat?")
-    texts = ["The notice period for the flat is three months.", "Rent is due on the first. " * 4, "Danube"]
+    texts = ["The notice period for the flat is three months.", "Danube"]
     sequences = [bundle.pipeline.select(query, bundle.pipeline.prepare_document(text)).packed for text in texts]
     batch = Batch(tuple(range(len(texts))), max(len(one.ids) for one in sequences) + 3, len(texts))
     ids, types, mask = fill(batch, sequences, bundle.tokenizer.pad_id, bundle.tokenizer.template.document_type)
