@@ -1,17 +1,20 @@
-"""Weights of fewer bits: halves, and products of 8 bits."""
+"""Weights of fewer bits: halves, products of 8 bits, and where weights are found."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 import torch
-from onnx import TensorProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from export import ExportError
+from export.families import note_parameters
 from export.variants import halve_weights, quantize
 from keyblock.runtime.session import Session
 from training.model.cross_encoder import CrossEncoder
+from training.model.starting import PARAMETERS, stored_parameters
 
 
 def graph_of(*weights: np.ndarray) -> onnx.ModelProto:
@@ -71,3 +74,33 @@ def test_products_are_of_8_bits_and_logits_stay_close(fp32: Path, tmp_path: Path
     expected, found = (Session(path, "cpu", threads=1).score(ids, ids * 0, mask) for path in (before, after))
     assert 0 < np.abs(found - expected).mean() < 0.2 * expected.std()
     assert np.corrcoef(found, expected)[0, 1] > 0.98
+
+
+def stored_graph_of(**values: np.ndarray) -> ModelProto:
+    made = helper.make_graph([], "graph", [], [], [numpy_helper.from_array(value, name) for name, value in values.items()])
+    return helper.make_model(made)
+
+
+def test_weights_are_found_whole_transposed_and_joined() -> None:
+    rng = np.random.default_rng(0)
+    query, key, value, dense = (rng.normal(size=(4, 4)).astype(np.float32) for _ in range(4))
+    bias = rng.normal(size=4).astype(np.float32)
+    graph = stored_graph_of(renamed=dense, joined=np.concatenate([query.T, key.T, value.T], axis=1), b=bias, ids=np.arange(3))
+    weights = {"query": query, "key": key, "value": value, "dense": dense, "bias": bias, "twin": bias, "lost": query + 1}
+    missing = note_parameters(graph, {name: torch.from_numpy(values) for name, values in weights.items()})
+    assert missing == ["lost"]
+    table = json.loads(next(property.value for property in graph.metadata_props if property.key == PARAMETERS))
+    assert table["dense"] == ["renamed", False, 0, 1]
+    assert table["key"] == ["joined", True, 1, 3]
+    for name, values in dict(stored_parameters(graph, table)).items():
+        np.testing.assert_array_equal(values.numpy(), weights[name])
+
+
+def test_weights_of_half_the_bytes_are_read_behind_their_cast() -> None:
+    weight = np.asarray([[0.5, 0.25], [2.0, 1.0]], dtype=np.float32)
+    graph = stored_graph_of(w=weight)
+    assert note_parameters(graph, {"weight": torch.from_numpy(weight)}) == []
+    table = json.loads(graph.metadata_props[0].value)
+    graph.graph.initializer[0].CopyFrom(numpy_helper.from_array(weight.astype(np.float16), "w_fp16"))
+    graph.graph.node.append(helper.make_node("Cast", ["w_fp16"], ["w"], to=TensorProto.FLOAT))
+    np.testing.assert_array_equal(dict(stored_parameters(graph, table))["weight"].numpy(), weight)
