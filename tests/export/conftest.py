@@ -81,7 +81,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path
 @pytest.fixture(scope="session")
 def imported(tmp_path_factory: pytest.TempPathFactory, checkpoint: Callable[[str], Path]) -> Callable[[str], Path]:
     """The bundle of such a checkpoint; each is imported once, and compared on few pairs."""
-    options = ImportOptions(pairs=40, passage_tokens=128)
+    options = ImportOptions(pairs=24, passage_tokens=128)
 
     def made(name: str) -> Path:
         return once(tmp_path_factory, f"imported/{name}", lambda place: import_model(str(checkpoint(name)), place, options))

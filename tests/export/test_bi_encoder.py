@@ -16,13 +16,12 @@ from export.sentences import write_encoder_bundle
 from keyblock.bundle import Bundle
 from keyblock.ranker import Ranker
 from keyblock.runtime.batching import score_all
-from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
 from keyblock.runtime.session import Session
+from tests.export.ranking import assert_ranks_alike
 from tests.support.checkpoints import save_checkpoint
 from tests.training.models.test_bi_encoder import FAMILY, packed
 from training.data.collection import Collection
-from training.evaluate.ranking import bundle_ranker, run_ranker
 from training.model.bi_encoder import BiEncoder
 from training.model.families import new_ranker
 
@@ -72,16 +71,8 @@ def test_the_graph_says_what_the_model_says(bi_encoder: BiEncoder, tmp_path: Pat
 
 
 def test_a_run_of_sentences_is_served_as_it_was_measured(exported: tuple[Path, Bundle]) -> None:
-    """In a bundle, and through the ranker that users call."""
-    (run, bundle), sample = exported, Collection(SAMPLE)
-    served, trained = bundle_ranker(bundle, GraphModel.open(bundle, Provider.CPU), sample), run_ranker(run, sample, bf16=False)
-    texts = {doc_id: document.text for doc_id, document in sample.documents.items()}
-    with Ranker.open(bundle, provider="cpu") as ranker:
-        for query in list(sample.queries)[:4]:
-            found, expected = (one.rerank(query, list(texts)).scores for one in (served, trained))
-            assert found == pytest.approx(expected, abs=1e-3)
-            answer = ranker.rank(sample.queries[query], list(texts.values()))
-            assert [list(texts)[result.index] for result in answer] == sorted(found, key=lambda doc_id: -found[doc_id])
+    run, bundle = exported
+    assert_ranks_alike(bundle.path, run)
 
 
 def test_an_encoder_of_one_type_of_segment_is_refused(tmp_path: Path) -> None:

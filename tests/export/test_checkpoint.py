@@ -3,7 +3,6 @@
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,9 @@ import pytest
 from transformers import BertConfig, BertModel
 
 from export import ExportError
-from export.certificate import ALLOWED
 from export.checkpoint import batches, read_checkpoint
-from export.importing import import_model
+from export.import_defaults import import_tokenizer
 from export.options import ImportOptions
-from keyblock.runtime.providers import Provider
 from tests.support.checkpoints import FAMILIES, SAMPLE, SIZES, save_checkpoint, save_tokenizer, wordpiece
 
 PLAIN = ImportOptions()
@@ -79,12 +76,10 @@ def test_an_unknown_model_without_a_network(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_directory_of_something_else(tmp_path: Path) -> None:
     assert "has no config.json" in refused(tmp_path)
-
-
-def test_a_bi_encoder_has_no_head(tmp_path: Path) -> None:
     BertModel(BertConfig(vocab_size=100, **SIZES)).save_pretrained(tmp_path)
-    said = refused(tmp_path)
-    assert "is no cross-encoder: its config.json names BertModel" in said
+    assert "is no cross-encoder: its config.json names BertModel" in refused(tmp_path)
+    three = save_checkpoint("bert", tmp_path / "three", labels=3)
+    assert "has 3 labels; a reranker has one, or two" in refused(three)
 
 
 def test_a_head_is_never_invented(tmp_path: Path) -> None:
@@ -94,10 +89,6 @@ def test_a_head_is_never_invented(tmp_path: Path) -> None:
     save_tokenizer(tokenizer, FAMILIES["bert"], tmp_path)
     change(tmp_path, architectures=["BertForSequenceClassification"], id2label={"0": "relevant"}, label2id={"relevant": 0})
     assert "has no weights for classifier.bias, classifier.weight, which would start at random" in refused(tmp_path)
-
-
-def test_a_classifier_of_something_else(tmp_path: Path) -> None:
-    assert "has 3 labels; a reranker has one, or two" in refused(save_checkpoint("bert", tmp_path, labels=3))
 
 
 def test_a_slow_tokenizer(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,34 +111,26 @@ def test_remote_code_runs_only_when_requested(copied: Path) -> None:
     assert "it runs code of its own, which is not trusted; read that code, then add --trust-remote-code" in refused(copied)
 
 
-def test_damaged_weights(copied: Path) -> None:
+def test_damaged_weights_and_weights_of_another_shape(copied: Path) -> None:
+    said = refused(change(copied, max_position_embeddings=64))
+    assert "weights of another shape than its config.json says: ('bert.embeddings.position_embeddings.weight'" in said
     (copied / "model.safetensors").write_bytes(b"\x08\0\0\0\0\0\0\0{}")
     said = refused(copied)
     assert "its weights cannot be read" in said
     assert "put all of model.safetensors beside config.json" in said
 
 
-def test_weights_of_another_shape_than_the_config_says(copied: Path) -> None:
-    said = refused(change(copied, max_position_embeddings=64))
-    assert "weights of another shape than its config.json says: ('bert.embeddings.position_embeddings.weight'" in said
-
-
-def test_a_prompt_for_a_model_that_reads_pairs(copied: Path) -> None:
-    said = refused(copied, ImportOptions(template="qwen3-reranker", yes="1"))
-    assert "reads pairs, and --template, --yes is for decoders" in said
-
-
 @pytest.mark.parametrize(
     ("card", "expected"),
     [
-        ({}, ("sigmoid", 1.0)),
-        ({"sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"}, ("identity", 1.0)),
-        ({"sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Sigmoid"}}, ("sigmoid", 1.0)),
+        ({}, "sigmoid"),
+        ({"sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"}, "identity"),
+        ({"sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Sigmoid"}}, "sigmoid"),
     ],
 )
-def test_the_cards_activation(copied: Path, card: dict[str, Any], expected: tuple[str, float]) -> None:
+def test_the_cards_activation(copied: Path, card: dict[str, Any], expected: str) -> None:
     activation = read_checkpoint(str(change(copied, **card)), PLAIN).activation()
-    assert (activation.name, activation.scale) == expected
+    assert (activation.name, activation.scale) == (expected, 1.0)
 
 
 def test_the_cards_activation_in_a_file_of_its_own(copied: Path) -> None:
@@ -168,18 +151,16 @@ def test_an_activation_that_nobody_has(copied: Path) -> None:
         read_checkpoint(str(copied), PLAIN).activation()
 
 
-def test_a_generator_without_the_two_words(checkpoint: Callable[[str], Path]) -> None:
+def test_prompts_and_answers_of_which_the_model_knows_none(checkpoint: Callable[[str], Path]) -> None:
+    said = refused(checkpoint("bert"), ImportOptions(template="qwen3-reranker", yes="1"))
+    assert "reads pairs, and --template, --yes is for decoders" in said
     said = refused(checkpoint("qwen3"), ImportOptions(yes="certainly"))
     assert "its vocabulary has no token 'certainly' to answer with; give the words of its training with --yes and --no" in said
-
-
-def test_a_generator_whose_prompt_nobody_knows(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
     with pytest.raises(ExportError, match=r"none\.json: no such file; the templates that have names are qwen3-reranker"):
-        read_checkpoint(str(checkpoint("qwen3")), ImportOptions(template=str(tmp_path / "none.json")))
+        read_checkpoint(str(checkpoint("qwen3")), ImportOptions(template="none.json"))
 
 
 sentencepiece = pytest.importorskip("sentencepiece", reason="the package sentencepiece is not installed")
-FEW = ImportOptions(pairs=16, provider=Provider.CPU)
 TEXT = "The river took the bridge in 1987."
 MODELS: list[tuple[str, str, dict[str, Any]]] = [
     ("xlm-roberta", "sentencepiece.bpe.model", {"unk_id": 0, "bos_id": 1, "eos_id": 2, "pad_id": -1}),
@@ -211,8 +192,7 @@ def test_it_is_converted(
     checkpoint: Callable[[str], Path], tmp_path: Path, family: str, file: str, special: dict[str, Any]
 ) -> None:
     source = bare(checkpoint(family), tmp_path / "bare", file, special)
-    bundle = import_model(str(source), tmp_path / "bundle", replace(FEW, passage_tokens=128))
-    assert bundle.manifest.quality["certificate"]["logits"]["max"] <= ALLOWED
+    tokenizer = import_tokenizer(read_checkpoint(str(source), PLAIN), tmp_path / "tokenizer.json")
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(source / file)).encode(TEXT, out_type=str)
     assert len(pieces) > len(TEXT.split())
-    assert bundle.tokenizer.backend.encode(TEXT, add_special_tokens=False).tokens == pieces
+    assert tokenizer.backend.encode(TEXT, add_special_tokens=False).tokens == pieces

@@ -80,17 +80,6 @@ def test_a_graph_without_weights_is_served_as_it_is(published: Callable[[int], P
     assert manifest.graph.max_length == 512
 
 
-def test_a_graph_of_something_else(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
-    source = Path(shutil.copytree(checkpoint("bert"), tmp_path / "model"))
-    (source / "model.safetensors").unlink()
-    given = [helper.make_tensor_value_info(name, onnx.TensorProto.INT64, ["b", "l"]) for name in ("input_ids", "pixels")]
-    node = helper.make_node("Add", ["input_ids", "pixels"], ["logits"])
-    output = helper.make_tensor_value_info("logits", onnx.TensorProto.INT64, ["b", "l"])
-    onnx.save(helper.make_model(helper.make_graph([node], "g", given, [output])), str(source / "model.onnx"))
-    with pytest.raises(ExportError, match="has the inputs input_ids, pixels; a cross-encoder's are input_ids"):
-        read_checkpoint(str(source), FEW)
-
-
 def test_positions_behind_the_padding_id(checkpoint: Callable[[str], Path], only_graph: tuple[Path, Path]) -> None:
     config = read_checkpoint(str(checkpoint("roberta")), FEW).config
     _, path = only_graph
@@ -98,28 +87,46 @@ def test_positions_behind_the_padding_id(checkpoint: Callable[[str], Path], only
     assert GivenGraph(path, config).vocabulary_size == config.vocab_size
 
 
-@pytest.mark.parametrize("content", [b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", b"\x08\x09\x12\x07pyt"])
-def test_a_file_that_is_no_graph(only_graph: tuple[Path, Path], content: bytes) -> None:
-    source, path = only_graph
-    path.write_bytes(content)
-    with pytest.raises(ExportError, match=r"model\.onnx: is no whole ONNX graph \(.*\); copy it again"):
-        read_checkpoint(str(source), FEW)
+def of_pixels(path: Path) -> None:
+    given = [helper.make_tensor_value_info(name, onnx.TensorProto.INT64, ["b", "l"]) for name in ("input_ids", "pixels")]
+    node = helper.make_node("Add", ["input_ids", "pixels"], ["logits"])
+    output = helper.make_tensor_value_info("logits", onnx.TensorProto.INT64, ["b", "l"])
+    onnx.save(helper.make_model(helper.make_graph([node], "g", given, [output])), str(path))
 
 
-def test_a_graph_without_the_file_of_its_weights(only_graph: tuple[Path, Path]) -> None:
-    source, path = only_graph
-    onnx.save(onnx.load(str(path)), str(path), save_as_external_data=True, location="model.onnx_data", size_threshold=0)
-    read_checkpoint(str(source), FEW)
-    (source / "onnx" / "model.onnx_data").unlink()
-    with pytest.raises(ExportError, match=r"its weights are in model\.onnx_data, which is missing"):
-        read_checkpoint(str(source), FEW)
-
-
-def test_a_graph_of_token_states_has_no_head(only_graph: tuple[Path, Path]) -> None:
-    source, path = only_graph
+def of_states(path: Path) -> None:
     graph = onnx.load(str(path))
-    del graph.graph.output[:]
-    graph.graph.output.append(helper.make_tensor_value_info("last_hidden_state", onnx.TensorProto.FLOAT, ["batch", "length", 32]))
+    states = helper.make_tensor_value_info("last_hidden_state", onnx.TensorProto.FLOAT, ["batch", "length", 32])
+    graph.graph.output[0].CopyFrom(states)
     onnx.save(graph, str(path))
-    with pytest.raises(ExportError, match="its output last_hidden_state has 3 dimensions where logits have"):
+
+
+def without_weights(path: Path) -> None:
+    onnx.save(onnx.load(str(path)), str(path), save_as_external_data=True, location="model.onnx_data", size_threshold=0)
+    read_checkpoint(str(path.parent.parent), FEW)
+    path.with_name("model.onnx_data").unlink()
+
+
+def of_git_lfs(path: Path) -> None:
+    path.write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
+
+
+def half(path: Path) -> None:
+    path.write_bytes(b"\x08\x09\x12\x07pyt")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "problem"),
+    [
+        (of_pixels, "has the inputs input_ids, pixels; a cross-encoder's are input_ids"),
+        (of_states, "its output last_hidden_state has 3 dimensions where logits have"),
+        (without_weights, r"its weights are in model\.onnx_data, which is missing"),
+        (of_git_lfs, r"model\.onnx: is no whole ONNX graph \(.*\); copy it again"),
+        (half, r"model\.onnx: is no whole ONNX graph \(.*\); copy it again"),
+    ],
+)
+def test_a_file_that_is_no_cross_encoders_graph(only_graph: tuple[Path, Path], spoil: Callable[[Path], None], problem: str) -> None:
+    source, path = only_graph
+    spoil(path)
+    with pytest.raises(ExportError, match=problem):
         read_checkpoint(str(source), FEW)

@@ -1,48 +1,191 @@
-"""The graphs of a system, and what its options say of them."""
+"""Graphs of models beside PyTorch; those of every imported family are held to transformers in test_families_served."""
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import torch
+from onnx import helper
+from transformers import AutoConfig, AutoModel
 
-from export import ExportError, cli, import_cli
-from export.families import export_aggregator, export_ranker
+from export import ExportError
+from export.families import add_marks, export_aggregator, export_classifier, export_cross_encoder, export_ranker
+from export.graphs import export_graph_of
 from export.importing import measured_pace
-from keyblock.bundle import load_bundle
+from export.last_attention import CLS_POSITION, compute_cls_alone, narrow_last_layer
+from export.options import WeightPrecision
+from export.variants import unpad
+from keyblock.bundle import Bundle
+from keyblock.packing import Packed
 from keyblock.runtime.aggregator import AggregatorSession
+from keyblock.runtime.batching import mark_all, score_all
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
+from keyblock.runtime.session import Session
+from keyblock.text.tokenizer import Tokenizer
 from tests.training.models.families import Bag
-from training.model.cross_encoder import CrossEncoder
+from training.declarations import CrossEncoderFamily
+from training.evaluate.scoring import TorchModel
+from training.model.classifier import Classifier
+from training.model.cross_encoder import CrossEncoder, Marker
+from training.model.starting import POOLING, graph_weights
+
+FUSED = {"EmbedLayerNormalization": 1, "Attention": 2, "SkipLayerNormalization": 4, "BiasGelu": 2}
+Tiny = Callable[..., CrossEncoder]
+Batch = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-def test_a_family_without_a_graph_is_refused_by_name(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def session(fp32: Path) -> Session:
+    return Session(fp32, "cpu", threads=1)
+
+
+def batch(model: CrossEncoder, rows: int, length: int) -> Batch:
+    """Ids, types and mask of rows of drawn lengths."""
+    random = np.random.default_rng(length)
+    mask = (np.arange(length) < random.integers(1, length + 1, rows)[:, None]).astype(np.int64)
+    ids = random.integers(5, model.vocabulary_size, (rows, length))
+    ids[mask == 0] = model.transformer.config.pad_token_id
+    return ids, random.integers(0, 2, (rows, length)) * model.typed, mask
+
+
+def in_pytorch(model: CrossEncoder, given: Batch) -> np.ndarray:
+    with torch.inference_mode():
+        return model.outputs(*map(torch.from_numpy, given)).numpy()
+
+
+@pytest.mark.parametrize(("rows", "length"), [(1, 1), (1, 32), (3, 17), (5, 128), (2, 512)])
+def test_batch_and_length_are_free_and_logits_are_pytorchs(model: CrossEncoder, session: Session, rows: int, length: int) -> None:
+    given = batch(model, rows, length)
+    np.testing.assert_allclose(session.score(*given), in_pytorch(model, given), atol=1e-4)
+
+
+def test_a_model_with_an_aggregator_gives_states_beside_logits(tmp_path: Path, tiny: Tiny) -> None:
+    """Its dropout is neither exported nor left on."""
+    model = tiny({"name": "attention"}, hidden_dropout_prob=0.5, attn_implementation="eager").train()
+    assert export_cross_encoder(model, tmp_path / "fp32.onnx") == FUSED
+    assert not any(module.training for module in model.modules())
+    graph = onnx.load(str(tmp_path / "fp32.onnx"))
+    assert [given.name for given in graph.graph.output] == ["outputs"]
+    assert sum(CLS_POSITION in node.input for node in graph.graph.node) == 2, "the last layer computes [CLS] alone"
+    session = Session(tmp_path / "fp32.onnx", "cpu", threads=1)
+    assert session.width == 33
+    for rows, length in ((1, 1), (3, 17), (2, 128)):
+        given = batch(model, rows, length)
+        np.testing.assert_allclose(session.score(*given), in_pytorch(model, given), atol=1e-4)
+
+
+def test_another_pooling_is_pytorchs_too(tmp_path: Path, tiny: Tiny) -> None:
+    """No layer is narrowed to [CLS], nor its attention: all tokens' states are read. The graph says how, and holds the weights."""
+    cls = tiny({"name": "attention"}, attn_implementation="eager")
+    model = CrossEncoder(cls.encoder, cls.aggregator, settings=CrossEncoderFamily(pooling="last")).eval()
+    model.load_state_dict(cls.state_dict())
+    export_graph_of(model, tmp_path / "exact").served(tmp_path / "served", WeightPrecision.FP32)
+    session = Session(tmp_path / "served" / "model.onnx", "cpu", threads=1)
+    for rows, length in ((1, 1), (3, 40), (2, 300)):
+        given = batch(model, rows, length)
+        np.testing.assert_allclose(session.score(*given), in_pytorch(model, given), atol=1e-4)
+        wider = [np.pad(array, ((0, 0), (0, 24)), constant_values=value) for array, value in zip(given, (5, 1, 0), strict=True)]
+        np.testing.assert_allclose(session.score(*wider), session.score(*given), atol=1e-4)
+    graph = onnx.load(str(tmp_path / "served" / "model.onnx"))
+    assert {prop.key: prop.value for prop in graph.metadata_props}[POOLING] == "last"
+    assert not any(CLS_POSITION in node.input for node in graph.graph.node)
+    torch.testing.assert_close(graph_weights(graph)["head.weight"], model.head.weight.detach())
+    with pytest.raises(ExportError, match="padding cannot be removed"):
+        unpad(graph)
+
+
+@pytest.mark.parametrize(("name", "pooling"), [("deberta", "cls"), ("modernbert-cls", "cls"), ("roberta", "mean")])
+def test_a_cross_encoder_that_is_trained_here_is_exported_on_other_encoders(
+    checkpoint: Callable[[str], Path], tmp_path: Path, name: str, pooling: str
+) -> None:
+    """Other encoders train, export and serve in test_round_trip."""
+    model = CrossEncoder.from_backbone(str(checkpoint(name)), attention="eager", pooling=pooling).eval()
+    torch.nn.init.normal_(model.head.weight)
+    export_ranker(model, tmp_path / "model.onnx")
+    session = Session(tmp_path / "model.onnx", Provider.CPU, 1)
+    for rows, length in ((1, 7), (3, 40)):
+        given = batch(model, rows, length)
+        np.testing.assert_allclose(session.score(*given), in_pytorch(model, given), atol=1e-4)
+
+
+def test_what_no_graph_computes_is_refused_first(
+    checkpoint: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one line that says what can be exported, before anything is traced."""
+    monkeypatch.setattr("export.graph.torch.onnx.export", None)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64, "vocab_size": 200}
+    longformer = CrossEncoder(AutoModel.from_config(AutoConfig.for_model("longformer", **sizes)))
+    with pytest.raises(ExportError, match="cross-encoder of the architecture longformer cannot be exported; one of albert, bert, "):
+        export_cross_encoder(longformer, tmp_path / "model.onnx")
+    marking = CrossEncoder.from_backbone(str(checkpoint("roberta")), marks=8)
+    with pytest.raises(ExportError, match="a roberta that marks tokens cannot be exported, only a bert"):
+        export_cross_encoder(marking, tmp_path / "model.onnx")
     with pytest.raises(ExportError, match=r"models of the family bag cannot be exported; those of cross_encoder, .* can"):
         export_ranker(Bag(10, 2), tmp_path / "model.onnx")
     assert not (tmp_path / "model.onnx").exists()
 
 
-def test_an_export_halves_the_weights_and_an_import_keeps_them() -> None:
-    for parser, given, precision in ((cli.parser(), "run", "fp16-weights"), (import_cli.parser(), "model", "fp32")):
-        options = parser.parse_args([given, "--out", "bundle"])
-        assert options.precision == precision
-        assert (options.provider, options.variant, options.overwrite) == (Provider.AUTO, [], False)
+def test_an_architecture_that_cannot_be_traced_is_one_line(
+    checkpoint: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("no such\noperator")
+
+    monkeypatch.setattr("export.graph.torch.onnx.export", fail)
+    with pytest.raises(ExportError, match=r"the architecture bert cannot be traced \(no such operator\)"):
+        export_classifier(Classifier.load(checkpoint("bert"), attention="eager"), tmp_path / "model.onnx")
+    assert list(tmp_path.iterdir()) == []
 
 
-DEFAULT = Path(__file__).parents[2] / "models" / "default"
+def test_an_encoder_that_does_not_fuse_is_refused(tmp_path: Path, tiny: Tiny) -> None:
+    relu = tiny(hidden_act="relu", attn_implementation="eager")
+    with pytest.raises(ExportError, match=r"is not fused \(BiasGelu 0 of 2\)"):
+        export_cross_encoder(relu, tmp_path / "relu.onnx")
 
 
-def test_the_pace_is_that_of_one_length_on_one_provider() -> None:
-    model = GraphModel.open(load_bundle(DEFAULT), Provider.CPU, 1)
-    short, long = (measured_pace(model, length) for length in (32, 256))
-    assert short["sequences_per_second"] > long["sequences_per_second"] > 0
-    assert (long["tokens"], long["provider"], long["precision"], long["threads"]) == (256, "cpu", "fp32", 1)
+def test_a_graph_with_another_ending_is_not_narrowed() -> None:
+    nodes = [helper.make_node("Attention", ["x", "w", "b"], ["y"]), helper.make_node("Relu", ["y"], ["z"])]
+    with pytest.raises(ExportError, match=r"is read by \['Relu'\]"):
+        narrow_last_layer(helper.make_model(helper.make_graph(nodes, "short", [], [])))
 
 
-Tiny = Callable[..., CrossEncoder]
+def test_marks_are_those_of_pytorch_and_padding_changes_none(tiny: Tiny, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """Each sequence alone and in batches in PyTorch; in batches in the graph, whose last attention is for [CLS] alone."""
+    marking = tiny(attn_implementation="eager")
+    marking.marker = Marker(marking.hidden_size, 8)
+    path = tmp_path / "model.onnx"
+    export_cross_encoder(marking, path)
+    graph = onnx.load(str(path))
+    compute_cls_alone(graph)
+    onnx.save(graph, str(path))
+    weights = graph_weights(graph)
+    for name, value in marking.marker.state_dict().items():
+        torch.testing.assert_close(weights[f"marker.{name}"], value)
+    random = np.random.default_rng(0)
+    packed = [Packed(random.integers(5, 30000, n).astype(np.int32), 4, np.zeros(1, np.intp)) for n in (9, 40, 17, 70, 12)]
+    trained, session = TorchModel(marking, tokenizer, bf16=False), Session(path, "cpu", 1)
+    outputs, marks = mark_all(session, packed, 0, 1)
+    assert marks is not None
+    assert outputs == pytest.approx(score_all(session, packed, 0, 1), abs=0)
+    together, alone = trained.mark(packed), [trained.mark([one]) for one in packed]
+    assert together.outputs == pytest.approx(np.concatenate([one.outputs for one in alone]), abs=1e-5)
+    assert outputs == pytest.approx(together.outputs, abs=1e-4)
+    for found, in_batches, one in zip(marks, together.marks or (), alone, strict=True):
+        assert one.marks is not None
+        assert in_batches == pytest.approx(one.marks[0], abs=1e-5)
+        assert found == pytest.approx(one.marks[0], abs=1e-4)
+    assert float(np.std(np.concatenate(marks))) > 0.001  # the tokens differ, so the comparison says something
+
+
+def test_a_graph_that_is_not_fused_gets_no_marks() -> None:
+    with pytest.raises(ExportError, match="no fused attention"):
+        add_marks(onnx.ModelProto(), Marker(4, 2))
+
+
 DESCRIPTIONS: list[dict[str, Any]] = [
     {"name": "max"},
     {"name": "attention"},
@@ -69,6 +212,8 @@ def test_logits_are_pytorchs_for_any_number_of_documents_and_passages(
         np.testing.assert_allclose(session.combine(garbage, mask), expected, atol=1e-4)
 
 
-def test_a_model_without_an_aggregator(tmp_path: Path, tiny: Tiny) -> None:
-    with pytest.raises(ValueError, match="this model has no aggregator"):
-        export_aggregator(tiny(), tmp_path / "aggregator.onnx")
+def test_the_pace_is_that_of_one_length_on_one_provider(plain: Bundle) -> None:
+    model = GraphModel.open(plain, Provider.CPU, 1)
+    short, long = (measured_pace(model, length) for length in (8, 512))
+    assert short["sequences_per_second"] > long["sequences_per_second"] > 0
+    assert (long["tokens"], long["provider"], long["precision"], long["threads"]) == (512, "cpu", "fp32", 1)

@@ -1,23 +1,21 @@
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 import pytest
-from starlette.testclient import TestClient
 
 from export import ExportError
 from export.certificate import ALLOWED
+from export.import_cli import main
 from export.importing import import_model, own_name
-from export.options import ImportOptions, VariantKind, WeightPrecision
+from export.options import ImportOptions, VariantKind
 from keyblock.bundle import BundleError, load_bundle
 from keyblock.fusion import Activation, Fusion
 from keyblock.ranker import Ranker
 from keyblock.runtime.providers import Provider, resolve
-from service.app import create_app
-from service.settings import Settings
 from tests.support.checkpoints import save_checkpoint
 
 FEW = ImportOptions(pairs=16, provider=Provider.CPU)
@@ -62,15 +60,6 @@ def test_a_model_keeps_its_own_name(tmp_path: Path, folder: str, noted: str | No
     assert own_name("someone/bge-reranker-base") == "bge-reranker-base"
 
 
-def test_a_graph_that_says_something_else_leaves_nothing(
-    checkpoint: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("export.certificate.ALLOWED", 0.0)
-    with pytest.raises(ExportError, match=r"the graph's logits differ from transformers' by up to .* over 16 pairs"):
-        import_model(str(checkpoint("bert")), tmp_path / "out", FEW)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_weights_beyond_what_a_file_holds(
     checkpoint: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,43 +75,78 @@ def test_weights_beyond_what_a_file_holds(
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_two_labels_and_half_weights_and_int8(tmp_path: Path) -> None:
-    source = save_checkpoint("bert", tmp_path / "two", labels=2)
-    options = ImportOptions(
-        pairs=16, provider=Provider.CPU, precision=WeightPrecision.FP16, variants=[VariantKind.INT8], joint=True, name="mine"
-    )
-    bundle = import_model(str(source), tmp_path / "out", options)
-    manifest = bundle.manifest
-    assert (manifest.name, manifest.pipeline.aggregator["name"]) == ("mine", "joint")
-    assert manifest.quality["certificate"]["logits"]["max"] <= ALLOWED
-    assert 0 < manifest.quality["import"]["logits"]["max"] < 1, "half of the bytes"
-    assert manifest.variants["int8"].quality["logits"]["max"] > 0, "and the loss of the variant is told"
-    assert manifest.provenance["import"]["labels"] == 2
-
-
-@pytest.mark.skipif("OpenVINOExecutionProvider" not in onnxruntime.get_available_providers(), reason="no OpenVINO is here")
-def test_a_graph_that_one_provider_cannot_load_is_served_by_the_next_and_the_bundle_says_so(
-    checkpoint: Callable[[str], Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    bundle = import_model(str(checkpoint("modernbert-cls")), tmp_path / "out", replace(FEW, provider=Provider.AUTO))
-    assert bundle.manifest.fails_on == {"openvino": onnxruntime.__version__}
-    measured = bundle.manifest.quality["import"]
-    assert (measured["provider"], measured["precision"]) == ("cpu", "fp32")
-    assert measured["logits"]["max"] <= ALLOWED
-    assert "no openvino: it cannot load the graph (Expected output number of SkipLayerNormalization" in measured["why"]
-    caplog.clear()
-    settings = Settings(bundle=(bundle.path,), threads=1, token_cap=512)
-    with caplog.at_level("INFO"), TestClient(create_app(settings)) as client:
-        while client.get("/health/ready").status_code != 200:
-            assert client.get("/health/live").status_code == 200
-        assert client.post("/rerank", json={"query": "a bridge", "documents": ["The bridge.", "Bread."]}).status_code == 200
-    (started,) = (message for message in caplog.messages if message.startswith("modernbert-cls from "))
-    assert "out, on cpu in fp32: auto; " in started
-    assert "no openvino: ONNX Runtime" in started
-    assert not [record for record in caplog.records if record.levelname == "WARNING"]
-
-
 def test_fixed_scales_are_for_models_of_our_own(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="int8-static is for models of keyblock-train"):
         import_model(str(checkpoint("bert")), tmp_path / "out", replace(FEW, variants=[VariantKind.INT8_STATIC]))
     assert not (tmp_path / "out").exists()
+
+
+def test_an_import_is_summed_up(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a model of two labels, with options of every kind."""
+    monkeypatch.setattr(ImportOptions, "pairs", 24)  # which the command would call too few
+    source, out = save_checkpoint("bert", tmp_path / "two", labels=2), tmp_path / "out"
+    options = (
+        "--provider cpu --pairs 24 --joint --activation identity --scale 0.5 --name mine --precision fp16-weights --variant int8"
+    )
+    capsys.readouterr()
+    assert main([str(source), "--out", str(out), *options.split()]) == 0
+    said = capsys.readouterr()
+    first, second, third = said.out.splitlines()
+    assert first.startswith(f"{out}: ")
+    assert "Attention" in first
+    assert '"pace"' in second
+    found = re.fullmatch(
+        r"OK: logits differ from transformers' by up to (.*) over 24 pairs \((.*) is allowed where logits span (.*)\)", third
+    )
+    assert found is not None, third
+    difference, limit, span = map(float, found.groups())
+    assert difference <= limit == pytest.approx(min(1e-3, 1e-3 * span), rel=0.1)
+    steps = [line.removeprefix("keyblock-import: ") for line in said.err.splitlines() if line.startswith("keyblock-import: ")]
+    assert steps == [
+        f"reading {source}",
+        "writing its graph",
+        "scoring 24 pairs of a query and a text with transformers",
+        "scoring them with the graph",
+        *["measuring scores and pace on provider cpu"] * 2,
+    ]
+    manifest = load_bundle(out).manifest
+    assert (manifest.name, manifest.pipeline.aggregator["name"]) == ("mine", "joint")
+    assert manifest.pipeline.activation.model_dump() == {"name": "identity", "scale": 0.5}
+    assert manifest.provenance["import"]["labels"] == 2
+    assert manifest.quality["certificate"]["logits"]["max"] <= ALLOWED
+    assert 0 < manifest.quality["import"]["logits"]["max"] < 1, "half of the bytes"
+    assert manifest.variants["int8"].quality["logits"]["max"] > 0, "and the loss of the variant is told"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["{tmp}/none"], "no such directory"),
+        (["{bert}", "--frequencies", "{tmp}/none"], "--frequencies {tmp}/none: "),
+        (["{bert}", "--scale", "-1"], "--scale -1: must be a number above 0"),
+        (["{bert}", "--scale", "nan"], "--scale nan: must be a number above 0"),
+    ],
+)
+def test_errors_that_a_person_can_mend_are_one_line_and_leave_nothing(
+    checkpoint: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], expected: str
+) -> None:
+    out, given = tmp_path / "out", [argument.format(tmp=tmp_path, bert=checkpoint("bert")) for argument in arguments]
+    capsys.readouterr()  # what making the checkpoint may have printed
+    assert main([*given, "--out", str(out)]) == 2
+    said = capsys.readouterr().err.splitlines()
+    *steps, problem = said
+    assert steps in (
+        [],
+        [f"keyblock-import: reading {given[0]}"],
+        [f"keyblock-import: reading {given[0]}", "keyblock-import: writing its graph"],
+    )
+    assert problem.startswith("keyblock-import: ")
+    assert expected.format(tmp=tmp_path) in problem
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_few_pairs_prove_too_little(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["model", "--out", str(tmp_path / "out"), "--pairs", "10"])
+    assert stopped.value.code == 2
+    assert "10 pairs prove too little: 384 or more" in capsys.readouterr().err

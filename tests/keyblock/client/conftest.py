@@ -12,6 +12,8 @@ from tests.keyblock.client.proxy import Proxy
 from tests.support.serving import Service
 
 Connect = Callable[..., Client]
+QUERY, TEXTS = "Which river flows through Vienna?", ["The Thames flows through London.", "The Danube flows through Vienna."]
+SOON = 0.4  # seconds: a budget that tests can wait for
 
 
 @pytest.fixture
@@ -52,6 +54,15 @@ def connect(request: pytest.FixtureRequest, portal: BlockingPortal) -> Iterator[
         client.close()
 
 
+@pytest.fixture(scope="session")
+def client(running: Service) -> Iterator[Client]:
+    """Of the running service."""
+    with Client(running.url) as client:
+        yield client
+
+
 @pytest.fixture
-def client(connect: Connect, running: Service) -> Client:
-    return connect(running.url)
+def proxied(proxy: Proxy) -> Iterator[Client]:
+    """Of the proxy."""
+    with Client(proxy.url) as client:
+        yield client

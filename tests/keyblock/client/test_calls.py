@@ -1,7 +1,6 @@
 """The calls of both clients, against the running service and one that is away: rankings, fallbacks, documents by id, health."""
 
-import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -9,12 +8,9 @@ import pytest
 from keyblock.client import Client, Document, NotFoundError, TimeUpError, UnavailableError, UnreachableError, uploads
 from keyblock.client.calls import LARGE, Calls, Send, Work
 from keyblock.client.options import Configuration
-from tests.keyblock.client.conftest import Connect
+from tests.keyblock.client.conftest import QUERY, SOON, TEXTS, Connect
 from tests.keyblock.client.proxy import Fault, Proxy, broken, says, silent
 from tests.support.serving import Service
-
-QUERY, TEXTS = "Which river flows through Vienna?", ["The Thames flows through London.", "The Danube flows through Vienna."]
-SOON = 0.4  # seconds: a budget that tests can wait for
 
 
 def test_a_ranking(client: Client, lease: dict[str, Any]) -> None:
@@ -44,31 +40,27 @@ def test_a_single_text_is_a_list_of_one_and_none_an_empty_text(client: Client) -
     assert [(result.index, result.scored_by) for result in ranking] == [(1, "model"), (0, "order"), (2, "order")]
 
 
-@pytest.mark.parametrize("given", [[b"bytes"], [7], TEXTS[0].encode()])
-def test_what_is_no_document_is_a_type_error(client: Client, given: Any) -> None:
-    with pytest.raises(TypeError, match=r"documents\[\d\] must be a string, a mapping or a Document, not"):
-        client.rerank(QUERY, given)
-    with pytest.raises(TypeError, match=r"documents\[1\] must be"):
-        client.put_documents([{"id": 1, "text": "x"}, given])
+NO_DOCUMENT = "must be a string, a mapping or a Document, not"
+WRONG_CALLS: list[tuple[Callable[[Any], object], str]] = [
+    (lambda client: client.rerank(QUERY, [b"bytes"]), rf"documents\[0\] {NO_DOCUMENT}"),
+    (lambda client: client.rerank(QUERY, ["a text", 7]), rf"documents\[1\] {NO_DOCUMENT}"),
+    (lambda client: client.rerank(QUERY, b"bytes"), rf"documents\[0\] {NO_DOCUMENT}"),
+    (lambda client: client.put_documents([{"id": 1, "text": "x"}, 7]), r"documents\[1\] must be"),
+    # one document is not several: its fields or letters would be put, and refused one by one
+    (lambda client: client.put_documents({"id": 1, "text": "x"}), "documents must be several"),
+    (lambda client: client.put_documents("x"), "documents must be several"),
+    (lambda client: client.put_documents(Document(text="x")), "documents must be several"),
+    (lambda client: client.rerank(QUERY, TEXTS, deadline=5), "has no option 'deadline'; there are model, top_n"),
+    (lambda client: client.rerank(QUERY, TEXTS, deadline_ms="20"), "deadline_ms must be a number, not '20'"),
+    (lambda client: client.rerank(QUERY, TEXTS, timeout=[20]), r"timeout must be a number, not \[20\]"),
+    (lambda client: client.rerank(QUERY, TEXTS, timeout=True), "timeout must be a number, not True"),
+]
 
 
-@pytest.mark.parametrize("given", [{"id": 1, "text": "x"}, "x", Document(text="x")])
-def test_one_document_is_not_several(client: Client, given: Any) -> None:
-    """Its fields or letters would be put, and refused one by one."""
-    with pytest.raises(TypeError, match="documents must be several"):
-        client.put_documents(given)
-
-
-def test_a_misspelt_option_is_an_error(client: Client) -> None:
-    with pytest.raises(TypeError, match="has no option 'deadline'; there are model, top_n"):
-        client.rerank(QUERY, TEXTS, deadline=5)  # type: ignore[call-arg]
-
-
-@pytest.mark.parametrize("name", ["deadline_ms", "timeout"])
-@pytest.mark.parametrize("value", ["20", [20], True])
-def test_seconds_that_are_no_number_are_a_type_error(client: Client, name: str, value: Any) -> None:
-    with pytest.raises(TypeError, match=re.escape(f"{name} must be a number, not {value!r}")):
-        client.rerank(QUERY, TEXTS, **{name: value})
+@pytest.mark.parametrize(("call", "problem"), WRONG_CALLS)
+def test_a_wrong_call_is_a_type_error(client: Client, call: Callable[[Any], object], problem: str) -> None:
+    with pytest.raises(TypeError, match=problem):
+        call(client)
 
 
 def test_documents_by_id(client: Client) -> None:
@@ -125,16 +117,17 @@ def test_nobody_there(connect: Connect) -> None:
         client.wait_ready(0.1)
 
 
-def test_health(client: Client, connect: Connect, running: Service) -> None:
+def test_health(connect: Connect, running: Service) -> None:
+    client = connect(running.url + "/")
     client.wait_ready()
     assert (client.live(), client.ready()) == (True, True)
-    assert connect(running.url + "/").info()["limits"]["max_document_chars"] == 2_000_000
+    assert client.info()["limits"]["max_document_chars"] == 2_000_000
     with pytest.raises(NotFoundError):
         connect(running.url + "/elsewhere").ready()
 
 
-def test_an_upload_of_any_length_in_batches(connect: Connect, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    n, most = 30, 10_000
+def test_an_upload_of_any_length_in_batches(proxied: Client, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    n, most = 12, 4_000
     monkeypatch.setattr(uploads, "BATCH_BYTES", most)
 
     def documents() -> Iterator[dict[str, Any]]:
@@ -142,11 +135,10 @@ def test_an_upload_of_any_length_in_batches(connect: Connect, proxy: Proxy, monk
             yield {"id": f"long-{number}", "text": f"{number:02} Vienna " * 100}
 
     proxy.faults = [broken, says(429, retry_after="0")]
-    client = connect(proxy.url)
-    assert client.put_documents(documents()).stored == n
+    assert proxied.put_documents(documents()).stored == n
     assert len(proxy.seen) == 2 + 4
     assert max(len(seen.body) for seen in proxy.seen) <= most
-    assert all(client.delete_document(f"long-{number}") for number in range(n))
+    assert all(proxied.delete_document(f"long-{number}") for number in range(n))
 
 
 def test_wrong_documents_are_named_by_their_place(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,12 +152,12 @@ def test_wrong_documents_are_named_by_their_place(client: Client, monkeypatch: p
     assert (client.put_documents(wrong).failed, client.put_documents(wrong).stored) == (3, 0)
 
 
-def test_an_upload_cut_short_says_what_is_stored(connect: Connect, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_upload_cut_short_says_what_is_stored(proxied: Client, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uploads, "BATCH_BYTES", 400)
     documents = [{"id": f"some-{n}", "text": "z " * 90} for n in range(6)]
     proxy.faults = [says(200, b'{"stored": 2, "failed": 0, "errors": [], "warnings": []}'), says(507)]
     with pytest.raises(UnavailableError, match="told so") as caught:
-        connect(proxy.url).put_documents(documents)
+        proxied.put_documents(documents)
     assert caught.value.stored == 2
 
 

@@ -1,18 +1,21 @@
-"""Options of a client, and its budgets and pauses."""
+"""Options of a client; its budgets, pauses and timeouts; and which failures are worth another attempt."""
 
+import time
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
 
+import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyblock.client import RerankOptions
+from keyblock.client import Client, RerankOptions
+from keyblock.client.calls import Failure
 from keyblock.client.options import OWN
 from keyblock.client.retries import FIRST_PAUSE, LONGEST_PAUSE, Budget, pause, read_retry_after
+from keyblock.client.transport import CONNECT_SECONDS, LEAST, MOST, Timeouts, failure
 from keyblock.wire import NOT_HONOURED, Options
-from tests.keyblock.client.conftest import Connect
 
 
 def test_options_are_those_of_the_wire() -> None:
@@ -34,9 +37,9 @@ def test_options_are_those_of_the_wire() -> None:
         ({"headers": {"x-team": "a\r\nb"}}, "^x-team has a character"),
     ],
 )
-def test_a_client_that_cannot_be_made(connect: Connect, options: Any, problem: str) -> None:
+def test_a_client_that_cannot_be_made(options: Any, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
-        connect(**options)
+        Client(**options)
 
 
 @given(st.integers(0, 2000), st.none() | st.floats(0, 100))
@@ -74,3 +77,29 @@ def test_retry_after_may_be_a_date() -> None:
     then = datetime.now(UTC) + timedelta(seconds=100)
     assert read_retry_after(format_datetime(then, usegmt=True)) == pytest.approx(100, abs=30)
     assert read_retry_after("Thu, 01 Jan 1970 00:00:00 GMT") == 0.0
+
+
+def test_timeouts_shrink_with_the_budget() -> None:
+    """Each phase of a request has what is left when it begins."""
+    timeouts = Timeouts(Budget.of(60, None, 0))
+    first = timeouts.get("read")
+    time.sleep(0.05)
+    assert LEAST <= timeouts.get("read") <= first - 0.05
+    over = Timeouts(Budget.of(0, None, 0))
+    assert over.get("write") == over.get("connect") == LEAST
+    endless = Timeouts(Budget.of(float("inf"), None, 0))
+    assert (endless.get("connect"), endless.get("pool")) == (CONNECT_SECONDS, MOST)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (httpx.ConnectTimeout(""), Failure("ConnectTimeout")),
+        (httpx.ReadTimeout("slow"), Failure("slow", late=True)),
+        (httpx.PoolTimeout(""), Failure("PoolTimeout", late=True)),
+        (httpx.RemoteProtocolError("gone"), Failure("gone")),
+        (httpx.LocalProtocolError("a bad header"), Failure("a bad header", again=False)),
+    ],
+)
+def test_failures(error: httpx.RequestError, expected: Failure) -> None:
+    assert failure(error) == expected

@@ -8,17 +8,14 @@ from typing import Any
 import pytest
 
 from keyblock.client import Client, TimeUpError, UnavailableError, UnreachableError
-from tests.keyblock.client.conftest import Connect
+from tests.keyblock.client.conftest import QUERY, SOON, TEXTS, Connect
 from tests.keyblock.client.proxy import Fault, Proxy, broken, closed, cut, dripping, half, says, silent
-
-QUERY, TEXTS = "Which river flows through Vienna?", ["The Thames flows through London.", "The Danube flows through Vienna."]
-SOON = 0.4  # seconds: a budget that tests can wait for
 
 
 def test_large_bodies_are_compressed(connect: Connect, proxy: Proxy) -> None:
-    texts = [f"{n} The Danube flows through Vienna. " * 100 for n in range(12)]
+    texts = [f"{n} The Danube flows through Vienna. " * 20 for n in range(2)]
     plain = connect(proxy.url).rerank(QUERY, texts)
-    packing = connect(proxy.url, compression="gzip")
+    packing = connect(proxy.url, compression="gzip", compress_from=1000)
     assert packing.rerank(QUERY, texts).results == plain.results
     packing.rerank(QUERY, TEXTS)
     large, small = proxy.seen[-2:]
@@ -61,10 +58,9 @@ def test_tried_again(connect: Connect, proxy: Proxy, fault: Fault) -> None:
     assert 20_000 > deadlines[0] > deadlines[1] > deadlines[2] > 0
 
 
-def test_retry_after_is_waited_for(proxy: Proxy) -> None:
+def test_retry_after_is_waited_for(proxied: Client, proxy: Proxy) -> None:
     proxy.faults = [says(429, retry_after="1")]
-    with Client(proxy.url) as client:
-        client.rerank(QUERY, TEXTS)
+    proxied.rerank(QUERY, TEXTS)
     assert proxy.seen[1].at - proxy.seen[0].at >= 1
 
 

@@ -9,10 +9,9 @@ import httpx
 import pytest
 
 from keyblock.client import AsyncClient, Client, TimeUpError
+from tests.keyblock.client.conftest import QUERY, TEXTS
 from tests.keyblock.client.proxy import Proxy, silent
 from tests.support.serving import Service
-
-QUERY, TEXTS = "Which river flows through Vienna?", ["The Thames flows through London.", "The Danube flows through Vienna."]
 
 
 def test_threads_share_a_client(running: Service) -> None:
@@ -72,6 +71,7 @@ def test_documents_from_an_async_iterator(running: Service) -> None:
         async with AsyncClient(running.url) as client:
             await client.wait_ready()
             assert (await client.put_documents(documents())).stored == 3
+            assert (await client.put_documents([{"id": "async-2", "text": TEXTS[0]}])).stored == 1
             assert await client.delete_document("async-2")
             assert (await client.get_document("async-1")).text == TEXTS[1]
 

@@ -21,17 +21,10 @@ NOWHERE = "http://127.0.0.1:9"
 Ask = Callable[..., list[Found]]
 
 
-@pytest.fixture(params=["waited", "awaited"])
-def ask(running: Service, request: pytest.FixtureRequest) -> Ask:
-    """Asks about TEXTS, or others, with these settings; both ways of waiting give the same."""
-
-    def asked(texts: list[str] = TEXTS, **settings: Any) -> list[Found]:
-        asking = Asking(**{"url": running.url, **settings})
-        if request.param == "waited":
-            return asking.ask(QUESTION, texts)
-        return anyio.run(asking.ask_async, QUESTION, texts)
-
-    return asked
+@pytest.fixture
+def ask(running: Service) -> Ask:
+    """Asks about TEXTS, or others, with these settings."""
+    return lambda texts=TEXTS, **settings: Asking(**{"url": running.url, **settings}).ask(QUESTION, texts)
 
 
 def numbers(found: list[Found]) -> list[int]:
@@ -44,6 +37,12 @@ def test_documents_in_their_new_order_as_they_are(ask: Ask) -> None:
     assert sorted(numbers(found)) == [0, 1, 2]
     assert [(one.text, one.metadata) for one in found] == [(None, {"relevance_score": one.score}) for one in found]
     assert ask(top_n=1) == found[:1]
+
+
+@pytest.mark.parametrize("texts", [TEXTS, [NEWSLETTER, RECIPE], ["", HANDBOOK], []])
+def test_both_ways_of_waiting_give_the_same(running: Service, texts: list[str]) -> None:
+    asking = Asking(url=running.url, prune=True, min_score=0.1)
+    assert anyio.run(asking.ask_async, QUESTION, texts) == asking.ask(QUESTION, texts)
 
 
 def test_the_sentence_that_answers(ask: Ask) -> None:

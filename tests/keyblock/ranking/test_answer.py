@@ -33,35 +33,35 @@ def complete(pipeline: Pipeline, candidates: list[Candidate], logits: list[float
 NOT = float("-inf")
 
 
+@pytest.mark.parametrize(
+    ("asked", "order", "left_out"),
+    [
+        ({}, [0, 1, 2, 3, 4], None),
+        ({"min_score": 0.5}, [0, 2, 4], 2),
+        ({"min_score": 0.1}, [0, 1, 2, 4], 1),
+        ({"min_score": 0.5, "top_n": 2}, [0, 2], 2),  # what is below the score takes no place among the results
+        ({"top_n": 2}, [0, 1], None),
+        ({"min_score": "auto", "top_n": 2}, [0, 1], None),
+    ],
+)
 def test_the_models_results_are_judged_and_those_that_it_has_not_scored_stay_unless_they_are_empty(
-    pipeline: Pipeline, candidates: list[Candidate]
+    pipeline: Pipeline, candidates: list[Candidate], asked: dict[str, Any], order: list[int], left_out: int | None
 ) -> None:
     """By hand: the sigmoid of 2 is .88, that of -2 is .12; document 2 was not scored in time, 3 is empty, 4 was not read."""
-    found = complete(pipeline, candidates, [2, -2, NOT, NOT, NOT], min_score=0.5)
-    assert found.ranking.order == [0, 2, 4]
-    assert found.refused == (0.5, 2, pytest.approx(0.119, abs=1e-3)), "the empty one has no score"
-    assert complete(pipeline, candidates, [2, -2, NOT, NOT, NOT], min_score=0.1).ranking.order == [0, 1, 2, 4]
-    assert complete(pipeline, candidates, [2, -2, NOT, NOT, NOT]).refused is None
+    found = complete(pipeline, candidates, [2, -2, NOT, NOT, NOT], **asked)
+    assert (found.ranking.order, found.refused and found.refused.left_out) == (order, left_out)
+    if left_out == 2:
+        assert found.refused == (0.5, 2, pytest.approx(0.119, abs=1e-3)), "the empty one has no score"
 
 
-def test_what_is_below_the_score_takes_no_place_among_the_results(pipeline: Pipeline, candidates: list[Candidate]) -> None:
-    """Document 2 was not scored in time: it stays, behind document 0, for 1 is below the score; 3 is empty."""
-    found = complete(pipeline, candidates, [2, -2, NOT, NOT, NOT], min_score=0.5, top_n=2)
-    assert (found.ranking.order, found.refused.left_out) == ([0, 2], 2)
-    assert complete(pipeline, candidates, [2, -2, NOT, NOT, NOT], top_n=2).ranking.order == [0, 1]
-    assert complete(pipeline, candidates, [2, -2, NOT, NOT, NOT], min_score="auto", top_n=2).ranking.order == [0, 1]
-
-
-def test_a_bound_of_contexts_that_were_not_requested_gets_a_warning(pipeline: Pipeline, candidates: list[Candidate]) -> None:
-    (warning,) = complete(pipeline, candidates, [2, -2, -3, NOT, NOT], tokens=5).warnings
+def test_what_cannot_be_done_gets_a_warning(pipeline: Pipeline, candidates: list[Candidate]) -> None:
+    logits = [2, -2, -3, NOT, NOT]
+    (warning,) = complete(pipeline, candidates, logits, tokens=5).warnings
     assert warning.startswith("max_context_tokens: ")
-    assert complete(pipeline, candidates, [2, -2, -3, NOT, NOT], tokens=5, prune=True).warnings == []
-
-
-def test_diversity_without_vectors_gets_a_warning(pipeline: Pipeline, candidates: list[Candidate]) -> None:
-    found = complete(pipeline, candidates, [2, -2, -3, NOT, NOT], diversity=0.5)
-    assert found.warnings == ["diversity: left out, since this model's bundle has no vectors of blocks to compare"]
-    assert found.ranking.order == complete(pipeline, candidates, [2, -2, -3, NOT, NOT]).ranking.order
+    assert complete(pipeline, candidates, logits, tokens=5, prune=True).warnings == []
+    diverse = complete(pipeline, candidates, logits, diversity=0.5)
+    assert diverse.warnings == ["diversity: left out, since this model's bundle has no vectors of blocks to compare"]
+    assert diverse.ranking.order == complete(pipeline, candidates, logits).ranking.order
 
 
 def test_a_bundles_own_threshold(pipeline: Pipeline, candidates: list[Candidate]) -> None:
@@ -92,12 +92,8 @@ def test_how_many_results_a_call_is_about() -> None:
     assert AnswerOptions().results(NOT_SENT, config) == 10
     assert AnswerOptions(top_n=3).results(NOT_SENT, config) == 3
     assert AnswerOptions(top_n=3).results(FirstStage.read([3, 2, 1], None, 3), config) == 3
-    for judged in (
-        AnswerOptions(min_score=0.5),
-        AnswerOptions(min_score="auto"),
-        AnswerOptions(spans=True),
-        AnswerOptions(prune=True),
-    ):
+    for asked in ({"min_score": 0.5}, {"min_score": "auto"}, {"spans": True}, {"prune": True}):
+        judged = AnswerOptions(**asked)  # type: ignore[arg-type]
         assert judged.results(NOT_SENT, config) is None
         assert judged._replace(top_n=3).results(NOT_SENT, config) == 3
     assert AnswerOptions(top_n=3).results(fused, config) is None
@@ -135,13 +131,9 @@ def order(relevance: list[float], *vectors: tuple[int, int], diversity: float) -
     return finished(by_marginal_relevance(np.asarray(relevance), np.asarray(vectors, np.int8), diversity))
 
 
-def test_a_copy_comes_after_what_is_different() -> None:
-    """By hand, at .5: 0 is first; then 1 has .5 * 1 - .5 * 1 = 0, and 2 has .5 * .3 / .4 - .5 * 0 = .375."""
-    assert order([0.4, 0.4, 0.3], EAST, EAST, NORTH, diversity=0.5) == [0, 2, 1]
-
-
 def test_likeness_is_that_to_the_most_alike_of_those_before() -> None:
-    """By hand, at .5, after 0: 1 has .45 - .5 * .707 = .096, 2 has .4. Then 1 is as near to 2, and 3, a copy of 0, has .35 - .5."""
+    """By hand, at .5: 0 is first; then its copy 1 has .5 - .5, and 2 has .375. Of the four, 1 has .45 - .5 * .707, and 2 has .4."""
+    assert order([0.4, 0.4, 0.3], EAST, EAST, NORTH, diversity=0.5) == [0, 2, 1]
     assert order([1.0, 0.9, 0.8, 0.7], EAST, NORTH_EAST, NORTH, EAST, diversity=0.5) == [0, 2, 1, 3]
 
 

@@ -16,7 +16,6 @@ from keyblock.description import PipelineConfig
 from keyblock.fusion import SecondLook
 from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
-from keyblock.prepared import PreparedDocument
 from keyblock.ranking.answer import Answered, Scores, finished
 from keyblock.ranking.flow import Answer, Choose, Fetch, Flow, Pack, Prepare, Read, Score, Step, ranking
 from keyblock.ranking.pruning import never
@@ -24,7 +23,7 @@ from keyblock.ranking.request import AnswerOptions, RankRequest, Texts
 from keyblock.ranking.warnings import Missing
 from keyblock.scoring import drive, drive_all
 from keyblock.text.analyzer import DocumentFrequencies
-from keyblock.text.tokenizer import Tokenizer, without_surrogates
+from keyblock.text.tokenizer import Tokenizer
 
 LOOK = SecondLook(documents=2, blocks=3)
 TEXTS = ["The river flooded the city. " * 12, "A bridge of stone.", "", "The year was dry. " * 40, "River, bridge, river, flood."]
@@ -69,11 +68,23 @@ def test_together_or_each_by_itself_is_the_same(ranked: Pipeline, lists: list[tu
 
 def test_a_learned_selector_is_asked_before_the_scores(tokenizer: Tokenizer, frequencies: DocumentFrequencies) -> None:
     learned = Pipeline(PipelineConfig(selector={"name": "learned", "keep": 2}), tokenizer, frequencies)
+    kinds: list[type[Step]] = []
+
+    def noted(steps: Flow[Answered]) -> Flow[Answered]:
+        outcome: Any = None
+        while True:
+            try:
+                step = steps.send(outcome)
+            except StopIteration as ended:
+                return ended.value  # type: ignore[no-any-return]
+            kinds.append(type(step))
+            outcome = yield step
+
     documents = learned.prepare_documents(TEXTS)
-    steps, answered = performed(flow(learned, "river", TEXTS), learned, documents)
-    assert [type(step) for step in steps] == [Prepare, Read, Choose, Pack, Score, Answer]
-    together = drive_all([flow(learned, "river", TEXTS)] * 1, [documents], learned.aggregator, Model())
-    assert answered.ranking.order == together[0].ranking.order
+    answered = drive(noted(flow(learned, "river", TEXTS)), documents, learned.aggregator, Model())
+    assert kinds == [Prepare, Read, Choose, Pack, Score, Answer]
+    (together,) = drive_all([flow(learned, "river", TEXTS)], [documents], learned.aggregator, Model())
+    assert answered.ranking.order == together.ranking.order
 
 
 def test_what_is_late_is_told_and_ranked_behind(ranked: Pipeline) -> None:
@@ -105,23 +116,3 @@ def test_what_the_store_lacks_is_named(ranked: Pipeline) -> None:
     assert isinstance(steps.send(Missing(unknown={0})), Prepare)
     with pytest.raises(ValueError, match="need a store"):
         drive(ranking(RankRequest("river", Texts([""], {0: "x"})), ranked), [], ranked.aggregator, Model())
-
-
-def performed(steps: Flow[Answered], pipeline: Pipeline, documents: list[PreparedDocument]) -> tuple[list[Step], Answered]:
-    """The steps of a flow that is performed by hand, and its result."""
-    found: list[Step] = []
-
-    def noted() -> Flow[Answered]:
-        outcome: Any = None
-        while True:
-            try:
-                found.append(steps.send(outcome))
-            except StopIteration as ended:
-                return ended.value  # type: ignore[no-any-return]
-            outcome = yield found[-1]
-
-    return found, drive(noted(), documents, pipeline.aggregator, Model())
-
-
-def test_a_lone_surrogate_is_a_character_that_nobody_knows() -> None:
-    assert without_surrogates("a\ud800b\U0001f600") == "a\ufffdb\U0001f600"

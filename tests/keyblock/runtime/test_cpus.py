@@ -35,49 +35,26 @@ def test_affinity_binds(tmp_path: Path, one_core: None) -> None:
     assert default_threads() == 1
 
 
-@pytest.mark.parametrize(
-    ("files", "quota"),
-    [
-        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "50000 100000\n"}, 0.5),
-        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "max 100000\n"}, CORES),
-        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "damaged"}, CORES),
-        (  # an ancestor binds more than the group itself
-            {
-                "proc/self/cgroup": "0::/kube/pod/it\n",
-                "sys/fs/cgroup/kube/cpu.max": "25000 100000",
-                "sys/fs/cgroup/kube/pod/it/cpu.max": "75000 100000",
-            },
-            0.25,
-        ),
-        (  # a path of the host, of which the container sees the mount only
-            {"proc/self/cgroup": "0::/kube/pod/it\n", "sys/fs/cgroup/cpu.max": "50000 100000"},
-            0.5,
-        ),
-        (
-            {
-                "proc/self/cgroup": "5:cpu,cpuacct:/pod\n3:cpuset:/\n",
-                "sys/fs/cgroup/cpu/pod/cpu.cfs_quota_us": "30000\n",
-                "sys/fs/cgroup/cpu/pod/cpu.cfs_period_us": "100000\n",
-            },
-            0.3,
-        ),
-        (
-            {
-                "proc/self/cgroup": "1:cpu:/\n",
-                "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n",
-                "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
-            },
-            CORES,
-        ),
-        (  # hybrid: version 1 controllers, version 2 mounted beside them
-            {"proc/self/cgroup": "2:cpuset:/\n0::/\n", "sys/fs/cgroup/unified/cpu.max": "40000 100000"},
-            0.4,
-        ),
-        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "99900000 100000\n"}, CORES),
-    ],
-)
-def test_the_least_quota_counts(tmp_path: Path, files: dict[str, str], quota: float) -> None:
-    assert cpu_quota(write(tmp_path, files)) == pytest.approx(quota)
+QUOTAS: list[tuple[str, dict[str, str], float]] = [
+    ("0::/", {"cpu.max": "50000 100000\n"}, 0.5),
+    ("0::/", {"cpu.max": "max 100000\n"}, CORES),
+    ("0::/", {"cpu.max": "damaged"}, CORES),
+    ("0::/", {"cpu.max": "99900000 100000\n"}, CORES),
+    # an ancestor binds more than the group itself
+    ("0::/kube/pod/it", {"kube/cpu.max": "25000 100000", "kube/pod/it/cpu.max": "75000 100000"}, 0.25),
+    # a path of the host, of which the container sees the mount only
+    ("0::/kube/pod/it", {"cpu.max": "50000 100000"}, 0.5),
+    ("5:cpu,cpuacct:/pod\n3:cpuset:/", {"cpu/pod/cpu.cfs_quota_us": "30000\n", "cpu/pod/cpu.cfs_period_us": "100000\n"}, 0.3),
+    ("1:cpu:/", {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, CORES),
+    # hybrid: version 1 controllers, version 2 mounted beside them
+    ("2:cpuset:/\n0::/", {"unified/cpu.max": "40000 100000"}, 0.4),
+]
+
+
+@pytest.mark.parametrize(("groups", "files", "quota"), QUOTAS)
+def test_the_least_quota_counts(tmp_path: Path, groups: str, files: dict[str, str], quota: float) -> None:
+    mounted = {f"sys/fs/cgroup/{name}": content for name, content in files.items()}
+    assert cpu_quota(write(tmp_path, {"proc/self/cgroup": f"{groups}\n", **mounted})) == pytest.approx(quota)
 
 
 def test_flags(tmp_path: Path) -> None:

@@ -46,30 +46,40 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 @pytest.mark.parametrize(
-    ("present", "bf16", "variants", "chosen"),
+    ("present", "bf16", "asked", "variants", "chosen"),
     [
-        (ALL, "amx_bf16", ["int8", "fp16"], (CUDA, FP16)),
-        (ALL, "amx_bf16", ["int8"], (CUDA, FP32)),
-        ({TENSORRT, OPENVINO, CPU}, "amx_bf16", ["int8", "fp16"], (OPENVINO, BF16)),
-        ({OPENVINO, CPU}, None, ["int8", "fp16"], (CPU, INT8)),
-        ({OPENVINO, CPU}, None, [], (OPENVINO, FP32)),
-        ({CPU}, "amx_bf16", ["int8"], (CPU, INT8)),
-        ({CPU}, "amx_bf16", [], (CPU, FP32)),
+        (ALL, "amx_bf16", "auto", ["int8", "fp16"], (CUDA, FP16)),
+        (ALL, "amx_bf16", "auto", ["int8"], (CUDA, FP32)),
+        ({TENSORRT, OPENVINO, CPU}, "amx_bf16", "auto", ["int8", "fp16"], (OPENVINO, BF16)),
+        ({OPENVINO, CPU}, None, "auto", ["int8", "fp16"], (CPU, INT8)),
+        ({OPENVINO, CPU}, None, "auto", [], (OPENVINO, FP32)),
+        ({CPU}, "amx_bf16", "auto", ["int8"], (CPU, INT8)),
+        ({CPU}, "amx_bf16", "auto", [], (CPU, FP32)),
+        # int8 if requested, too, on a CPU where auto would take bf16
+        ({OPENVINO, CPU}, "avx512_bf16", "auto in int8", ["int8"], (CPU, INT8)),
+        ({OPENVINO, CPU}, "avx512_bf16", "auto in bf16", [], (OPENVINO, BF16)),
+        ({OPENVINO, CPU}, "avx512_bf16", "auto in fp32", ["int8"], (OPENVINO, FP32)),
+        ({OPENVINO, CPU}, "avx512_bf16", "cpu in fp32", ["int8"], (CPU, FP32)),
+        ({OPENVINO, CPU}, "avx512_bf16", "cpu in int8", ["int8"], (CPU, INT8)),
+        ({OPENVINO, CPU}, "avx512_bf16", "openvino", ["int8"], (OPENVINO, BF16)),
     ],
 )
-def test_auto_takes_the_fastest_that_is_there(
+def test_the_fastest_that_is_there_or_the_requested_one_is_taken(
     machine: Callable[..., None],
     present: set[Provider],
     bf16: str | None,
+    asked: str,
     variants: list[str],
     chosen: tuple[Provider, Precision],
 ) -> None:
     machine(present, bf16)
-    choice = resolve("auto", variants=variants)
+    provider, _, precision = asked.partition(" in ")
+    choice = resolve(provider, precision=precision or "auto", variants=variants)
     assert (choice.provider, choice.precision) == chosen
-    assert choice.why.startswith("auto; ")
-    assert f"{chosen[0]} in {chosen[1]}" in choice.why
-    assert ("no cuda: none here" in choice.why) == (CUDA not in present)
+    assert choice.why.startswith("auto; " if provider == "auto" else "asked for; ")
+    if asked == "auto":
+        assert f"{chosen[0]} in {chosen[1]}" in choice.why
+        assert ("no cuda: none here" in choice.why) == (CUDA not in present)
 
 
 @pytest.mark.parametrize(("bf16", "beside"), [(None, "f32"), ("avx512_bf16", "bf16")])
@@ -109,26 +119,6 @@ def test_why_names_what_was_passed_over_and_the_cpus_feature(machine: Callable[.
     assert resolve("cpu").why == (
         "asked for; no int8 on cpu: the bundle has no int8 graphs (keyblock-export --variant int8 writes them); cpu in fp32"
     )
-
-
-@pytest.mark.parametrize(
-    ("asked", "precision", "variants", "chosen"),
-    [
-        ("auto", "int8", ["int8"], (CPU, INT8)),
-        ("auto", "bf16", [], (OPENVINO, BF16)),
-        ("auto", "fp32", ["int8"], (OPENVINO, FP32)),
-        ("cpu", "fp32", ["int8"], (CPU, FP32)),
-        ("cpu", "int8", ["int8"], (CPU, INT8)),
-        ("openvino", "auto", ["int8"], (OPENVINO, BF16)),
-    ],
-)
-def test_the_requested_provider_is_taken(
-    machine: Callable[..., None], asked: str, precision: str, variants: list[str], chosen: tuple[Provider, Precision]
-) -> None:
-    """int8 too, on a CPU where auto would take bf16."""
-    machine({OPENVINO, CPU}, "avx512_bf16")
-    choice = resolve(asked, precision=precision, variants=variants)
-    assert (choice.provider, choice.precision) == chosen
 
 
 @pytest.mark.parametrize(

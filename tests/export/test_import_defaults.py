@@ -23,35 +23,38 @@ from export.import_defaults import (
     named_analyzer,
 )
 from export.options import ImportOptions
-from keyblock.fusion import Activation
+from keyblock.description import PipelineConfig
 from keyblock.packing import PackingConfig
 from keyblock.text.analyzer import AnalyzerConfig
 from keyblock.text.tokenizer import Tokenizer
 from tests.support.checkpoints import FAMILIES, POSITIONS, save_checkpoint, save_tokenizer, wordpiece
 
 
-def packing_of(source: Path, work: Path, options: ImportOptions) -> PackingConfig:
+def config_of(source: Path, work: Path, options: ImportOptions, analyzer: AnalyzerConfig | None = None) -> PipelineConfig:
     checkpoint = read_checkpoint(str(source), options)
     tokenizer = import_tokenizer(checkpoint, work / "tokenizer.json")
-    return import_pipeline(checkpoint, tokenizer, import_frequencies(None), options).config.packing
+    return import_pipeline(checkpoint, tokenizer, import_frequencies(None, analyzer), options, analyzer).config
+
+
+def packing_of(source: Path, work: Path, options: ImportOptions) -> PackingConfig:
+    return config_of(source, work, options).packing
 
 
 @pytest.mark.parametrize(
-    ("passage_tokens", "expected"),
-    [(256, (256, (99, 512))), (1000, (512, (99, 512))), (16, (99, (99, 512)))],
+    ("name", "passage_tokens", "budget", "budget_range"),
+    [
+        ("bert", 256, 256, (99, 512)),
+        ("bert", 1000, 512, (99, 512)),
+        ("bert", 16, 99, (99, 512)),
+        ("modernbert-cls", 256, 256, (99, 512)),
+        ("modernbert-cls", 4096, 4096, (99, 4096)),  # a long window is used if requested
+    ],
 )
 def test_a_sequence_is_a_passage_of_the_models_habit(
-    checkpoint: Callable[[str], Path], tmp_path: Path, passage_tokens: int, expected: tuple[int, tuple[int, int]]
+    checkpoint: Callable[[str], Path], tmp_path: Path, name: str, passage_tokens: int, budget: int, budget_range: tuple[int, int]
 ) -> None:
-    packing = packing_of(checkpoint("bert"), tmp_path, ImportOptions(passage_tokens=passage_tokens))
-    assert (packing.budget, packing.budget_range) == expected
-    assert packing.query_tokens == 64
-
-
-def test_a_long_window_is_used_if_requested(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
-    usual = packing_of(checkpoint("modernbert-cls"), tmp_path, ImportOptions())
-    long = packing_of(checkpoint("modernbert-cls"), tmp_path, ImportOptions(passage_tokens=4096))
-    assert (usual.budget, usual.budget_range[1], long.budget, long.budget_range[1]) == (256, 512, 4096, 4096)
+    packing = packing_of(checkpoint(name), tmp_path, ImportOptions(passage_tokens=passage_tokens))
+    assert (packing.budget, packing.budget_range, packing.query_tokens) == (budget, budget_range, 64)
 
 
 def test_a_prompt_comes_on_top_of_a_passage(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
@@ -88,18 +91,16 @@ def test_a_tokenizer_that_marks_no_pairs_and_one_of_another_model(checkpoint: Ca
         packing_of(source, tmp_path, ImportOptions())
 
 
-def test_options_win_over_the_card(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
-    options = ImportOptions(activation=Activation(name="identity", scale=0.5), joint=True)
-    checkpoint_ = read_checkpoint(str(checkpoint("bert")), options)
-    tokenizer = import_tokenizer(checkpoint_, tmp_path / "tokenizer.json")
-    config = import_pipeline(checkpoint_, tokenizer, import_frequencies(None), options).config
-    assert (config.activation.name, config.activation.scale) == ("identity", 0.5)
+def test_blocks_that_are_read_together_are_chosen_otherwise(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
+    config = config_of(checkpoint("bert"), tmp_path, ImportOptions(joint=True))
     assert (config.aggregator["name"], config.segmenter["name"], config.packing.grow) == ("joint", "cogltx", False)
 
 
 def test_frequencies_of_a_table_and_of_a_collection(tmp_path: Path) -> None:
-    general, counted = import_frequencies(None), import_frequencies(SAMPLE)
-    assert general.frequencies["river"] > 1000
+    """The general table is of English stems, and no other terms get it."""
+    assert import_frequencies(None).frequencies["river"] > 1000
+    assert len(import_frequencies(None, named_analyzer("universal"))) == 0
+    counted = import_frequencies(SAMPLE)
     assert counted.n_documents == 6
     counted.write(tmp_path / "mine.tsv")
     assert import_frequencies(tmp_path / "mine.tsv").frequencies == counted.frequencies
@@ -132,18 +133,10 @@ def test_every_choice_is_an_analyzer(name: str) -> None:
     assert name in (found.name, found.language)
 
 
-def test_no_table_of_english_stems_for_other_terms() -> None:
-    assert len(import_frequencies(None, named_analyzer("universal"))) == 0
-    assert import_frequencies(None, named_analyzer("english")).frequencies["river"] > 1000
-
-
 def test_other_languages_get_cuts_of_all_scripts(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
-    found = read_checkpoint(str(checkpoint("bert")), ImportOptions())
-    tokenizer = import_tokenizer(found, tmp_path / "tokenizer.json")
-    universal = named_analyzer("universal")
-    config = import_pipeline(found, tokenizer, import_frequencies(None, universal), ImportOptions(), universal).config
+    config = config_of(checkpoint("bert"), tmp_path, ImportOptions(), named_analyzer("universal"))
     assert (config.segmenter["name"], config.selector["idf"]) == ("structure", "blocks")
-    config = import_pipeline(found, tokenizer, import_frequencies(None), ImportOptions()).config
+    config = config_of(checkpoint("bert"), tmp_path, ImportOptions())
     assert (config.segmenter["name"], config.selector["idf"]) == ("whole_sentences", "documents")
 
 
