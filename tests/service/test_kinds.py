@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import json
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -43,31 +44,24 @@ def document(seed: int) -> dict[str, str]:
     """Up to a dozen blocks, no two alike; every fourth has nothing to score, every third has a title."""
     rng = np.random.default_rng(seed)
     sentences = [
-        " ".join(rng.choice(WORDS, 12)).capitalize() + "." for _ in range(0 if seed % 4 == 3 else int(rng.integers(1, 60)))
+        " ".join(rng.choice(WORDS, 12)).capitalize() + "." for _ in range(0 if seed % 4 == 3 else int(rng.integers(1, 40)))
     ]
     return {"text": " ".join(sentences), "title": f"Number {seed}" if seed % 3 == 0 else ""}
 
 
-DOCUMENTS = [document(seed) for seed in range(24)]
+DOCUMENTS = [document(seed) for seed in range(12)]
 
 
 @pytest.fixture(scope="module", params=KINDS)
 def served(
-    request: pytest.FixtureRequest, settings: Settings, bundle_of: Callable[[str], Path]
+    request: pytest.FixtureRequest, settings: Settings, bundle_of: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[TestClient, Ranker]]:
-    """A service of the kind, with the caches, as it is started."""
-    app = create_app(settings.model_copy(update={"bundle": (bundle_of(request.param),), "score_cache_bytes": 1 << 22}))
+    """A service of the kind, with the caches, as it is started, and a store."""
+    changes = {"bundle": (bundle_of(request.param),), "score_cache_bytes": 1 << 22, "store": str(tmp_path_factory.mktemp("store"))}
+    app = create_app(settings.model_copy(update=changes))
     with TestClient(app) as client:
         wait_for(lambda: bool(app.state.ranker.worker.ready))
         yield client, app.state.ranker
-
-
-@pytest.fixture(scope="module")
-def in_process(served: tuple[TestClient, Ranker]) -> Iterator[InProcess]:
-    """A ranker in this process, of the same bundle."""
-    path = served[1].models.default.bundle.path
-    with InProcess.open(path, provider="cpu", precision="fp32", threads=1) as ranker:
-        yield ranker
 
 
 @functools.cache
@@ -169,6 +163,23 @@ def test_the_same_again_is_answered_without_the_model(served: tuple[TestClient, 
     assert said() == first
 
 
+def test_documents_by_id_are_ranked_as_their_texts(served: tuple[TestClient, Ranker]) -> None:
+    client, _ = served
+    documents = [{"id": f"d{seed}", **document(seed)} for seed in range(100, 112)]
+    assert client.put("/documents", content="\n".join(map(json.dumps, documents))).json()["stored"] == 12
+
+    def ranked(documents: list[dict[str, str]]) -> list[dict[str, Any]]:
+        request = {"query": QUERY, "documents": documents, "return_blocks": True}
+        return list(client.post("/rerank", json=request).json()["results"])
+
+    by_id, by_text = ranked([{"id": one["id"]} for one in documents]), ranked(documents)
+    assert [one | {"relevance_score": None} for one in by_id] == [one | {"relevance_score": None} for one in by_text]
+    scores = [one["relevance_score"] for one in by_text]  # batches of other shapes round otherwise
+    assert [one["relevance_score"] for one in by_id] == pytest.approx(scores, rel=1e-5)
+    assert ranked([{"id": "nobody"}, {"id": "d101"}])[1]["scored_by"] == "order"
+
+
+@pytest.mark.parametrize("served", ["spread", "cascade to max", "parade by binb2", "vectors", "second look"], indirect=True)
 def test_concurrent_requests_of_all_sizes_get_what_each_would_get_alone(served: tuple[TestClient, Ranker]) -> None:
     client, _ = served
     requests: list[dict[str, Any]] = [
@@ -328,16 +339,13 @@ def test_a_client_that_goes_between_the_rounds_costs_no_more(
     assert requests(ranker, "cancelled") == 1
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"top_n": 3, "raw_scores": True, "max_tokens_per_doc": 64, "instruction": "Find a bridge."}]
-)
-def test_a_ranker_in_the_process_ranks_as_the_service(
-    served: tuple[TestClient, Ranker], in_process: InProcess, options: dict[str, Any]
-) -> None:
-    client, _ = served
+def test_a_ranker_in_the_process_ranks_as_the_service(served: tuple[TestClient, Ranker]) -> None:
+    client, ranker = served
+    options: dict[str, Any] = {"raw_scores": True, "max_tokens_per_doc": 64, "instruction": "Find a bridge."}
     response = client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS, "return_blocks": True, **options})
     expected = read_ranking(response.json(), DOCUMENTS, "")
-    ranking = in_process.rank(QUERY, DOCUMENTS, **options)
+    with InProcess.open(ranker.models.default.bundle.path, provider="cpu", precision="fp32", threads=1) as in_process:
+        ranking = in_process.rank(QUERY, DOCUMENTS, **options)
     assert list(map(unscored, ranking)) == list(map(unscored, expected))
     for result, other in zip(ranking, expected, strict=True):
         assert result.relevance_score == pytest.approx(other.relevance_score, abs=CLOSE)

@@ -139,21 +139,6 @@ def test_scores_by_id_are_those_by_text_exactly(service: Service, options: dict[
     assert (service.sample("store_lookups", outcome="hit"), service.sample("store_lookups", outcome="miss")) == (20, 0)
 
 
-@pytest.mark.parametrize("kind", ["cascade", "maxp", "parade by binb2"])
-def test_every_kind_of_ranker_ranks_by_id(bundle_of: Callable[[str], Path], settings: Settings, tmp_path: Path, kind: str) -> None:
-    changed = settings.model_copy(update={"bundle": (bundle_of(kind),), "store": str(tmp_path / "store"), "cache_bytes": 0})
-    ranker = Ranker.load(changed)
-    with TestClient(create_app(changed, ranker)) as client:
-        wait_for(lambda: ranker.worker.ready)
-        service = Service(client, ranker)
-        service.put(DOCUMENTS)
-        by_text, by_id = (service.rank(documents, return_blocks=True)["results"] for documents in (DOCUMENTS, ids(*TEXTS)))
-        assert [{**result, "relevance_score": None} for result in by_id] == [{**r, "relevance_score": None} for r in by_text]
-        scores = ([result["relevance_score"] for result in results] for results in (by_id, by_text))
-        assert next(scores) == pytest.approx(next(scores), rel=1e-5)  # batches of other shapes round otherwise
-        assert service.rank([{"id": "nobody"}, *ids("d1")])["results"][1]["scored_by"] == "order"
-
-
 def test_texts_and_ids_mixed_in_one_request(service: Service) -> None:
     service.put(DOCUMENTS[:10])
     mixed = [*ids("d3"), "the river alone", DOCUMENTS[12], *ids("d3", "d7"), DOCUMENTS[4], *ids("d0")]
