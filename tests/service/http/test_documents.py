@@ -19,7 +19,6 @@ from starlette.types import Message
 
 from keyblock.runtime.session import Session
 from keyblock.wire import StoredAnswer
-from service.app import create_app
 from service.call import DEFAULT_NAMESPACE
 from service.http.bodies import lines, parsing
 from service.http.documents import PIECE
@@ -27,12 +26,12 @@ from service.queue.graphs import Graphs
 from service.ranking.ranker import Ranker
 from service.settings import Settings
 from service.store.base import Item
-from service.store.opening import open_store
 from service.store.redis_client import key_of
 from service.store.redis_cluster import PREFIX
 from service.telemetry.metrics import TABLE
+from tests.service import rankers
 from tests.service.faults import Connection, came, wait_for
-from tests.service.rankers import another, serving
+from tests.service.rankers import another
 from tests.service.store.redis_server import RedisServer, need_redis
 from tests.support.redis_cluster import RedisCluster
 
@@ -86,10 +85,7 @@ Serve = Callable[..., Any]
 @contextmanager
 def started(settings: Settings, graphs: Graphs, **changes: Any) -> Iterator[Service]:
     """The application on the tiny bundle with other settings; closes its store."""
-    changed = settings.model_copy(update={"cache_bytes": 0, **changes})
-    ranker = serving(changed, graphs, open_store(changed))
-    with TestClient(create_app(changed, ranker)) as client:
-        wait_for(lambda: ranker.worker.ready)
+    with rankers.started(settings, graphs, cache_bytes=0, **changes) as (client, ranker):
         yield Service(client, ranker)
 
 
