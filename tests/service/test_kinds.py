@@ -33,7 +33,7 @@ from service.telemetry.metrics import TABLE
 from tests.service.clock import FAR, Leaping
 from tests.service.faults import PATIENCE, Connection, Faulty, came, wait_for
 from tests.service.kinds import CHOOSERS, KINDS
-from tests.service.rankers import serving
+from tests.service.rankers import started
 
 QUERY = "which river flooded the old stone bridge"
 WORDS = "river bridge stone city flood year winter garden teacher letter forest window market engine island harbour".split()
@@ -214,11 +214,11 @@ def test_info_tells_selector_aggregator_and_graphs(served: tuple[TestClient, Ran
 
 
 class Parts:
-    """A ranker whose graphs can be stopped and broken, each for itself."""
+    """Graphs that can be stopped and broken, each for itself."""
 
-    def __init__(self, settings: Settings, path: Path) -> None:
-        bundle = load_bundle(path)
-        model = GraphModel.open(bundle, Provider.CPU, 1)
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        model = opened(path)[1]
         self.ranker_graph = Faulty(model.session)
         self.selector_graph = Faulty(model.selector or model.session)
         self.combine_fault: Exception | None = None
@@ -228,63 +228,65 @@ class Parts:
                 raise self.combine_fault
             return model.combine(states, mask)
 
-        graphs = Graphs(self.ranker_graph, self.selector_graph, combine)
-        self.ranker = serving(settings.model_copy(update={"bundle": (path,)}), graphs)
+        self.graphs = Graphs(self.ranker_graph, self.selector_graph, combine)
 
 
 @pytest.fixture
-def parts(settings: Settings, bundle_of: Callable[[str], Path]) -> Parts:
-    return Parts(settings, bundle_of("parade by binb2"))
+def parts(bundle_of: Callable[[str], Path]) -> Parts:
+    return Parts(bundle_of("parade by binb2"))
 
 
-def test_a_failure_in_any_round_fails_that_request_and_no_other(settings: Settings, parts: Parts) -> None:
-    request = {"query": QUERY, "documents": DOCUMENTS}
-
-    def outcomes() -> list[int]:
-        return [client.post("/rerank", json=request).status_code]
-
-    with TestClient(create_app(settings, parts.ranker)) as client:
-        wait_for(lambda: parts.ranker.worker.ready)
-        parts.ranker_graph.shapes.clear()
-        parts.selector_graph.fault = RuntimeError("the selector caught fire")
-        assert outcomes() == [500]
-        assert not parts.ranker_graph.shapes  # there was no second round
-        parts.selector_graph.fault = None
-        parts.ranker_graph.fault = RuntimeError("the ranker caught fire")
-        assert outcomes() == [500]
-        parts.ranker_graph.fault = None
-        parts.combine_fault = RuntimeError("the aggregator caught fire")
-        response = client.post("/rerank", json=request)
-        assert (response.status_code, "the aggregator caught fire" in response.json()["message"]) == (500, True)
-        parts.combine_fault = None
-        assert outcomes() == [200]
-        assert client.get("/health/ready").status_code == 200
+@pytest.fixture
+def of_parts(settings: Settings, parts: Parts) -> Iterator[tuple[TestClient, Ranker]]:
+    with started(settings, parts.graphs, bundle=(parts.path,)) as served:
+        yield served
 
 
-def test_blocks_that_a_deadline_left_unscored_are_reported(settings: Settings, parts: Parts, clock: Leaping) -> None:
+def test_a_failure_in_any_round_fails_that_request_and_no_other(of_parts: tuple[TestClient, Ranker], parts: Parts) -> None:
+    client, _ = of_parts
+
+    def ask() -> tuple[int, str]:
+        response = client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS})
+        return response.status_code, response.json().get("message", "")
+
+    parts.ranker_graph.shapes.clear()
+    parts.selector_graph.fault = RuntimeError("the selector caught fire")
+    assert ask()[0] == 500
+    assert not parts.ranker_graph.shapes  # there was no second round
+    parts.selector_graph.fault = None
+    parts.ranker_graph.fault = RuntimeError("the ranker caught fire")
+    assert ask()[0] == 500
+    parts.ranker_graph.fault = None
+    parts.combine_fault = RuntimeError("the aggregator caught fire")
+    status, message = ask()
+    assert (status, "the aggregator caught fire" in message) == (500, True)
+    parts.combine_fault = None
+    assert ask()[0] == 200
+    assert client.get("/health/ready").status_code == 200
+
+
+def test_blocks_that_a_deadline_left_unscored_are_reported(
+    of_parts: tuple[TestClient, Ranker], parts: Parts, clock: Leaping
+) -> None:
     """The selector hangs: the cheap one's order is all there is."""
-    with TestClient(create_app(settings, parts.ranker)) as client:
-        wait_for(lambda: parts.ranker.worker.ready)
-        parts.selector_graph.stopped = clock.leap
-        parts.selector_graph.open.clear()
-        meta = client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS, "deadline_ms": 1000 * FAR}).json()["meta"]
-        parts.selector_graph.open.set()
-        assert meta["degraded"] is True
-        assert any("blocks were not scored in time" in warning for warning in meta["warnings"])
-        registry = parts.ranker.metrics.registry
-        labels = {"how": "blocks", "model": parts.ranker.models.default.name}
-        assert registry.get_sample_value("keyblock_degraded_total", labels) == 1
+    client, ranker = of_parts
+    parts.selector_graph.stopped = clock.leap
+    parts.selector_graph.open.clear()
+    meta = client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS, "deadline_ms": 1000 * FAR}).json()["meta"]
+    parts.selector_graph.open.set()
+    assert meta["degraded"] is True
+    assert any("blocks were not scored in time" in warning for warning in meta["warnings"])
+    labels = {"how": "blocks", "model": ranker.models.default.name}
+    assert ranker.metrics.registry.get_sample_value("keyblock_degraded_total", labels) == 1
 
 
 def test_passages_that_a_deadline_left_unscored_keep_the_selectors_order(
     settings: Settings, bundle_of: Callable[[str], Path], clock: Leaping
 ) -> None:
     """The ranker hangs: what the answer names is BM25's choice, with BM25's scores."""
-    bundle = load_bundle(bundle_of("maxp"))
-    pipeline, graph = bundle.pipeline, Faulty(GraphModel.open(bundle, Provider.CPU, 1).session)
-    ranker = serving(settings.model_copy(update={"bundle": (bundle.path,)}), Graphs(graph))
-    with TestClient(create_app(settings, ranker)) as client:
-        wait_for(lambda: ranker.worker.ready)
+    bundle, model = opened(bundle_of("maxp"))
+    pipeline, graph = bundle.pipeline, Faulty(model.session)
+    with started(settings, Graphs(graph), bundle=(bundle.path,)) as (client, _):
         graph.stopped = clock.leap
         graph.open.clear()
         request = {"query": QUERY, "documents": DOCUMENTS[:6], "deadline_ms": 1000 * FAR, "return_blocks": True}
@@ -299,16 +301,11 @@ def test_passages_that_a_deadline_left_unscored_keep_the_selectors_order(
         assert [block["score"] for block in result["blocks"]] == pytest.approx(selection.scores[selection.taken].tolist())
 
 
-def requests(ranker: Ranker, outcome: str) -> float:
-    labels = {"dialect": "native", "outcome": outcome}
-    return ranker.metrics.registry.get_sample_value(TABLE["requests"].name, labels) or 0.0
-
-
 def test_a_client_that_goes_between_the_rounds_costs_no_more(
-    settings: Settings, parts: Parts, monkeypatch: pytest.MonkeyPatch
+    of_parts: tuple[TestClient, Ranker], parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It leaves while blocks are selected: the slices in hand are finished, and nothing is scored."""
-    app, ranker = create_app(settings, parts.ranker), parts.ranker
+    client, ranker = of_parts
     text = " ".join(document(4 * n)["text"] for n in range(40))  # about a dozen make a slice
     connection = Connection({"query": QUERY, "documents": [text] * 64})
     begun, go_on = threading.Event(), threading.Event()
@@ -322,21 +319,20 @@ def test_a_client_that_goes_between_the_rounds_costs_no_more(
         return select(self, query, prepared, *rest)
 
     async def work() -> None:
-        async with app.router.lifespan_context(app):
-            await came(lambda: ranker.worker.ready)
-            parts.ranker_graph.shapes.clear()
-            monkeypatch.setattr(Pipeline, "select", slowly)
-            task = asyncio.create_task(app(connection.scope(), connection.receive, connection.send))
-            await came(begun.is_set)
-            connection.gone.set()
-            async with asyncio.timeout(PATIENCE):
-                await task
-            go_on.set()
+        task = asyncio.create_task(connection.ask(client.app))
+        await came(begun.is_set)
+        connection.gone.set()
+        await task
+        go_on.set()
 
-    asyncio.run(work())
+    parts.ranker_graph.shapes.clear()
+    monkeypatch.setattr(Pipeline, "select", slowly)
+    assert client.portal is not None
+    client.portal.call(work)
     assert not parts.ranker_graph.shapes
     assert len(selected) < 40  # of 64: the slices that were in hand
-    assert requests(ranker, "cancelled") == 1
+    labels = {"dialect": "native", "outcome": "cancelled"}
+    assert ranker.metrics.registry.get_sample_value(TABLE["requests"].name, labels) == 1
 
 
 def test_a_ranker_in_the_process_ranks_as_the_service(served: tuple[TestClient, Ranker]) -> None:
