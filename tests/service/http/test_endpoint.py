@@ -96,7 +96,8 @@ def test_ready_only_after_the_warm_up(settings: Settings, graphs: Graphs, faulty
         response = client.post("/rerank", json=GOOD)
         assert (response.status_code, response.headers["retry-after"]) == (503, "1")
         assert "warming up" in response.json()["message"]
-        assert client.get("/v2/models/tiny/ready").json() == {"name": "tiny", "ready": False}
+        response = client.get("/v2/models/tiny/ready")
+        assert (response.status_code, response.json()) == (503, {"name": "tiny", "ready": False})
         faulty.open.set()
         wait_for(lambda: ranker.worker.ready)
         assert client.post("/rerank", json=GOOD).status_code == 200
