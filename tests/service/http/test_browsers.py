@@ -13,8 +13,8 @@ from service.app import create_app
 from service.http.sockets import are_loopback, bind
 from service.ranking.ranker import Ranker
 from service.settings import Settings
-from tests.service.browser import served
 from tests.service.keyed import bearing, keyed
+from tests.support.serving import Service
 
 GOOD: dict[str, Any] = {"query": "river bridge", "documents": ["the river flooded the bridge", "a city"]}
 BODY = json.dumps(GOOD).encode()
@@ -28,7 +28,7 @@ class Asked:
     """Sends requests to a service, and reads the counter of those that it denied."""
 
     def __init__(self, url: str) -> None:
-        self.place = url.removeprefix("http://").strip("/")
+        self.place = url.removeprefix("http://")
 
     def __call__(self, method: str, path: str, body: bytes = BODY, **headers: str) -> tuple[int, str]:
         connection = HTTPConnection(self.place, timeout=60)
@@ -44,19 +44,11 @@ class Asked:
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("browsers") / "store"
-
-
-@pytest.fixture(scope="module")
-def url(store: Path) -> Iterator[str]:
-    with served(store=str(store), cors_origins="https://app.example, https://b.example") as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def ask(url: str) -> Asked:
-    return Asked(url)
+def ask(bundle_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
+    work = tmp_path_factory.mktemp("browsers")
+    options = {"bundle": bundle_path, "store": work / "store", "cors_origins": "https://app.example, https://b.example"}
+    with Service(1, work / "log", provider="cpu", **options) as service:
+        yield Asked(service.url)
 
 
 @pytest.mark.parametrize(

@@ -66,13 +66,6 @@ def test_refusals_name_the_element(documents: Any, field: str, problem: str) -> 
     assert problem in caught.value.message
 
 
-@pytest.mark.parametrize("query", [None, "", "  \n\t ", 7, ["a"], {}])
-def test_invalid_queries(query: Any) -> None:
-    with pytest.raises(RequestError, match=r"^query: ") as caught:
-        read_query(query, LIMITS, [])
-    assert caught.value.status == 422
-
-
 def test_long_query_is_cut_with_a_warning() -> None:
     warnings: list[str] = []
     assert read_query("abcdefghij", LIMITS, warnings) == "abcdefgh"
