@@ -179,7 +179,6 @@ def test_documents_by_id_are_ranked_as_their_texts(served: tuple[TestClient, Ran
     assert ranked([{"id": "nobody"}, {"id": "d101"}])[1]["scored_by"] == "order"
 
 
-@pytest.mark.parametrize("served", ["spread", "cascade to max", "parade by binb2", "vectors", "second look"], indirect=True)
 def test_concurrent_requests_of_all_sizes_get_what_each_would_get_alone(served: tuple[TestClient, Ranker]) -> None:
     client, _ = served
     requests: list[dict[str, Any]] = [
