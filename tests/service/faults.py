@@ -55,9 +55,12 @@ class Faulty:
 class Connection:
     """A client on the ASGI interface, which may go at any time."""
 
-    def __init__(self, request: dict[str, Any] | bytes, method: str = "POST", path: str = "/rerank", *, more: bool = False) -> None:
+    def __init__(
+        self, request: dict[str, Any] | bytes, method: str = "POST", path: str = "/rerank", *, more: bool = False, **headers: str
+    ) -> None:
         self._body: bytes | None = request if isinstance(request, bytes) else json.dumps(request).encode()
         self._method, self._path, self._more = method, path, more
+        self._headers = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
         self.gone = asyncio.Event()
         self.sent: list[Message] = []
 
@@ -76,10 +79,20 @@ class Connection:
     async def send(self, message: Message) -> None:
         self.sent.append(message)
 
+    async def ask(self, app: Any) -> None:
+        """Send the request, and take the answer."""
+        async with asyncio.timeout(PATIENCE):
+            await app(self.scope(), self.receive, self.send)
+
+    @property
+    def status(self) -> int:
+        """Of the answer."""
+        return int(self.sent[0]["status"])
+
     def scope(self) -> dict[str, Any]:
         path = {"path": self._path, "raw_path": self._path.encode(), "root_path": "", "query_string": b""}
         server = {"server": ("test", 80), "client": ("test", 1), "scheme": "http", "http_version": "1.1"}
-        return {"type": "http", "method": self._method, "headers": [], "asgi": {"version": "3.0"}, **path, **server}
+        return {"type": "http", "method": self._method, "headers": self._headers, "asgi": {"version": "3.0"}, **path, **server}
 
 
 async def came(condition: Callable[[], Any]) -> None:

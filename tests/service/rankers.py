@@ -3,19 +3,26 @@
 import functools
 import json
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from starlette.testclient import TestClient
+
 from keyblock.bundle import MANIFEST_FILE, Bundle, load_bundle
 from keyblock.pipeline import Pipeline
 from keyblock.runtime.providers import Precision, Provider, resolve
+from service.app import create_app
 from service.queue.graphs import Graphs, GraphScorer
 from service.queue.worker import Worker
 from service.ranking.loading import LoadedBundle
 from service.ranking.ranker import Ranker
 from service.settings import Settings
 from service.store.base import DocumentStore
+from service.store.opening import open_store
+from tests.service.faults import wait_for
 
 
 def scorer_of(worker: Worker, name: str, graphs: Graphs, pipeline: Pipeline) -> GraphScorer:
@@ -29,6 +36,16 @@ def serving(settings: Settings, graphs: Graphs, store: DocumentStore | None = No
     (path,) = settings.bundle
     bundle, choice = _read(path, (path / MANIFEST_FILE).stat().st_mtime_ns), resolve(Provider.CPU, precision=Precision.FP32)
     return Ranker(settings, [LoadedBundle(bundle, graphs, choice)], store)
+
+
+@contextmanager
+def started(settings: Settings, graphs: Graphs, **changes: Any) -> Iterator[tuple[TestClient, Ranker]]:
+    """An application that serves these graphs with some settings changed, once it is ready, and its ranker."""
+    changed = settings.model_copy(update=changes)
+    ranker = serving(changed, graphs, open_store(changed))
+    with TestClient(create_app(changed, ranker)) as client:
+        wait_for(lambda: ranker.worker.ready)
+        yield client, ranker
 
 
 @functools.cache

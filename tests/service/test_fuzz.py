@@ -61,7 +61,7 @@ def test_every_answer_is_documented(url: str, method: str, path: str, mode: Gene
     operation = schemathesis.openapi.from_url(f"{url}/openapi.json")[path][method]
     answered: list[int] = []
 
-    @settings(max_examples=30, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=15, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
     @given(operation.as_strategy(generation_mode=mode))
     def holds(case: Any) -> None:
         response = case.call()

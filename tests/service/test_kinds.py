@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import json
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +33,7 @@ from service.telemetry.metrics import TABLE
 from tests.service.clock import FAR, Leaping
 from tests.service.faults import PATIENCE, Connection, Faulty, came, wait_for
 from tests.service.kinds import CHOOSERS, KINDS
-from tests.service.rankers import serving
+from tests.service.rankers import started
 
 QUERY = "which river flooded the old stone bridge"
 WORDS = "river bridge stone city flood year winter garden teacher letter forest window market engine island harbour".split()
@@ -43,31 +44,24 @@ def document(seed: int) -> dict[str, str]:
     """Up to a dozen blocks, no two alike; every fourth has nothing to score, every third has a title."""
     rng = np.random.default_rng(seed)
     sentences = [
-        " ".join(rng.choice(WORDS, 12)).capitalize() + "." for _ in range(0 if seed % 4 == 3 else int(rng.integers(1, 60)))
+        " ".join(rng.choice(WORDS, 12)).capitalize() + "." for _ in range(0 if seed % 4 == 3 else int(rng.integers(1, 40)))
     ]
     return {"text": " ".join(sentences), "title": f"Number {seed}" if seed % 3 == 0 else ""}
 
 
-DOCUMENTS = [document(seed) for seed in range(24)]
+DOCUMENTS = [document(seed) for seed in range(12)]
 
 
 @pytest.fixture(scope="module", params=KINDS)
 def served(
-    request: pytest.FixtureRequest, settings: Settings, bundle_of: Callable[[str], Path]
+    request: pytest.FixtureRequest, settings: Settings, bundle_of: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[TestClient, Ranker]]:
-    """A service of the kind, with the caches, as it is started."""
-    app = create_app(settings.model_copy(update={"bundle": (bundle_of(request.param),), "score_cache_bytes": 1 << 22}))
+    """A service of the kind, with the caches, as it is started, and a store."""
+    changes = {"bundle": (bundle_of(request.param),), "score_cache_bytes": 1 << 22, "store": str(tmp_path_factory.mktemp("store"))}
+    app = create_app(settings.model_copy(update=changes))
     with TestClient(app) as client:
         wait_for(lambda: bool(app.state.ranker.worker.ready))
         yield client, app.state.ranker
-
-
-@pytest.fixture(scope="module")
-def in_process(served: tuple[TestClient, Ranker]) -> Iterator[InProcess]:
-    """A ranker in this process, of the same bundle."""
-    path = served[1].models.default.bundle.path
-    with InProcess.open(path, provider="cpu", precision="fp32", threads=1) as ranker:
-        yield ranker
 
 
 @functools.cache
@@ -169,6 +163,22 @@ def test_the_same_again_is_answered_without_the_model(served: tuple[TestClient, 
     assert said() == first
 
 
+def test_documents_by_id_are_ranked_as_their_texts(served: tuple[TestClient, Ranker]) -> None:
+    client, _ = served
+    documents = [{"id": f"d{seed}", **document(seed)} for seed in range(100, 112)]
+    assert client.put("/documents", content="\n".join(map(json.dumps, documents))).json()["stored"] == 12
+
+    def ranked(documents: list[dict[str, str]]) -> list[dict[str, Any]]:
+        request = {"query": QUERY, "documents": documents, "return_blocks": True}
+        return list(client.post("/rerank", json=request).json()["results"])
+
+    by_id, by_text = ranked([{"id": one["id"]} for one in documents]), ranked(documents)
+    assert [one | {"relevance_score": None} for one in by_id] == [one | {"relevance_score": None} for one in by_text]
+    scores = [one["relevance_score"] for one in by_text]  # batches of other shapes round otherwise
+    assert [one["relevance_score"] for one in by_id] == pytest.approx(scores, rel=1e-5)
+    assert ranked([{"id": "nobody"}, {"id": "d101"}])[1]["scored_by"] == "order"
+
+
 def test_concurrent_requests_of_all_sizes_get_what_each_would_get_alone(served: tuple[TestClient, Ranker]) -> None:
     client, _ = served
     requests: list[dict[str, Any]] = [
@@ -203,11 +213,11 @@ def test_info_tells_selector_aggregator_and_graphs(served: tuple[TestClient, Ran
 
 
 class Parts:
-    """A ranker whose graphs can be stopped and broken, each for itself."""
+    """Graphs that can be stopped and broken, each for itself."""
 
-    def __init__(self, settings: Settings, path: Path) -> None:
-        bundle = load_bundle(path)
-        model = GraphModel.open(bundle, Provider.CPU, 1)
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        model = opened(path)[1]
         self.ranker_graph = Faulty(model.session)
         self.selector_graph = Faulty(model.selector or model.session)
         self.combine_fault: Exception | None = None
@@ -217,63 +227,65 @@ class Parts:
                 raise self.combine_fault
             return model.combine(states, mask)
 
-        graphs = Graphs(self.ranker_graph, self.selector_graph, combine)
-        self.ranker = serving(settings.model_copy(update={"bundle": (path,)}), graphs)
+        self.graphs = Graphs(self.ranker_graph, self.selector_graph, combine)
 
 
 @pytest.fixture
-def parts(settings: Settings, bundle_of: Callable[[str], Path]) -> Parts:
-    return Parts(settings, bundle_of("parade by binb2"))
+def parts(bundle_of: Callable[[str], Path]) -> Parts:
+    return Parts(bundle_of("parade by binb2"))
 
 
-def test_a_failure_in_any_round_fails_that_request_and_no_other(settings: Settings, parts: Parts) -> None:
-    request = {"query": QUERY, "documents": DOCUMENTS}
-
-    def outcomes() -> list[int]:
-        return [client.post("/rerank", json=request).status_code]
-
-    with TestClient(create_app(settings, parts.ranker)) as client:
-        wait_for(lambda: parts.ranker.worker.ready)
-        parts.ranker_graph.shapes.clear()
-        parts.selector_graph.fault = RuntimeError("the selector caught fire")
-        assert outcomes() == [500]
-        assert not parts.ranker_graph.shapes  # there was no second round
-        parts.selector_graph.fault = None
-        parts.ranker_graph.fault = RuntimeError("the ranker caught fire")
-        assert outcomes() == [500]
-        parts.ranker_graph.fault = None
-        parts.combine_fault = RuntimeError("the aggregator caught fire")
-        response = client.post("/rerank", json=request)
-        assert (response.status_code, "the aggregator caught fire" in response.json()["message"]) == (500, True)
-        parts.combine_fault = None
-        assert outcomes() == [200]
-        assert client.get("/health/ready").status_code == 200
+@pytest.fixture
+def of_parts(settings: Settings, parts: Parts) -> Iterator[tuple[TestClient, Ranker]]:
+    with started(settings, parts.graphs, bundle=(parts.path,)) as served:
+        yield served
 
 
-def test_blocks_that_a_deadline_left_unscored_are_reported(settings: Settings, parts: Parts, clock: Leaping) -> None:
+def test_a_failure_in_any_round_fails_that_request_and_no_other(of_parts: tuple[TestClient, Ranker], parts: Parts) -> None:
+    client, _ = of_parts
+
+    def ask() -> tuple[int, str]:
+        response = client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS})
+        return response.status_code, response.json().get("message", "")
+
+    parts.ranker_graph.shapes.clear()
+    parts.selector_graph.fault = RuntimeError("the selector caught fire")
+    assert ask()[0] == 500
+    assert not parts.ranker_graph.shapes  # there was no second round
+    parts.selector_graph.fault = None
+    parts.ranker_graph.fault = RuntimeError("the ranker caught fire")
+    assert ask()[0] == 500
+    parts.ranker_graph.fault = None
+    parts.combine_fault = RuntimeError("the aggregator caught fire")
+    status, message = ask()
+    assert (status, "the aggregator caught fire" in message) == (500, True)
+    parts.combine_fault = None
+    assert ask()[0] == 200
+    assert client.get("/health/ready").status_code == 200
+
+
+def test_blocks_that_a_deadline_left_unscored_are_reported(
+    of_parts: tuple[TestClient, Ranker], parts: Parts, clock: Leaping
+) -> None:
     """The selector hangs: the cheap one's order is all there is."""
-    with TestClient(create_app(settings, parts.ranker)) as client:
-        wait_for(lambda: parts.ranker.worker.ready)
-        parts.selector_graph.stopped = clock.leap
-        parts.selector_graph.open.clear()
-        meta = client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS, "deadline_ms": 1000 * FAR}).json()["meta"]
-        parts.selector_graph.open.set()
-        assert meta["degraded"] is True
-        assert any("blocks were not scored in time" in warning for warning in meta["warnings"])
-        registry = parts.ranker.metrics.registry
-        labels = {"how": "blocks", "model": parts.ranker.models.default.name}
-        assert registry.get_sample_value("keyblock_degraded_total", labels) == 1
+    client, ranker = of_parts
+    parts.selector_graph.stopped = clock.leap
+    parts.selector_graph.open.clear()
+    meta = client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS, "deadline_ms": 1000 * FAR}).json()["meta"]
+    parts.selector_graph.open.set()
+    assert meta["degraded"] is True
+    assert any("blocks were not scored in time" in warning for warning in meta["warnings"])
+    labels = {"how": "blocks", "model": ranker.models.default.name}
+    assert ranker.metrics.registry.get_sample_value("keyblock_degraded_total", labels) == 1
 
 
 def test_passages_that_a_deadline_left_unscored_keep_the_selectors_order(
     settings: Settings, bundle_of: Callable[[str], Path], clock: Leaping
 ) -> None:
     """The ranker hangs: what the answer names is BM25's choice, with BM25's scores."""
-    bundle = load_bundle(bundle_of("maxp"))
-    pipeline, graph = bundle.pipeline, Faulty(GraphModel.open(bundle, Provider.CPU, 1).session)
-    ranker = serving(settings.model_copy(update={"bundle": (bundle.path,)}), Graphs(graph))
-    with TestClient(create_app(settings, ranker)) as client:
-        wait_for(lambda: ranker.worker.ready)
+    bundle, model = opened(bundle_of("maxp"))
+    pipeline, graph = bundle.pipeline, Faulty(model.session)
+    with started(settings, Graphs(graph), bundle=(bundle.path,)) as (client, _):
         graph.stopped = clock.leap
         graph.open.clear()
         request = {"query": QUERY, "documents": DOCUMENTS[:6], "deadline_ms": 1000 * FAR, "return_blocks": True}
@@ -288,16 +300,11 @@ def test_passages_that_a_deadline_left_unscored_keep_the_selectors_order(
         assert [block["score"] for block in result["blocks"]] == pytest.approx(selection.scores[selection.taken].tolist())
 
 
-def requests(ranker: Ranker, outcome: str) -> float:
-    labels = {"dialect": "native", "outcome": outcome}
-    return ranker.metrics.registry.get_sample_value(TABLE["requests"].name, labels) or 0.0
-
-
 def test_a_client_that_goes_between_the_rounds_costs_no_more(
-    settings: Settings, parts: Parts, monkeypatch: pytest.MonkeyPatch
+    of_parts: tuple[TestClient, Ranker], parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It leaves while blocks are selected: the slices in hand are finished, and nothing is scored."""
-    app, ranker = create_app(settings, parts.ranker), parts.ranker
+    client, ranker = of_parts
     text = " ".join(document(4 * n)["text"] for n in range(40))  # about a dozen make a slice
     connection = Connection({"query": QUERY, "documents": [text] * 64})
     begun, go_on = threading.Event(), threading.Event()
@@ -311,33 +318,29 @@ def test_a_client_that_goes_between_the_rounds_costs_no_more(
         return select(self, query, prepared, *rest)
 
     async def work() -> None:
-        async with app.router.lifespan_context(app):
-            await came(lambda: ranker.worker.ready)
-            parts.ranker_graph.shapes.clear()
-            monkeypatch.setattr(Pipeline, "select", slowly)
-            task = asyncio.create_task(app(connection.scope(), connection.receive, connection.send))
-            await came(begun.is_set)
-            connection.gone.set()
-            async with asyncio.timeout(PATIENCE):
-                await task
-            go_on.set()
+        task = asyncio.create_task(connection.ask(client.app))
+        await came(begun.is_set)
+        connection.gone.set()
+        await task
+        go_on.set()
 
-    asyncio.run(work())
+    parts.ranker_graph.shapes.clear()
+    monkeypatch.setattr(Pipeline, "select", slowly)
+    assert client.portal is not None
+    client.portal.call(work)
     assert not parts.ranker_graph.shapes
     assert len(selected) < 40  # of 64: the slices that were in hand
-    assert requests(ranker, "cancelled") == 1
+    labels = {"dialect": "native", "outcome": "cancelled"}
+    assert ranker.metrics.registry.get_sample_value(TABLE["requests"].name, labels) == 1
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"top_n": 3, "raw_scores": True, "max_tokens_per_doc": 64, "instruction": "Find a bridge."}]
-)
-def test_a_ranker_in_the_process_ranks_as_the_service(
-    served: tuple[TestClient, Ranker], in_process: InProcess, options: dict[str, Any]
-) -> None:
-    client, _ = served
+def test_a_ranker_in_the_process_ranks_as_the_service(served: tuple[TestClient, Ranker]) -> None:
+    client, ranker = served
+    options: dict[str, Any] = {"raw_scores": True, "max_tokens_per_doc": 64, "instruction": "Find a bridge."}
     response = client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS, "return_blocks": True, **options})
     expected = read_ranking(response.json(), DOCUMENTS, "")
-    ranking = in_process.rank(QUERY, DOCUMENTS, **options)
+    with InProcess.open(ranker.models.default.bundle.path, provider="cpu", precision="fp32", threads=1) as in_process:
+        ranking = in_process.rank(QUERY, DOCUMENTS, **options)
     assert list(map(unscored, ranking)) == list(map(unscored, expected))
     for result, other in zip(ranking, expected, strict=True):
         assert result.relevance_score == pytest.approx(other.relevance_score, abs=CLOSE)

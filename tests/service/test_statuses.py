@@ -1,7 +1,7 @@
 """Every status that the OpenAPI document promises can be had from the service, with the body that it promises."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -28,97 +28,60 @@ LARGEST = 1_000_000
 
 
 class Stage:
-    """A service with room for one request, and its model's gate."""
+    """A service with room for one request, ready unless it is asked cold, and its model's gate."""
 
-    def __init__(self, client: TestClient, ranker: Ranker, faulty: Faulty) -> None:
-        self.client = client
-        self._ranker = ranker
-        self._faulty = faulty
+    def __init__(self, client: TestClient, ranker: Ranker, faulty: Faulty, request: dict[str, Any]) -> None:
+        self.client, self.ranker, self.faulty, self.request = client, ranker, faulty, request
 
-    def ask(self, path: str, request: dict[str, Any]) -> httpx.Response:
-        self.warm()
-        return self.client.post(path, json=request)
+    def cold(self, **changes: Any) -> httpx.Response:
+        return self.client.post(RERANK_PATHS[0], **({"json": self.request} | changes))
 
-    def warm(self) -> None:
-        self._faulty.open.set()
-        wait_for(lambda: self._ranker.worker.ready)
+    def ask(self, **changes: Any) -> httpx.Response:
+        self.faulty.open.set()
+        wait_for(lambda: self.ranker.worker.ready)
+        return self.cold(**changes)
 
-    def cut(self, path: str, request: dict[str, Any]) -> httpx.Response:
-        self.warm()
-        return self.client.post(path, content=b"{")
-
-    def large(self, path: str, request: dict[str, Any]) -> httpx.Response:
-        return self.ask(path, request | {"query": "river " * (LARGEST // 6 + 1)})
-
-    def slow(self, path: str, request: dict[str, Any]) -> httpx.Response:
-        self.warm()
-        self._ranker.settings = self._ranker.settings.model_copy(update={"body_seconds": 0.01})
+    def slow(self) -> httpx.Response:
+        self.ranker.settings = self.ranker.settings.model_copy(update={"body_seconds": 0.01})
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(endpoint, "read_body", lambda *_: asyncio.sleep(PATIENCE))
-            return self.client.post(path, json=request)
+            return self.ask()
 
-    def without_key(self, path: str, request: dict[str, Any]) -> httpx.Response:
-        self._with_keys()
-        return self.client.post(path, json=request)
-
-    def without_scope(self, path: str, request: dict[str, Any]) -> httpx.Response:
-        self._with_keys()
-        return self.client.post(path, json=request, headers=bearing("ops"))
-
-    def _with_keys(self) -> None:
+    def with_keys(self, **changes: Any) -> httpx.Response:
         app: Any = self.client.app
-        app.state.keyring = load_keys(keyed(self._ranker.settings))
+        app.state.keyring = load_keys(keyed(self.ranker.settings))
+        return self.cold(**changes)
 
-    def packed(self, path: str, request: dict[str, Any]) -> httpx.Response:
-        self.warm()
-        return self.client.post(path, json=request, headers={"content-encoding": "br"})
-
-    def wrong(self, path: str, request: dict[str, Any]) -> httpx.Response:
-        return self.ask(path, request | {"query": 7})
-
-    def beside_another(self, path: str, request: dict[str, Any]) -> httpx.Response:
-        self.warm()
-        self._faulty.open.clear()
+    def beside_another(self) -> httpx.Response:
+        assert self.ask().status_code == 200
+        self.faulty.open.clear()
         with ThreadPoolExecutor(1) as pool:
-            first = pool.submit(self.client.post, path, json=request)
-            wait_for(lambda: self._ranker.admission.load.requests == 1)
-            response = self.client.post(path, json=request)
-            self._faulty.open.set()
+            first = pool.submit(self.cold)
+            wait_for(lambda: self.ranker.admission.load.requests == 1)
+            response = self.cold()
+            self.faulty.open.set()
             assert first.result(PATIENCE).status_code == 200
         return response
 
-    def failing(self, path: str, request: dict[str, Any]) -> httpx.Response:
-        self.warm()
-        self._faulty.fault = RuntimeError("the device caught fire")
-        return self.client.post(path, json=request)
-
-    def cold(self, path: str, request: dict[str, Any]) -> httpx.Response:
-        return self.client.post(path, json=request)
+    def failing(self) -> httpx.Response:
+        assert self.ask().status_code == 200
+        self.faulty.fault = RuntimeError("the device caught fire")
+        return self.cold()
 
 
-WAYS: dict[int, Callable[[Stage, str, dict[str, Any]], httpx.Response]] = {
+WAYS: dict[int, Callable[[Stage], httpx.Response]] = {
     200: Stage.ask,
-    400: Stage.cut,
-    401: Stage.without_key,
-    403: Stage.without_scope,
+    400: lambda stage: stage.ask(json=None, content=b"{"),
+    401: Stage.with_keys,
+    403: lambda stage: stage.with_keys(headers=bearing("ops")),
     408: Stage.slow,
-    413: Stage.large,
-    415: Stage.packed,
-    422: Stage.wrong,
+    413: lambda stage: stage.ask(json=stage.request | {"query": "river " * (LARGEST // 6 + 1)}),
+    415: lambda stage: stage.ask(headers={"content-encoding": "br"}),
+    422: lambda stage: stage.ask(json=stage.request | {"query": 7}),
     429: Stage.beside_another,
     500: Stage.failing,
     503: Stage.cold,
 }
-
-
-@pytest.fixture
-def stage(settings: Settings, graphs: Graphs, faulty: Faulty) -> Iterator[Stage]:
-    small = settings.model_copy(update={"max_requests_in_flight": 1, "max_body_bytes": LARGEST})
-    ranker = serving(small, graphs)
-    faulty.open.clear()
-    with TestClient(create_app(small, ranker)) as client:
-        yield Stage(client, ranker, faulty)
-        faulty.open.set()
 
 
 def test_all_that_is_documented_is_tried(client: TestClient) -> None:
@@ -130,8 +93,15 @@ def test_all_that_is_documented_is_tried(client: TestClient) -> None:
 
 @pytest.mark.parametrize("request_", [NATIVE, TEI], ids=["native", "tei"])
 @pytest.mark.parametrize("status", WAYS)
-def test_a_documented_status_can_be_had(stage: Stage, status: int, request_: dict[str, Any]) -> None:
-    response = WAYS[status](stage, RERANK_PATHS[0], request_)
+def test_a_documented_status_can_be_had(
+    settings: Settings, graphs: Graphs, faulty: Faulty, status: int, request_: dict[str, Any]
+) -> None:
+    small = settings.model_copy(update={"max_requests_in_flight": 1, "max_body_bytes": LARGEST})
+    ranker = serving(small, graphs)
+    faulty.open.clear()
+    with TestClient(create_app(small, ranker)) as client:
+        response = WAYS[status](Stage(client, ranker, faulty, request_))
+        faulty.open.set()
     assert response.status_code == status, response.text
     tei = "texts" in request_ and status not in UNREAD
     shape: Any = (list[TeiResult] if tei else RerankAnswer) if status == 200 else TeiErrorBody if tei else ErrorBody

@@ -1,20 +1,24 @@
 """The best hits so far, and how they are printed."""
 
 import io
+import re
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 from rich.console import Console
 
 from keyblock.ranking.order import ScoredBy
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig
-from service.command.hits import Best, Hit, Passage, batches
+from service.command.hits import Best, Hit, Passage, batches, place_of
 from service.command.inputs import Input
 from service.command.output import print_table, tab_lines
 from service.command.rankers import Found
 from service.command.text import Highlighter
 
+ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 PASSAGE = Passage(4, 21, 2.5, 2, "a\triver\nof \x1b[31mé\u2028", [(2, 7)])
 HITS = [
     Hit("a\tb.txt", "a\tb.txt:2", 0.75, ScoredBy.MODEL, [PASSAGE, PASSAGE._replace(line=9)], None, None),
@@ -31,12 +35,35 @@ def test_tab_lines_have_four_fields_whatever_the_text() -> None:
     ]
 
 
-def test_a_table_obeys_no_escape_of_a_document() -> None:
+def test_a_passage_of_a_file_with_pages_is_named_by_its_page() -> None:
+    paged = PASSAGE._replace(page=3)
+    (line,) = tab_lines([HITS[0]._replace(input="a.pdf", place=place_of("a.pdf", paged), passages=[paged])])
+    assert line.split(b"\t")[2] == b"a.pdf, page 3"
+
+
+def table(hits: Sequence[Hit], width: int = 60) -> str:
+    """As a terminal gets it."""
     output = io.StringIO()
-    print_table(Console(file=output, force_terminal=True, width=60, color_system="standard"), HITS)
-    assert "a \x1b[1;33mriver\x1b[0m of ␛[31mé" in output.getvalue()
-    assert "\x1b[31m" not in output.getvalue()
-    assert "nothing to read" in output.getvalue()
+    print_table(Console(file=output, force_terminal=True, width=width, color_system="standard"), hits)
+    return output.getvalue()
+
+
+def test_a_table_obeys_no_escape_of_a_document() -> None:
+    assert "a \x1b[1;33mriver\x1b[0m of ␛[31mé" in table(HITS)
+    assert "\x1b[31m" not in table(HITS)
+    assert "nothing to read" in table(HITS)
+
+
+def test_a_table_has_no_colours_for_those_who_want_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", table(HITS))
+
+
+def test_wide_characters_fit_the_terminal() -> None:
+    text = "隅田川は東京都を流れる。" * 8 + "\x1b[31m 😀👨‍👩‍👧 e\u0301 النهر river " * 5
+    lines = ESCAPE.sub("", table([HITS[0]._replace(passages=[Passage(0, len(text), 1.0, 1, text, [])])], width=40)).splitlines()
+    assert max(map(cell_len, lines)) <= 40
+    assert "隅田川は東京都を流れる。" in "".join(lines).replace(" ", "")
 
 
 ANALYZER = Analyzer(AnalyzerConfig())

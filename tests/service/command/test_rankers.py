@@ -1,8 +1,6 @@
 """Both rankers find what POST /rerank answers: the same blocks, and scores that differ by the arithmetic of batches at most."""
 
-import json
 import random
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,8 @@ from service.command.inputs import Input
 from service.command.local import LocalRanker
 from service.command.rankers import Asked, CommandError, Ranker, RemoteRanker
 from service.command.report import Report
-from service.settings import DEFAULT_BUNDLE, Settings
+from service.settings import Settings
+from tests.service.rankers import another
 from tests.support.serving import Service
 
 SETTINGS = Settings(provider="cpu", threads=2)
@@ -41,7 +40,7 @@ def collection(lease: dict[str, Any]) -> list[Input]:
     for document in lease["documents"]:
         sentences = document["text"].split(". ")
         found.append(Input(document["id"], document["text"], document["title"]))
-        for number in range(20):
+        for number in range(6):
             generator.shuffle(sentences)
             found.append(Input(f"{document['id']} {number}", ". ".join(sentences * 3)))
     return [*found, Input("empty", " \n"), Input("odd", "النهر 😀 e\u0301 東京都 tenant\x00 lease")]
@@ -84,12 +83,9 @@ def test_a_document_that_the_service_refuses_stops_no_other(running: Service, ca
     assert (len(said), report.failed) == (2, True)
 
 
-def test_scores_go_through_the_activation_of_the_bundle(lease: dict[str, Any], tmp_path: Path) -> None:
+def test_scores_go_through_the_activation_of_the_bundle(lease: dict[str, Any], bundle_path: Path, tmp_path: Path) -> None:
     """The output equals the answer of POST /rerank; if the bundle's scores are logits, no sigmoid is applied."""
-    bundle = shutil.copytree(DEFAULT_BUNDLE, tmp_path / "bundle")
-    manifest = json.loads((bundle / "bundle.json").read_text(encoding="utf-8"))
-    manifest["pipeline"]["activation"] = {"name": "identity", "scale": 2.0}
-    (bundle / "bundle.json").write_text(json.dumps(manifest), encoding="utf-8")
+    bundle = another(bundle_path, tmp_path / "bundle", "logits", activation={"name": "identity", "scale": 2.0})
     inputs, report = [*collection(lease)[:3], Input("empty", "")], Report("keyblock")
     with Service(2, tmp_path / "log", bundle=bundle, provider="cpu", precision="fp32") as service, Client(service.url) as client:
         texts = [{"text": one.text, **({"title": one.title} if one.title else {})} for one in inputs]

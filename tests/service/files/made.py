@@ -88,3 +88,11 @@ def epub(chapters: Mapping[str, str], title: str = "A book", **more: str) -> byt
     return archive(
         {"mimetype": "application/epub+zip", "META-INF/container.xml": _CONTAINER, "OEBPS/book.opf": package, **pages, **more}
     )
+
+
+SAMPLES = {
+    "a PDF": pdf([["The river rises."]]),
+    "a Word document (DOCX)": word(paragraph("The river rises.")),
+    "an EPUB": epub({"a.xhtml": "<p>The river rises."}),
+    "an HTML page": b"<!doctype html><title>Rivers</title><p>The river rises.",
+}

@@ -11,15 +11,10 @@ from service.files import bounded
 from service.files.bounded import COMMAND, MEMORY, TOO_MUCH, BoundedReader, environment, extracted, question
 from service.files.extraction import extract
 from service.files.kinds import NotTextError
-from tests.service.files.made import epub, paragraph, pdf, word
+from tests.service.files.made import SAMPLES, epub, paragraph, pdf, word
 
-FILES = {
-    "pdf": pdf([["The river"], ["rises."]]),
-    "word": word(paragraph("The river rises.", "Heading1")),
-    "epub": epub({"a.xhtml": "<p>The river rises."}, "Rivers"),
-    "html": b"<!doctype html><title>Rivers</title><p>The river rises.",
-    "text": "Der Fluß steigt.".encode("cp1252"),
-}
+TEXT = "Der Fluß steigt.".encode("cp1252")
+HEADING = word(paragraph("The river rises.", "Heading1"))
 
 
 @pytest.fixture
@@ -29,11 +24,11 @@ def reader() -> Iterator[BoundedReader]:
 
 
 def test_it_reads_what_is_read_in_place_with_one_process_for_all(reader: BoundedReader) -> None:
-    assert reader.read(FILES["text"]) == extract(FILES["text"])
+    assert reader.read(TEXT) == extract(TEXT)
     assert reader._process is None
     processes = []
-    for name, content in FILES.items():
-        assert reader.read(content, f"a.{name}") == extract(content, f"a.{name}")
+    for content in (HEADING, *SAMPLES.values(), pdf([["The river"], ["rises."]])):
+        assert reader.read(content, "a.file") == extract(content, "a.file")
         processes.append(reader._process)
     assert len(set(processes)) == 1
     with pytest.raises(NotTextError, match="is a PDF, skipped: it holds no text: run OCR first"):
@@ -47,7 +42,7 @@ def test_a_file_that_takes_too_much_memory_is_refused_and_the_next_one_is_read(r
     with pytest.raises(NotTextError) as refused:
         reader.read(attack)
     assert str(refused.value) == TOO_MUCH == "takes more than 30 s or 512 MiB to read: give its text"
-    assert reader.read(FILES["word"]).text == "# The river rises."
+    assert reader.read(HEADING).text == "# The river rises."
 
 
 def test_a_file_that_takes_too_long_is_refused(reader: BoundedReader, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,14 +50,14 @@ def test_a_file_that_takes_too_long_is_refused(reader: BoundedReader, monkeypatc
     with pytest.raises(NotTextError, match="takes more than 30 s or 512 MiB to read: give its text"):
         reader.read(word(paragraph("a") * 20_000))
     monkeypatch.undo()
-    assert reader.read(FILES["pdf"]).text == "The river\frises."
+    assert reader.read(SAMPLES["a PDF"]).text == "The river rises."
 
 
 def test_a_large_file_leaves_all_memory_to_the_next(reader: BoundedReader) -> None:
     page = b"<!doctype html>" + b"<p>The river rises." * (2 * 2**20 // 19)
     for _ in range(3):
         assert reader.read(page).text.count("river") == page.count(b"river")
-    assert reader.read(FILES["html"]).title == "Rivers"
+    assert reader.read(SAMPLES["an HTML page"]).title == "Rivers"
 
 
 def test_the_process_is_bounded_writes_no_file_and_gives_way() -> None:
@@ -81,7 +76,9 @@ def test_a_text_longer_than_a_document_may_be_is_refused() -> None:
 
 def test_without_the_extra_the_process_says_what_to_install() -> None:
     code = "import sys; sys.modules['charset_normalizer'] = None; from service.files.__main__ import main; main()"
-    done = subprocess.run([sys.executable, "-c", code], input=question(FILES["html"], ""), capture_output=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=question(SAMPLES["an HTML page"], ""), capture_output=True, check=True
+    )
     assert b"to read it, install the extra files: pip install 'keyblock[files]'" in done.stdout
 
 
@@ -95,4 +92,4 @@ def test_the_process_knows_no_secret_and_runs_no_module_of_the_directory(
     for name in ("mammoth", "service", "json"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit(1)")
     monkeypatch.chdir(tmp_path)
-    assert reader.read(FILES["word"]).text == "# The river rises."
+    assert reader.read(HEADING).text == "# The river rises."

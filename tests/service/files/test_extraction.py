@@ -12,30 +12,24 @@ from service.files.extraction import extract
 from service.files.kinds import Extracted, NotTextError, UnreadableError
 from service.files.pdf import read_pdf
 from service.files.word import read_word
-from tests.service.files.made import WORD_XML, archive, epub, paragraph, pdf, table, word
+from tests.service.files.made import SAMPLES, WORD_XML, archive, epub, paragraph, pdf, table, word
 
-FILES = {
-    "a PDF": pdf([["The river rises."]]),
-    "a Word document (DOCX)": word(paragraph("The river rises.")),
-    "an EPUB": epub({"a.xhtml": "<p>The river rises."}),
-    "an HTML page": b"<!doctype html><p>The river rises.",
-}
-LIBRARIES = dict.fromkeys(FILES, "html_to_markdown") | {"a PDF": "pypdf", "a Word document (DOCX)": "mammoth"}
+LIBRARIES = dict.fromkeys(SAMPLES, "html_to_markdown") | {"a PDF": "pypdf", "a Word document (DOCX)": "mammoth"}
 
 
-@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.parametrize("kind", SAMPLES)
 def test_each_kind_holds_its_text_whatever_it_is_called(kind: str) -> None:
-    assert extract(FILES[kind], "lies.jpg").text == "The river rises."
+    assert extract(SAMPLES[kind], "lies.jpg").text == "The river rises."
 
 
-@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.parametrize("kind", SAMPLES)
 def test_without_the_extra_a_line_says_what_to_install(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith("service.files.")]:
         if name.rpartition(".")[2] in ("pdf", "word", "epub", "html"):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, LIBRARIES[kind], None)
     with pytest.raises(NotTextError, match=r"to read it, install the extra files: pip install 'keyblock\[files\]' \("):
-        extract(FILES[kind])
+        extract(SAMPLES[kind])
 
 
 def test_pages_and_lines() -> None:

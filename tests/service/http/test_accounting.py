@@ -97,11 +97,8 @@ def test_a_denied_request_and_a_fault_of_ours_have_one_too(
     monkeypatch.setattr("service.http.info.describe", on_fire)
     response = client.get("/info", headers=bearing("ops") | {"x-request-id": "t2"})
     assert (response.status_code, response.headers["x-request-id"]) == (500, "t2")
-    entries = [json.loads(line) for line in lines]
-    assert [(one["request_id"], one["status"]) for one in entries if one["logger"] == "service.access"] == [
-        ("t1", 401),
-        ("t2", 500),
-    ]
+    entries = [json.loads(line) for line in lines if '"service.access"' in line]
+    assert [(one["request_id"], one["status"]) for one in entries] == [("t1", 401), ("t2", 500)]
 
 
 def access(lines: list[str]) -> dict[str, Any]:
@@ -116,14 +113,8 @@ def test_a_line_says_what_became_of_a_request_and_nothing_that_it_says(
     client = logging_client(settings, ranker)
     response = client.post("/rerank?q=confidential", json=REQUEST, headers=bearing("alice"))
     entry = access(lines)
-    assert (entry["method"], entry["path"], entry["status"], entry["dialect"], entry["documents"], entry["key"]) == (
-        "POST",
-        "/rerank",
-        200,
-        "native",
-        2,
-        "alice",
-    )
+    told = {"method": "POST", "path": "/rerank", "status": 200, "dialect": "native", "documents": 2, "key": "alice"}
+    assert entry == entry | told
     assert entry["request_id"] == response.headers["x-request-id"]
     assert set(entry["stages_ms"]) == {"parse", "prepare", "queue", "model", "aggregate", "respond"}
     assert entry["duration_ms"] >= max(entry["stages_ms"].values())

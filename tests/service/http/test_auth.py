@@ -17,7 +17,8 @@ from service.http.auth import SCHEME
 from service.http.info import HEALTH
 from service.ranking.ranker import Ranker
 from service.settings import Settings
-from tests.service.faults import PATIENCE, Connection, wait_for
+from tests.service.conftest import warm
+from tests.service.faults import Connection
 from tests.service.keyed import bearing, keyed
 
 GOOD: dict[str, Any] = {"query": "river bridge", "documents": ["the river flooded the bridge", "a city"]}
@@ -29,8 +30,7 @@ OPEN = {*HEALTH, *PAGES}  # for everybody: nothing of a document is there
 def guarded(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     """The application with keys and a store, started and warm."""
     store = str(tmp_path_factory.mktemp("guarded") / "store")
-    with TestClient(create_app(keyed(settings, store=store))) as client:
-        wait_for(lambda: client.get("/health/ready").status_code == 200)
+    with warm(keyed(settings, store=store)) as client:
         yield client
 
 
@@ -122,7 +122,6 @@ def test_a_scope_that_is_missing_is_named(guarded: TestClient) -> None:
 
 def test_a_body_is_thrown_away_unread_and_bounded(guarded: TestClient, settings: Settings) -> None:
     """A client that may not ask gets its answer even if it sends all of its body first; what has no end is not read to it."""
-    app: Any = guarded.app
     received = 0
 
     async def endless() -> dict[str, Any]:
@@ -132,12 +131,9 @@ def test_a_body_is_thrown_away_unread_and_bounded(guarded: TestClient, settings:
 
     connection = Connection(GOOD)
 
-    async def ask() -> None:
-        async with asyncio.timeout(PATIENCE):
-            await app(connection.scope(), endless, connection.send)
-
-    asyncio.run(ask())
-    assert connection.sent[0]["status"] == 401
+    connection.receive = endless  # type: ignore[method-assign]
+    asyncio.run(connection.ask(guarded.app))
+    assert connection.status == 401
     assert (b"connection", b"close") in connection.sent[0]["headers"]
     assert received * 2**20 <= 4 * settings.max_body_bytes + 2**20
 
@@ -213,11 +209,8 @@ def test_openapi_says_which_scope_an_operation_needs(guarded: TestClient, client
 
 
 def test_no_page_may_ask_unless_its_origin_is_allowed(guarded: TestClient, settings: Settings) -> None:
-    asks = {
-        "origin": "https://a.example",
-        "access-control-request-method": "POST",
-        "access-control-request-headers": "authorization",
-    }
+    asks = {"origin": "https://a.example", "access-control-request-method": "POST"}
+    asks |= {"access-control-request-headers": "authorization"}
     assert guarded.options("/rerank", headers=asks).status_code == 405
     assert not [name for name in guarded.get("/health/live", headers=asks).headers if name.startswith("access-control")]
     app = create_app(settings.model_copy(update={"cors_origins": "https://a.example, https://b.example"}))

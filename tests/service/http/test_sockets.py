@@ -3,9 +3,7 @@
 import http.client
 import json
 import os
-import re
 import resource
-import signal
 import socket
 import subprocess
 import sys
@@ -20,7 +18,8 @@ from fastapi import FastAPI
 from service.http.sockets import ListenError, Main, allow_files, bind
 from tests.service.faults import PATIENCE
 from tests.service.keyed import ALL, bearing
-from tests.support.ports import free_port, wait_ready
+from tests.support.ports import free_port
+from tests.support.serving import COMMAND, Service
 
 GOOD = json.dumps({"query": "confidential question", "documents": ["confidential text", "a city"]}).encode()
 PASSWORD = "hunter2"
@@ -36,37 +35,13 @@ def ask(port: int, method: str, path: str, body: bytes | None = None, headers: d
         connection.close()
 
 
-class Process:
-    """keyblock-serve with keys, an admin port, a store that is away, and JSON lines at the level of most."""
-
-    def __init__(self, bundle: Path, keys: Path) -> None:
-        self.port, self.admin_port = free_port(), free_port()
-        keys.write_text("\n".join(new.entry for new in ALL.values()))
-        flags = {"--port": self.port, "--admin-port": self.admin_port, "--bundle": bundle, "--api-keys-file": keys}
-        flags |= {"--provider": "cpu", "--log-format": "json", "--log-level": "debug"}
-        command = [sys.executable, "-m", "service.cli", "--access-log", *(str(part) for flag in flags.items() for part in flag)]
-        environment = os.environ | {"KEYBLOCK_STORE": f"redis://user:{PASSWORD}@127.0.0.1:1/0"}
-        self.process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
-
-    def stop(self) -> list[str]:
-        """The lines of its log."""
-        self.process.send_signal(signal.SIGTERM)
-        _, log = self.process.communicate(timeout=PATIENCE)
-        return log.splitlines()
-
-
-@pytest.fixture
-def served(bundle_path: Path, tmp_path: Path) -> Iterator[Process]:
-    served = Process(bundle_path, tmp_path / "keys.jsonl")
-    try:
-        wait_ready(served.port)
-        yield served
-    finally:
-        served.process.kill()
-        served.process.communicate()
-
-
-def test_metrics_move_to_the_admin_port_and_nothing_secret_is_written(served: Process) -> None:
+def test_metrics_move_to_the_admin_port_and_nothing_secret_is_written(bundle_path: Path, tmp_path: Path) -> None:
+    """The store is away, and the log is of JSON lines at the level of most."""
+    keys, log, admin_port = tmp_path / "keys.jsonl", tmp_path / "log", free_port()
+    keys.write_text("\n".join(new.entry for new in ALL.values()))
+    options = {"bundle": bundle_path, "admin_port": admin_port, "api_keys_file": keys, "provider": "cpu"}
+    options |= {"log_format": "json", "log_level": "debug", "access_log": True}
+    served = Service(1, log, store=f"redis://user:{PASSWORD}@127.0.0.1:1/0", **options)
     shown = []
     for port, method, path, name, status in (
         (served.port, "POST", "/rerank", "alice", 200),
@@ -75,22 +50,22 @@ def test_metrics_move_to_the_admin_port_and_nothing_secret_is_written(served: Pr
         (served.port, "GET", "/info", "alice", 200),
         (served.port, "GET", "/metrics", "ops", 404),
         (served.port, "GET", "/documents/danube", "alice", 503),
-        (served.admin_port, "GET", "/metrics", None, 401),
-        (served.admin_port, "GET", "/metrics", "alice", 403),
-        (served.admin_port, "GET", "/metrics", "ops", 200),
-        (served.admin_port, "POST", "/rerank", "alice", 404),
+        (admin_port, "GET", "/metrics", None, 401),
+        (admin_port, "GET", "/metrics", "alice", 403),
+        (admin_port, "GET", "/metrics", "ops", 200),
+        (admin_port, "POST", "/rerank", "alice", 404),
         (served.port, "POST", "/admin/reload", "ops", 404),
-        (served.admin_port, "POST", "/admin/reload", "alice", 403),
-        (served.admin_port, "POST", "/admin/reload", "ops", 200),
-        (served.admin_port, "GET", "/health/ready", None, 200),
+        (admin_port, "POST", "/admin/reload", "alice", 403),
+        (admin_port, "POST", "/admin/reload", "ops", 200),
+        (admin_port, "GET", "/health/ready", None, 200),
     ):
         answered, text = ask(port, method, path, GOOD if method == "POST" else None, {} if name is None else bearing(name))
         assert answered == status, (path, name, text)
         shown.append(text)
-        moved = f"it has moved to the admin port (KEYBLOCK_ADMIN_PORT={served.admin_port})"
+        moved = f"it has moved to the admin port (KEYBLOCK_ADMIN_PORT={admin_port})"
         assert (moved in text) == (port == served.port and status == 404)
-    lines = served.stop()
-    assert served.process.returncode == 0
+    assert served.stop() == 0
+    lines = log.read_text(encoding="utf-8").splitlines()
     entries = [json.loads(line) for line in lines]
     logged = [one for one in entries if one["logger"] == "service.access"]
     requests = [(one["path"], one["status"], one.get("key"), one.get("denied")) for one in logged]
@@ -101,12 +76,9 @@ def test_metrics_move_to_the_admin_port_and_nothing_secret_is_written(served: Pr
         ("/metrics", 200, "ops", None),
     ):
         assert expected in requests
-    for secret in (
-        PASSWORD,
-        "confidential",
-        *(part for new in ALL.values() for part in (new.secret, json.loads(new.entry)["sha256"])),
-    ):
-        assert secret not in "".join([*lines, *(text for text in shown)])
+    secrets = [part for new in ALL.values() for part in (new.secret, json.loads(new.entry)["sha256"])]
+    for secret in (PASSWORD, "confidential", *secrets):
+        assert secret not in "".join([*lines, *shown])
 
 
 def test_help_shows_no_secret_of_the_environment(tmp_path: Path) -> None:
@@ -184,22 +156,13 @@ def test_as_many_files_may_be_open_as_are_needed_and_allowed(
     assert (allow_files(8192), set_to[-1]) == (allowed[0], allowed)
 
 
-def test_a_process_with_few_files_serves_more_connections_than_it_has_files(bundle_path: Path) -> None:
+def test_a_process_with_few_files_serves_more_connections_than_it_has_files(bundle_path: Path, tmp_path: Path) -> None:
     """300 of them are idle; without a bound, the 64th would take the last file."""
-    port = free_port()
-    command = ["bash", "-c", 'ulimit -n 128 && exec "$@"', "limited", sys.executable, "-m", "service.cli"]
-    command += ["--port", str(port), "--bundle", str(bundle_path), "--provider", "cpu"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    held: list[socket.socket] = []
-    try:
-        wait_ready(port)
-        held += [socket.create_connection(("127.0.0.1", port), PATIENCE) for _ in range(300)]
-        assert ask(port, "POST", "/rerank", GOOD)[0] == 200
-        metrics = ask(port, "GET", "/metrics")[1]
-        assert float(re.findall(r'^keyblock_closed_connections_total{why="crowded"} (.*)', metrics, re.MULTILINE)[0]) >= 300 - 64
-    finally:
-        for one in held:
-            one.close()
-        process.send_signal(signal.SIGTERM)
-        _, log = process.communicate(timeout=PATIENCE)
-    assert "max_connections is 64 instead of 4096, since 128 files may be open" in log
+    log = tmp_path / "log"
+    command = ["bash", "-c", 'ulimit -n 128 && exec "$@"', "limited", str(COMMAND)]
+    with Service(1, log, command, bundle=bundle_path, provider="cpu") as service, ExitStack() as held:
+        for _ in range(300):
+            held.enter_context(socket.create_connection(("127.0.0.1", service.port), PATIENCE))
+        assert ask(service.port, "POST", "/rerank", GOOD)[0] == 200
+        assert service.metric('keyblock_closed_connections_total{why="crowded"}') >= 300 - 64
+    assert "max_connections is 64 instead of 4096, since 128 files may be open" in log.read_text(encoding="utf-8")

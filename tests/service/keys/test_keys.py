@@ -128,23 +128,26 @@ def test_keys_come_from_a_setting_and_from_a_file(tmp_path: Path) -> None:
     assert [key.name for key in keyring.keys] == ["search", "shop", "ops"]
 
 
-@pytest.mark.parametrize("content", ["", "\n# all of them have left\n"])
-def test_a_file_without_keys_opens_nothing(tmp_path: Path, content: str) -> None:
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", r"keys\.jsonl: holds no keys"),
+        (b"\n# all of them have left\n", r"keys\.jsonl: holds no keys"),
+        (b"\xff\xfe", "not UTF-8"),
+        (None, "cannot be read as a file of API keys"),
+    ],
+)
+def test_a_file_without_keys_opens_nothing(tmp_path: Path, content: bytes | None, problem: str) -> None:
     file = tmp_path / "keys.jsonl"
-    file.write_text(content)
-    with pytest.raises(KeysError, match=r"keys\.jsonl: holds no keys"):
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(KeysError, match=problem):
         load_keys(Settings(api_keys_file=file))
+
+
+def test_a_setting_without_keys_opens_nothing() -> None:
     with pytest.raises(KeysError, match="api_keys: holds no keys"):
         load_keys(Settings(api_keys=SecretStr(" ")))
-
-
-def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
-    for path in (tmp_path / "none", tmp_path):
-        with pytest.raises(KeysError, match="cannot be read as a file of API keys"):
-            load_keys(Settings(api_keys_file=path))
-    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
-    with pytest.raises(KeysError, match="not UTF-8"):
-        load_keys(Settings(api_keys_file=tmp_path / "bytes"))
 
 
 def test_the_log_names_the_keys_and_their_scopes(keyring: Keyring) -> None:

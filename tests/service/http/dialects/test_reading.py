@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 from starlette.testclient import TestClient
 
-from keyblock.wire import Document, Options, RerankRequest
+from keyblock.wire import Document, RerankRequest
 from service.errors import RequestError
-from service.http.dialects.common import read_documents, read_options, read_query, unknown_fields, with_text_of
+from service.http.dialects.common import read_documents, read_query, with_text_of
 from service.settings import Limits
 
 LIMITS = Limits(max_documents=5, max_document_chars=10, max_query_chars=8)
@@ -66,58 +66,10 @@ def test_refusals_name_the_element(documents: Any, field: str, problem: str) -> 
     assert problem in caught.value.message
 
 
-def test_fields_of_documents_that_are_not_used_are_named_once() -> None:
-    warnings: list[str] = []
-    read_documents({"documents": [{"text": "a", "score": 1}, {"text": "b", "score": 2, "url": ""}]}, "documents", LIMITS, warnings)
-    assert len(warnings) == 1
-    assert "score" in warnings[0]
-    assert "url" in warnings[0]
-
-
-@pytest.mark.parametrize("query", [None, "", "  \n\t ", 7, ["a"], {}])
-def test_invalid_queries(query: Any) -> None:
-    with pytest.raises(RequestError, match=r"^query: ") as caught:
-        read_query(query, LIMITS, [])
-    assert caught.value.status == 422
-
-
 def test_long_query_is_cut_with_a_warning() -> None:
     warnings: list[str] = []
     assert read_query("abcdefghij", LIMITS, warnings) == "abcdefgh"
     assert warnings == ["query: cut from 10 to 8 characters"]
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        *(("top_n", value) for value in ("3", -1, 1.5, True)),
-        *(("max_tokens_per_doc", value) for value in ("abc", [1], True)),
-        ("return_documents", "yes"),
-        ("return_blocks", 1),
-        ("raw_scores", {}),
-        ("model", 5),
-    ],
-)
-def test_options_of_a_wrong_type(name: str, value: Any) -> None:
-    with pytest.raises(RequestError, match=rf"^{name}: ") as caught:
-        read_options(Options, {name: value, "query": 5}, {"query"})
-    assert caught.value.status == 422
-
-
-@given(st.integers() | st.floats(allow_nan=False))
-def test_any_number_of_tokens_is_accepted(number: float) -> None:
-    assert read_options(Options, {"max_tokens_per_doc": number}, set()).max_tokens_per_doc == pytest.approx(float(number))
-
-
-def test_null_is_not_given() -> None:
-    options = read_options(Options, dict.fromkeys([*Options.model_fields, "unknown"]), set())
-    assert not options.model_dump(exclude_none=True)
-    assert unknown_fields(options) == []
-
-
-def test_unknown_fields_are_listed_short() -> None:
-    options = read_options(Options, {"x" * 1000: 1, "nothing": None, "top_n": 1}, set())
-    assert unknown_fields(options) == ["x" * 40]
 
 
 def test_an_id_may_do_for_a_text_where_there_is_a_store() -> None:
@@ -161,7 +113,7 @@ def test_the_text_is_made_of_the_fields(fields: list[str], read: tuple[str, str 
 def test_over_http(client: TestClient) -> None:
     documents = [
         {"body": "the river flooded the bridge", "seen": "often"},
-        {"text": "a city", "body": "a hill"},
+        {"text": "a city", "body": "a hill", "seen": "once"},
         "a stone",
         {"text": "b"},
     ]
