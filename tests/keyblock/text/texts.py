@@ -1,17 +1,26 @@
-"""Texts that are hard to read, and the slow, obvious way to read them, which the compiled reader is held to."""
+"""Texts that are hard to read, and the slow, obvious way to read and prepare them, which the compiled reader is held to."""
 
+import gzip
+import json
 from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+from keyblock.description import PipelineConfig
+from keyblock.pipeline import Pipeline
+from keyblock.prepared import PreparedDocument
 from keyblock.segmenters import between, split
 from keyblock.text import compiled
-from keyblock.text.analyzer import Analyzer
-from keyblock.text.compiled import CompiledReader
+from keyblock.text.analyzer import Analyzer, DocumentFrequencies
+from keyblock.text.compiled import CompiledReader, compiled_reader
+from keyblock.text.reader import Reader
 from keyblock.text.reading import Rule, encoded, terms_between
 from keyblock.text.tokenizer import Tokenizer
+from tests.support.compiled import need_compiled
 
 SPELT = "aábcdXYZ019 .,!?-_'\"“”\n\t\u00a0éœßЖ\u03a3\u03c3\u03c2İ\u0131ǅ€½中한日\u0301\u200d\u00ad\x00\x0b\u3000\ud800\U0001f600"
 SIGMA = "\u0391\u03a3"  # its lower case depends on what follows
@@ -41,6 +50,35 @@ JOINED = st.lists(st.tuples(st.sampled_from(BETWEEN), st.sampled_from([*PIECES, 
     lambda pairs: "".join(between + piece for between, piece in pairs)
 )
 UNIT_TEXTS = st.one_of(st.text(f"{SPELT}<>ℵ\u2581"), st.text(st.characters(codec=None)), JOINED)
+
+
+def texts_of(corpus: Path, most: int) -> list[str]:
+    """The first texts of a collection's file."""
+    with gzip.open(corpus, "rt", encoding="utf-8") as lines:
+        return [json.loads(line)["text"] for line in islice(lines, most)]
+
+
+def reader_of(tokenizer: Tokenizer, analyzer: Analyzer) -> CompiledReader:
+    need_compiled()
+    reader = compiled_reader(tokenizer, analyzer)
+    assert reader is not None
+    return reader
+
+
+class Pair:
+    """The same pipeline with the compiled reader and without."""
+
+    def __init__(self, config: PipelineConfig, tokenizer: Tokenizer) -> None:
+        need_compiled()
+        self.fast, self.plain = (Pipeline(config, tokenizer, DocumentFrequencies(1, {})) for _ in range(2))
+        self.plain.reader = Reader(tokenizer, self.plain.analyzer, compiled=False)
+
+    def check(self, texts: Sequence[str]) -> list[PreparedDocument]:
+        found = self.fast.prepare_documents(texts)
+        for fast, plain in zip(found, self.plain.prepare_documents(texts), strict=True):
+            for name in ("token_ids", "bounds", "starts", "ends", "terms", "term_bounds"):
+                np.testing.assert_array_equal(getattr(fast, name), getattr(plain, name), strict=True)
+        return found
 
 
 def assert_read_alike(
