@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig, DocumentFrequencies, term_key
 
-ANALYZER = Analyzer(AnalyzerConfig())
+ANALYZER, PLAIN = Analyzer(AnalyzerConfig()), Analyzer(AnalyzerConfig(stem=False, stop_words=False))
 TEXTS = ["The river floods. The river!", "Rivers and bridges", "A bridge of stone", "stone, flooding, river"]
 
 
@@ -40,12 +40,11 @@ def test_no_term_no_frequency() -> None:
 @given(st.lists(st.text(st.characters(codec="utf-8")), max_size=8))
 def test_a_table_reads_back(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
     path = tmp_path_factory.getbasetemp() / "frequencies.tsv"
-    for config in (AnalyzerConfig(), AnalyzerConfig(stem=False, stop_words=False)):
-        table = DocumentFrequencies.count(texts, Analyzer(config), at_least=1)
-        table.write(path)
-        again = DocumentFrequencies.read(path)
-        assert (again.n_documents, again.frequencies) == (table.n_documents, table.frequencies)
-        assert list(again.frequencies) == list(table.frequencies)
+    table = DocumentFrequencies.count(texts, PLAIN, at_least=1)
+    table.write(path)
+    again = DocumentFrequencies.read(path)
+    assert again.n_documents == table.n_documents
+    assert list(again.frequencies.items()) == list(table.frequencies.items())
 
 
 def test_the_file_is_plain_text_most_frequent_first(tmp_path: Path) -> None:
