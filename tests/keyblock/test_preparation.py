@@ -156,6 +156,14 @@ def test_batches_and_threads_prepare_alike(pipeline: Pipeline) -> None:
                 np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
 
 
+def test_the_size_in_memory_counts_every_array(pipeline: Pipeline, hybrid: Pipeline) -> None:
+    for each in (pipeline, hybrid):
+        document = each.prepare_document("The river floods the bridge. The city is old.", title="City")
+        arrays = [getattr(document, name) for name in document.__slots__]
+        assert (document.vectors is None) == (each is pipeline)
+        assert document.nbytes == sum(array.nbytes for array in arrays if array is not None) > 0
+
+
 def test_a_querys_vector_is_of_more_than_the_model_reads(hybrid: Pipeline) -> None:
     query = hybrid.prepare_query("season " * 300 + "sick")
     assert query.truncated
