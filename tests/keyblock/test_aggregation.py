@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 import torch
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -95,6 +95,7 @@ def test_documents_never_change_each_others_scores(name: str) -> None:
     """Together each is padded to the longest; alone none is."""
     combine, aggregator = module_of(name), AGGREGATORS.create("states")
 
+    @settings(max_examples=10)
     @given(counts=COUNTS, seed=SEED)
     def check(counts: NDArray[np.intp], seed: int) -> None:
         outputs = outputs_of(counts, seed, HIDDEN)
