@@ -12,10 +12,16 @@ from keyblock.encoders import Static
 
 def test_a_description_survives_json() -> None:
     config = PipelineConfig.model_validate(
-        {"selector": {"name": "bm25", "k1": 1.2}, "packing": {"budget": 96}, "fusion": {"logit": 0.7}}
+        {
+            "selector": {"name": "bm25", "k1": 1.2},
+            "evidence": {"name": "tfidf"},
+            "packing": {"budget": 96},
+            "fusion": {"logit": 0.7},
+        }
     )
     assert config.selector == {"name": "bm25", "k1": 1.2, "b": 0.4, "idf": "documents"}, "defaults are written out"
     assert config.segmenter == {"name": "cogltx", "block_tokens": 63}
+    assert (config.evidence, config.fusion.logit) == ({"name": "tfidf"}, 0.7)
     assert PipelineConfig.model_validate(json.loads(config.model_dump_json())) == config
 
 
@@ -95,26 +101,15 @@ def test_a_lexical_selector_is_its_own_evidence(selector: dict[str, Any], eviden
     assert PipelineConfig.model_validate(config.model_dump()) == config
 
 
-def test_declared_evidence_keeps_its_weights() -> None:
-    parts = {"selector": {"name": "last"}, "evidence": {"name": "tfidf"}, "fusion": {"best_block": 0.3}}
-    config = PipelineConfig.model_validate(parts)
-    assert (config.evidence, config.fusion.best_block) == ({"name": "tfidf"}, 0.3)
-
-
-@pytest.mark.parametrize("selector", [{"name": "hybrid"}, {"name": "learned", "by": {"name": "vectors"}}])
-def test_an_encoders_file_is_written_out(selector: dict[str, Any]) -> None:
-    assert PipelineConfig(selector=selector, encoder={"name": "static"}).encoder == {"name": "static", "file": "token_vectors.npz"}
-
-
 def test_tokens_are_compared_where_they_have_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
     parts: dict[str, Any] = {"selector": {"name": "hybrid", "soft": 1}, "encoder": {"name": "static"}}
     assert PipelineConfig(**parts).selector["soft"] == 1
     monkeypatch.setattr(Static, "of_tokens", False)
     with pytest.raises(ValidationError, match="selector 'hybrid' compares tokens, and encoder 'static' has none"):
         PipelineConfig(**parts)
-    assert PipelineConfig(selector={"name": "hybrid"}, encoder={"name": "static"}).encoder is not None
+    assert PipelineConfig(**HYBRID).encoder == {"name": "static", "file": "token_vectors.npz"}
 
 
-def test_the_fusion_with_the_first_stage_is_written_out_and_reads_scores() -> None:
+def test_the_fusion_with_the_first_stage_is_written_out() -> None:
     config = PipelineConfig(first_stage={"name": "mapfuse", "model_map": 0.6})
     assert config.first_stage == {"name": "mapfuse", "first_stage": "scores", "first_stage_map": 1.0, "model_map": 0.6}

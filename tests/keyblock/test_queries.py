@@ -63,11 +63,8 @@ def test_the_choice_equals_the_slow_one(
 
 
 def with_long_query(of: Pipeline, **parameters: float) -> Pipeline:
-    return with_packing(of, long_query=parameters, budget_range=(96, 256))
-
-
-def with_packing(of: Pipeline, **parts: object) -> Pipeline:
-    config = PipelineConfig.model_validate(of.config.model_dump() | {"packing": of.config.packing.model_dump() | parts})
+    packing = of.config.packing.model_dump() | {"long_query": parameters, "budget_range": (96, 256)}
+    config = PipelineConfig.model_validate(of.config.model_dump() | {"packing": packing})
     return Pipeline(config, of.tokenizer, of.frequencies, of.encoder)
 
 

@@ -18,14 +18,8 @@ from keyblock.text.reader import PART, SAMPLE
 from keyblock.text.reading import Rule
 from keyblock.text.sentences import sentence_ends
 from keyblock.text.tokenizer import Tokenizer
-from tests.keyblock.text.texts import LONG, PIECES, SIGMA, TEXTS, Pair, assert_read_alike, reader_of, texts_of
+from tests.keyblock.text.texts import LONG, PIECES, PROSES, SIGMA, TEXTS, WRAPPED, Pair, assert_read_alike, reader_of, texts_of
 
-SPOKEN = """Dr. Mr. no. No. Fig. vs. e.g. U.S. J. Inc. The the river River 3 12.5. 4.1. "Why?" (so!) end... etc. Ko.
-a- b_ “Well.” ‘No’ 1. 2) (a) Ann: Bob O'Neil: — • - * # 東京。 है। ؟ … ?! .) . ! K. ß. İ. ı ½. ² ٣.""".split()
-SPACES = [" ", " ", " ", "  ", "\n", "\r\n", "\n\n", "\t", "\u2028", "\x0c", "\x85", "\u00a0", "", " \n "]
-WRAPPED = "a line of some fifty characters that is broken here"
-PROSE = st.lists(st.tuples(st.sampled_from([*SPOKEN, WRAPPED, "Then " + WRAPPED]), st.sampled_from(SPACES)))
-PROSES = PROSE.map(lambda words: "".join(word + space for word, space in words))
 MIXED = st.lists(st.one_of(TEXTS, PROSES), max_size=4)
 STEMS = (
     "b y yy abl adopt agre allow bled cares con cry day fall file fiz hap hiss hop in ion knead plaster relat se sky tan vi yell z"

@@ -24,17 +24,12 @@ def test_rare_terms_are_pruned_and_have_frequency_zero() -> None:
     assert "zebra" not in table.frequencies
     assert len(table) == 4
     assert table.of(np.asarray(ANALYZER.keys("zebra stones river"))).tolist() == [0, 2, 3]
+    assert table.of(np.zeros(0, dtype=np.int64)).tolist() == []
 
 
 def test_terms_that_occur_are_known() -> None:
     table = DocumentFrequencies(9, {"river": 3, "bridg": 0, "stone": 1})
     assert table.known.tolist() == [term_key("river"), term_key("stone")]
-
-
-def test_no_term_no_frequency() -> None:
-    found = DocumentFrequencies(0, {}).of(np.zeros(0, dtype=np.int64))
-    assert found.shape == (0,)
-    assert found.dtype == np.float64
 
 
 @given(st.lists(st.text(st.characters(codec="utf-8")), max_size=8))

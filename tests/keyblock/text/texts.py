@@ -43,6 +43,12 @@ TEXTS = st.one_of(
     st.text(st.characters(codec=None)),
     st.lists(st.sampled_from([*PIECES, SIGMA, f"{SIGMA}'\u0391", "\n", *LONG])).map(" ".join),
 )
+SPOKEN = """Dr. Mr. no. No. Fig. vs. e.g. U.S. J. Inc. The the river River 3 12.5. 4.1. "Why?" (so!) end... etc. Ko.
+a- b_ “Well.” ‘No’ 1. 2) (a) Ann: Bob O'Neil: — • - * # 東京。 है। ؟ … ?! .) . ! K. ß. İ. ı ½. ² ٣.""".split()
+SPACES = [" ", " ", " ", "  ", "\n", "\r\n", "\n\n", "\t", "\u2028", "\x0c", "\x85", "\u00a0", "", " \n "]
+WRAPPED = "a line of some fifty characters that is broken here"
+PROSE = st.lists(st.tuples(st.sampled_from([*SPOKEN, WRAPPED, "Then " + WRAPPED]), st.sampled_from(SPACES)))
+PROSES = PROSE.map(lambda words: "".join(word + space for word, space in words))
 MORE = "x\u2581y \u2581 ¨x \u00a8 \u0600x \u0e33 😀 <think> </think> \ufb2a \ufdfa 12345 # \u0903x \u115f ﬁ \U0001f3fbx".split()
 BETWEEN = [" "] * 3 + ["  ", "\n", "\n\n", " \n", "\t", "\r\n", "", ".\n"]
 BETWEEN += ["\u00a0", "\u3000", "\u200b", "\x0b", "\x85", "\u2028"]
