@@ -87,26 +87,37 @@ def test_scores_of_any_size_have_z_scores(scale: float) -> None:
 
 
 BY_ORDER = MapFuse(first_stage="order", first_stage_map=0.3, model_map=0.5)
+CALLS: dict[str, Any] = {
+    "no fusion anywhere": ([1, 2], None, None, None, None),
+    "the bundle's where scores are sent": ([1, 2], None, Linear(weight=0.2), Linear(weight=0.2), [1, 2]),
+    "the call's in place of the bundle's": ([1, 2], "mapfuse", Linear(weight=0.2), MapFuse(), [1, 2]),
+    "the bundle's parameters where the call leaves them out": (
+        None,
+        {"name": "mapfuse", "first_stage": "order", "model_map": 0.5},
+        MapFuse(first_stage_map=0.3),
+        BY_ORDER,
+        [2, 1],
+    ),
+    "an order although there are scores": (
+        [1, 5],
+        {"name": "linear", "first_stage": "order"},
+        None,
+        Linear(first_stage="order"),
+        [2, 1],
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    ("scores", "asked", "own", "fusion", "evidence"),
-    [
-        ([1, 2], None, None, None, None),
-        ([1, 2], None, Linear(weight=0.2), Linear(weight=0.2), [1, 2]),  # the bundle's is meant where scores are sent
-        ([1, 2], "mapfuse", Linear(weight=0.2), MapFuse(), [1, 2]),
-        # parameters that a call leaves out are the bundle's
-        (None, {"name": "mapfuse", "first_stage": "order", "model_map": 0.5}, MapFuse(first_stage_map=0.3), BY_ORDER, [2, 1]),
-        # an order that is asked for is read even if there are scores
-        ([1, 5], {"name": "linear", "first_stage": "order"}, None, Linear(first_stage="order"), [2, 1]),
-    ],
-)
+@pytest.mark.parametrize(("scores", "asked", "own", "fusion", "evidence"), CALLS.values(), ids=CALLS)
 def test_what_a_call_means(scores: Any, asked: Any, own: Any, fusion: Any, evidence: list[float] | None) -> None:
     sent = FirstStage.read(scores, asked, 2)
     found = sent.fusion(own and own.describe())
     assert found == fusion
     assert found is None or sent.evidence(found, 2).tolist() == evidence
-    assert NOT_SENT.fusion(Linear().describe()) is None, "the order is left to the model"
+
+
+def test_a_call_that_says_nothing_leaves_the_order_to_the_model() -> None:
+    assert NOT_SENT.fusion(Linear().describe()) is None
 
 
 @pytest.mark.parametrize(

@@ -247,20 +247,13 @@ def test_commas_within_numbers_are_no_clauses(tokenizer: Tokenizer) -> None:
     assert [int(heads[i]) for i in np.flatnonzero(costs)] == [text.index(", "), text.index(";")]
 
 
-def test_structure_keeps_sentences_of_any_script_and_cuts_long_ones_at_commas(tokenizer: Tokenizer) -> None:
+def test_structure_keeps_sentences_of_any_script_and_cuts_long_ones_at_commas(pipeline: Pipeline) -> None:
     """Eight characters a block: a sentence of four, one of four, and one of nine that has a comma behind its third."""
-    text = "一二三。四五六。一二，四五六七八。"
-    reading = encoded(text, tokenizer.encode([text])[0])
-    segmenter = SEGMENTERS.create({"name": "structure", "block_tokens": 8})
-    bounds = segmenter.ranges(segmenter.cut_costs(tokenizer)(reading))
-    starts, ends = reading.offsets(bounds)
-    assert [text[start:end] for start, end in zip(starts, ends, strict=True)] == ["一二三。四五六。", "一二，", "四五六七八。"]
+    blocks = blocks_of(pipeline, "一二三。四五六。一二，四五六七八。", name="structure", block_tokens=8)
+    assert blocks == ["一二三。四五六。", "一二，", "四五六七八。"]
 
 
-def test_structure_ends_blocks_where_parts_end(tokenizer: Tokenizer) -> None:
+def test_structure_ends_blocks_where_parts_end(pipeline: Pipeline) -> None:
     """Of two ways to make two blocks the one that ends with the paragraph, and the heading goes with its text."""
-    text = "One two. Three four.\n\n# Five\n\nSix seven. Eight nine."
-    reading = encoded(text, tokenizer.encode([text])[0])
-    segmenter = SEGMENTERS.create({"name": "structure", "block_tokens": 9})
-    starts, _ = reading.offsets(segmenter.ranges(segmenter.cut_costs(tokenizer)(reading)))
-    assert [text[start:][:3] for start in starts] == ["One", "# F"]
+    parts = ["One two. Three four.", "# Five\n\nSix seven. Eight nine."]
+    assert blocks_of(pipeline, "\n\n".join(parts), name="structure", block_tokens=9) == parts

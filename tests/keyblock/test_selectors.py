@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -106,15 +107,6 @@ def test_bm25_by_a_documents_own_blocks() -> None:
     scores = Bm25(k1=0, idf="blocks").scores(query_of("und", "fluss"), document, DocumentFrequencies(0, {}))
     np.testing.assert_allclose(scores, [math.log(4 / 3.5), math.log(4 / 3.5) + math.log(4 / 1.5), math.log(4 / 3.5)])
     assert block_idf(np.ones((2, 1))).min() > 0
-
-
-@pytest.mark.parametrize("name", ["tfidf", "bm25"])
-def test_no_match_falls_back_to_document_order(frequencies: DocumentFrequencies, name: str) -> None:
-    document = document_of([["river"]] * 30)
-    for query in (query_of("absent"), query_of()):
-        scores = SELECTORS.create(name).scores(query, document, frequencies)
-        assert scores.tolist() == [0.0] * 30
-        assert rank_blocks(scores).tolist() == list(range(30))
 
 
 @pytest.mark.parametrize("name", sorted({*SELECTORS.names()} - {"learned"}))
@@ -250,26 +242,22 @@ def test_hybrid_by_hand() -> None:
     np.testing.assert_allclose(raw, [2 * 4.00047, 2 * 0.26844, 0.5], atol=1e-4)
 
 
-BY_MEANING = Hybrid(terms=0, vectors=1, low_confidence=4, exact=0)
-ALL_OVER = [["delta"], [], ["delta", "river"], [], ["delta"]]
+BY_MEANING, BY_NAMES = Hybrid(terms=0, vectors=1, low_confidence=4, exact=0), partial(Hybrid, terms=0, vectors=0, exact=4)
+DELTA, CODE = [["delta"], ["citi"]], [["citi"], ["river"], ["river"], ["citi"]]
+ALL_OVER, NAMES = [["delta"], [], ["delta", "river"], [], ["delta"]], ["delta", "river"]
+BESIDE: dict[str, Any] = {
+    "half of the words are found": (BY_MEANING, DELTA, NAMES, [0, 3]),  # half of `low_confidence` joins `vectors`
+    "all words are found": (BY_MEANING, DELTA, ["delta"], [0, 1]),
+    "no word is found": (BY_MEANING, DELTA, ["river"], [0, 5]),
+    "there is no word": (BY_MEANING, DELTA, [], [0, 5]),
+    "any name tells": (BY_NAMES(), ALL_OVER, NAMES, [2, 0, 4, 0, 2]),
+    "a name all over the document tells nothing": (BY_NAMES(exact_blocks=1), ALL_OVER, NAMES, [0, 0, 2, 0, 0]),
+    "a name may be in so many blocks": (BY_NAMES(exact_blocks=3), ALL_OVER, NAMES, [2, 0, 4, 0, 2]),
+    "a code that the next block repeats tells": (BY_NAMES(exact_blocks=1), CODE, ["river"], [0, 4, 4, 0]),
+}
 
 
-@pytest.mark.parametrize(
-    ("hybrid", "blocks", "query", "expected"),
-    [
-        # of two words of equal weight the best block holds one, so that half of `low_confidence` joins `vectors`, or none, or all
-        (BY_MEANING, [["delta"], ["citi"]], ["delta", "river"], [0, 3]),
-        (BY_MEANING, [["delta"], ["citi"]], ["delta"], [0, 1]),
-        (BY_MEANING, [["delta"], ["citi"]], ["river"], [0, 5]),
-        (BY_MEANING, [["delta"], ["citi"]], [], [0, 5]),
-        # the delta is all over the document and tells nothing: of two equal weights half is left, for the block of the river
-        (Hybrid(terms=0, vectors=0, exact=4), ALL_OVER, ["delta", "river"], [2, 0, 4, 0, 2]),
-        (Hybrid(terms=0, vectors=0, exact=4, exact_blocks=1), ALL_OVER, ["delta", "river"], [0, 0, 2, 0, 0]),
-        (Hybrid(terms=0, vectors=0, exact=4, exact_blocks=3), ALL_OVER, ["delta", "river"], [2, 0, 4, 0, 2]),
-        # what is said of an error code takes two blocks that both name it: the second does not make it common
-        (Hybrid(terms=0, vectors=0, exact=4, exact_blocks=1), [["citi"], ["river"], ["river"], ["citi"]], ["river"], [0, 4, 4, 0]),
-    ],
-)
+@pytest.mark.parametrize(("hybrid", "blocks", "query", "expected"), BESIDE.values(), ids=BESIDE)
 def test_what_words_and_names_count_beside_the_meaning(
     hybrid: Hybrid, blocks: list[list[str]], query: list[str], expected: list[float]
 ) -> None:
