@@ -4,12 +4,20 @@ from typing import Any
 
 import pytest
 
+from keyblock.bundle import Bundle, load_bundle
 from keyblock.description import PipelineConfig
 from keyblock.pipeline import Pipeline
 from keyblock.text.analyzer import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
+from tests.conftest import ROOT
 from tests.keyblock.pipelines import make
 from tests.support.vectors import concept_table
+
+
+@pytest.fixture(scope="session")
+def embedded() -> Bundle:
+    """The bundle that comes with KeyBlock."""
+    return load_bundle(ROOT / "models" / "default")
 
 
 @pytest.fixture(scope="session")

@@ -21,14 +21,12 @@ from keyblock.encoders import (
     open_encoder,
     quantized,
     unit,
-    with_vectors,
 )
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import QUANTUM
 from keyblock.text.analyzer import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 from tests.support.compiled import need_compiled
-from tests.support.vectors import concept_table
 
 # of tokens 0 to 3: (1, 0), (0, 2), (3, 4) and nothing
 HAND = TokenTable(np.asarray([[10, 0], [0, 10], [30, 40], [7, 7]], np.int8), np.asarray([0.1, 0.2, 0.1, 0], np.float32))
@@ -123,12 +121,6 @@ def test_any_text_has_a_vector_for_each_block(windows: Pipeline, text: str) -> N
     assert np.linalg.norm(query.vector) == pytest.approx(1 if len(query.token_ids) else 0, abs=1e-5)
 
 
-def test_a_document_counts_its_vectors(pipeline: Pipeline, tokenizer: Tokenizer) -> None:
-    (without,) = pipeline.prepare_documents(["The river. " * 40])
-    (document,) = with_vectors([without], concept_table(tokenizer))
-    assert document.nbytes == without.nbytes + document.n_blocks * 6
-
-
 def test_a_table_reads_back(tmp_path: Path) -> None:
     path = tmp_path / "token_vectors.npz"
     HAND.write(path)
@@ -140,37 +132,11 @@ def test_a_table_reads_back(tmp_path: Path) -> None:
 TABLE, SCALES = np.zeros((4, 2), np.int8), np.zeros(4, np.float32)
 
 
-@pytest.mark.parametrize(
-    ("arrays", "problem"),
-    [
-        ({"table": TABLE}, "no table of token vectors"),
-        (
-            {"table": TABLE.astype(np.float32), "scales": SCALES},
-            "must be int8 of shape (vocabulary, dimensions), not float32 (4, 2)",
-        ),
-        ({"table": TABLE[0], "scales": SCALES}, "not int8 (2,)"),
-        ({"table": TABLE[:, :0], "scales": SCALES}, "not int8 (4, 0)"),
-        ({"table": TABLE, "scales": SCALES[:3]}, "'scales' must be float32 of shape (4,), not float32 (3,)"),
-        ({"table": TABLE, "scales": SCALES + np.float32("nan")}, "'scales' must hold numbers from -1e+06 to 1e+06"),
-        ({"table": TABLE, "scales": SCALES + np.float32(2 * LARGEST_SCALE)}, "'scales' must hold numbers"),
-        ({"table": np.asarray([{}]), "scales": SCALES}, "no table of token vectors"),
-    ],
-)
-def test_an_invalid_table_is_refused(tmp_path: Path, arrays: dict[str, NDArray[np.generic]], problem: str) -> None:
-    path = tmp_path / "token_vectors.npz"
-    np.savez(path, **arrays)  # type: ignore[arg-type]  # an array cannot be `allow_pickle`, the other parameter
-    with pytest.raises(ValueError, match=r"token_vectors.npz: ") as caught:
-        TokenTable.read(path)
-    assert problem in str(caught.value)
-    assert len(str(caught.value).splitlines()) == 1
-
-
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut short", b"\x93NUMPY\x01\x00 cut", b"no archive"])
-def test_a_file_that_is_no_archive(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "token_vectors.npz"
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"token_vectors.npz: no table of token vectors"):
-        TokenTable.read(path)
+def saved(**arrays: NDArray[np.generic]) -> bytes:
+    """As NumPy saves them."""
+    stream = io.BytesIO()
+    np.savez(stream, **arrays)  # type: ignore[arg-type]  # an array cannot be `allow_pickle`, the other parameter
+    return stream.getvalue()
 
 
 def archive(**parts: bytes) -> bytes:
@@ -184,29 +150,43 @@ def archive(**parts: bytes) -> bytes:
 
 HUGE = b"{'descr': '|i1', 'fortran_order': False, 'shape': (9999999999, 999999), }".ljust(117) + b"\n"
 SOUND = archive(table=b"text", scales=b"text")
-DAMAGED = {
-    "no arrays": SOUND,
-    "an array larger than any memory": archive(**{"table.npy": b"\x93NUMPY\x01\x00\x76\x00" + HUGE, "scales.npy": b""}),
-    "encrypted": SOUND.replace(b"PK\x01\x02\x14\x03\x14\x00\x00", b"PK\x01\x02\x14\x03\x14\x00\x01"),
-    "packed in an unknown way": SOUND.replace(b"PK\x01\x02\x14\x03\x14\x00\x00\x00\x00", b"PK\x01\x02\x14\x03\x14\x00\x00\x00\x63"),
-    "of a later version of zip": SOUND.replace(b"PK\x01\x02\x14\x03\x14", b"PK\x01\x02\x14\x03\xfa"),
+ONE_ARRAY = zipfile.ZipFile(io.BytesIO(saved(table=TABLE))).read("table.npy")
+SHAPE = "must be int8 of shape (vocabulary, dimensions), not "
+NONE = "no table of token vectors"
+WRONG = {
+    "no scales": (saved(table=TABLE), NONE),
+    "another kind of numbers": (saved(table=TABLE.astype(np.float32), scales=SCALES), f"{SHAPE}float32 (4, 2)"),
+    "one dimension": (saved(table=TABLE[0], scales=SCALES), f"{SHAPE}int8 (2,)"),
+    "no dimensions": (saved(table=TABLE[:, :0], scales=SCALES), f"{SHAPE}int8 (4, 0)"),
+    "too few scales": (saved(table=TABLE, scales=SCALES[:3]), "'scales' must be float32 of shape (4,), not float32 (3,)"),
+    "no number": (saved(table=TABLE, scales=SCALES + np.float32("nan")), "'scales' must hold numbers from -1e+06 to 1e+06"),
+    "too large": (saved(table=TABLE, scales=SCALES + np.float32(2 * LARGEST_SCALE)), "'scales' must hold numbers"),
+    "objects": (saved(table=np.asarray([{}]), scales=SCALES), NONE),
+    "one array": (ONE_ARRAY, "one array, and no archive of them"),
+    "empty": (b"", NONE),
+    "a zip cut short": (b"PK\x03\x04 cut short", NONE),
+    "an array cut short": (b"\x93NUMPY\x01\x00 cut", NONE),
+    "no archive": (b"no archive", NONE),
+    "no arrays": (SOUND, NONE),
+    "larger than any memory": (archive(**{"table.npy": b"\x93NUMPY\x01\x00\x76\x00" + HUGE, "scales.npy": b""}), NONE),
+    "encrypted": (SOUND.replace(b"PK\x01\x02\x14\x03\x14\x00\x00", b"PK\x01\x02\x14\x03\x14\x00\x01"), NONE),
+    "packed in an unknown way": (
+        SOUND.replace(b"PK\x01\x02\x14\x03\x14\x00\x00\x00\x00", b"PK\x01\x02\x14\x03\x14\x00\x00\x00\x63"),
+        NONE,
+    ),
+    "of a later version of zip": (SOUND.replace(b"PK\x01\x02\x14\x03\x14", b"PK\x01\x02\x14\x03\xfa"), NONE),
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGED)
-def test_a_damaged_archive_is_one_line(tmp_path: Path, damage: str) -> None:
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_file_that_is_no_table_is_refused_in_one_line(tmp_path: Path, wrong: str) -> None:
+    content, problem = WRONG[wrong]
     path = tmp_path / "token_vectors.npz"
-    path.write_bytes(DAMAGED[damage])
-    with pytest.raises(ValueError, match=r"token_vectors.npz: no table of token vectors \(") as caught:
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"token_vectors.npz: ") as caught:
         TokenTable.read(path)
+    assert problem in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
-
-
-def test_one_array_is_no_table(tmp_path: Path) -> None:
-    with (tmp_path / "token_vectors.npz").open("wb") as stream:
-        np.save(stream, TABLE)
-    with pytest.raises(ValueError, match="one array, and no archive of them"):
-        TokenTable.read(tmp_path / "token_vectors.npz")
 
 
 def test_a_table_of_another_tokenizer(tmp_path: Path, tokenizer: Tokenizer) -> None:

@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from pydantic import ValidationError
 
 from keyblock.fusion import FEATURES, Activation, Fusion, evidence_of, has_evidence, sigmoid
 
@@ -33,15 +32,10 @@ def test_weights_go_in_and_out_in_the_order_of_the_features() -> None:
     assert set(FEATURES) | {"bias"} == set(Fusion.model_fields)
 
 
-def test_unknown_weights_are_refused() -> None:
-    with pytest.raises(ValueError, match="first_stage"):
-        Fusion.model_validate({"first_stage": 1.0})
-
-
-@pytest.mark.parametrize("weight", [math.nan, math.inf])
-def test_weights_that_order_nothing_are_refused(weight: float) -> None:
-    with pytest.raises(ValidationError, match="should be a finite number"):
-        Fusion(similarity=weight)
+@pytest.mark.parametrize("wrong", [{"first_stage": 1.0}, {"similarity": math.nan}, {"similarity": math.inf}])
+def test_unknown_weights_and_those_that_order_nothing_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        Fusion.model_validate(wrong)
 
 
 def test_evidence_by_hand() -> None:
@@ -65,16 +59,12 @@ def test_evidence_of_few_blocks_none_and_no_terms() -> None:
     assert evidence_of(np.zeros(4), ALL_FOUND, np.zeros(2)).tolist() == [0.0] * 5
 
 
-def test_the_sigmoid() -> None:
-    values = np.asarray([-1e6, -2.0, 0.0, 2.0, 1e6])
-    np.testing.assert_allclose(sigmoid(values), [0, 1 / (1 + math.exp(2)), 0.5, 1 / (1 + math.exp(-2)), 1], atol=1e-15)
-
-
 def test_the_sigmoid_tells_small_probabilities_apart() -> None:
     """A query of a thousand words has fused logits of -100 and below: scores stay in the logits' order, and above 0."""
-    values = np.linspace(-500, -30, 2000)
+    values = np.linspace(-500, -30, 200)
     np.testing.assert_allclose(sigmoid(values), np.exp(values), rtol=1e-12)
     assert (np.diff(sigmoid(values)) > 0).all()
+    np.testing.assert_allclose(sigmoid(np.asarray([-1e6, 0.0, 2.0, 1e6])), [0, 0.5, 1 / (1 + math.exp(-2)), 1], atol=1e-15)
 
 
 def test_activations_by_hand() -> None:

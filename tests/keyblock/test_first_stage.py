@@ -17,7 +17,6 @@ from keyblock.fusion import (
     MapFuse,
     ReciprocalRank,
     ranks,
-    scores_of_order,
     z_scores,
 )
 
@@ -87,31 +86,38 @@ def test_scores_of_any_size_have_z_scores(scale: float) -> None:
     assert z_scores(FIRST * scale / 30).tolist() == pytest.approx([1.224745, 0, -1.224745])
 
 
+BY_ORDER = MapFuse(first_stage="order", first_stage_map=0.3, model_map=0.5)
+CALLS: dict[str, Any] = {
+    "no fusion anywhere": ([1, 2], None, None, None, None),
+    "the bundle's where scores are sent": ([1, 2], None, Linear(weight=0.2), Linear(weight=0.2), [1, 2]),
+    "the call's in place of the bundle's": ([1, 2], "mapfuse", Linear(weight=0.2), MapFuse(), [1, 2]),
+    "the bundle's parameters where the call leaves them out": (
+        None,
+        {"name": "mapfuse", "first_stage": "order", "model_map": 0.5},
+        MapFuse(first_stage_map=0.3),
+        BY_ORDER,
+        [2, 1],
+    ),
+    "an order although there are scores": (
+        [1, 5],
+        {"name": "linear", "first_stage": "order"},
+        None,
+        Linear(first_stage="order"),
+        [2, 1],
+    ),
+}
+
+
+@pytest.mark.parametrize(("scores", "asked", "own", "fusion", "evidence"), CALLS.values(), ids=CALLS)
+def test_what_a_call_means(scores: Any, asked: Any, own: Any, fusion: Any, evidence: list[float] | None) -> None:
+    sent = FirstStage.read(scores, asked, 2)
+    found = sent.fusion(own and own.describe())
+    assert found == fusion
+    assert found is None or sent.evidence(found, 2).tolist() == evidence
+
+
 def test_a_call_that_says_nothing_leaves_the_order_to_the_model() -> None:
     assert NOT_SENT.fusion(Linear().describe()) is None
-    assert FirstStage.read([1, 2], None, 2).fusion(None) is None
-
-
-def test_the_bundles_fusion_is_meant_where_scores_are_sent() -> None:
-    own = Linear(weight=0.2)
-    sent = FirstStage.read([1, 2], None, 2)
-    assert sent.fusion(own.describe()) == own
-    assert FirstStage.read([1, 2], "mapfuse", 2).fusion(own.describe()) == MapFuse()
-
-
-def test_parameters_that_a_call_leaves_out_are_the_bundles() -> None:
-    own = MapFuse(first_stage_map=0.3, model_map=0.6).describe()
-    asked = FirstStage.read(None, {"name": "mapfuse", "first_stage": "order", "model_map": 0.5}, 2)
-    fusion = asked.fusion(own)
-    assert fusion == MapFuse(first_stage="order", first_stage_map=0.3, model_map=0.5)
-    assert asked.evidence(fusion, 3).tolist() == scores_of_order(3).tolist() == [3, 2, 1]
-
-
-def test_a_requested_order_is_read_even_if_there_are_scores() -> None:
-    sent = FirstStage.read([1, 5], {"name": "linear", "first_stage": "order"}, 2)
-    fusion = sent.fusion(None)
-    assert fusion is not None
-    assert sent.evidence(fusion, 2).tolist() == [2, 1]
 
 
 @pytest.mark.parametrize(

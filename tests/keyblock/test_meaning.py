@@ -114,17 +114,3 @@ def test_a_bundle_without_the_encoder_at_hand_ranks_as_before(understanding: Cal
     document = bare.prepare_document(FILLER * 4 + PARAPHRASE)
     ours, theirs = (one.select(one.prepare_query(QUERY), document) for one in (bare, pipeline))
     assert ours.scores.tolist() == theirs.scores.tolist()
-
-
-@pytest.mark.parametrize(
-    ("parts", "why"),
-    [
-        ({"selector": {"name": "bm25"}}, "compares no vectors: leave out meaning"),
-        ({"meaning": {"weight": 0}}, "greater than 0"),
-        ({"meaning": {"encoder": {"name": "word2vec"}}}, "word2vec"),
-    ],
-)
-def test_descriptions_that_cannot_be_understood_are_refused(parts: dict[str, object], why: str) -> None:
-    described = {"selector": {"name": "hybrid"}, "encoder": {"name": "static"}, "meaning": {}} | parts
-    with pytest.raises(ValueError, match=why):
-        PipelineConfig.model_validate(described)

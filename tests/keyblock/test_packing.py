@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from keyblock.packing import Packed, grow, pack, pack_passage, room_beside
-from keyblock.pipeline import BlockScores, Chosen, Pipeline, Selection, Shortlist, single_reach
+from keyblock.pipeline import BlockScores, Chosen, Selection, Shortlist, single_reach
 from keyblock.prepared import PreparedDocument, PreparedQuery
 from keyblock.segmenters import between
 from keyblock.text.tokenizer import PairTemplate
@@ -87,23 +87,8 @@ def test_the_last_block_selected_is_cut_not_the_last_in_order() -> None:
     assert packed.split == 4
 
 
-def test_an_exact_fit_cuts_nothing() -> None:
-    packed = packed_of([4, 4, 4], [2, 0, 1], budget=13)
-    assert packed.ids.tolist() == [CLS, 500, 501, SEP, *range(1000, 1004), *range(1008, 1012), SEP]
-    assert packed.taken.tolist() == [2, 0]
-
-
 def test_the_title_stands_in_front_and_takes_half_of_the_room_at_most() -> None:
-    assert packed_of([4, 4], [1, 0], budget=20, n_title=3).ids.tolist()[4:7] == [900, 901, 902]
-    tight = packed_of([4, 4], [1, 0], budget=5 + 6, n_title=16)
-    assert tight.ids.tolist() == [CLS, 500, 501, SEP, 900, 901, 902, 1004, 1005, 1006, SEP]
-
-
-def test_without_blocks_the_query_and_the_title_remain() -> None:
-    assert packed_of([], [], budget=20).ids.tolist() == [CLS, 500, 501, SEP, SEP]
-    titled = packed_of([], [], budget=20, n_title=2)
-    assert titled.ids.tolist() == [CLS, 500, 501, SEP, 900, 901, SEP]
-    assert titled.taken.tolist() == []
+    assert packed_of([4, 4], [1, 0], budget=5 + 6, n_title=16).ids.tolist()[4:] == [900, 901, 902, 1004, 1005, 1006, SEP]
 
 
 def test_a_budget_without_room_is_an_error() -> None:
@@ -131,11 +116,9 @@ def test_a_passage_grows_to_its_better_side_first() -> None:
     assert grow(bounds, scores, order, 30, 1).tolist() == [[2, 1, 4]]
     assert grow(bounds, scores, order, 30, 0).tolist() == [[2, 1, 4], [0, 0, 1], [4, 4, 5]], "what is left starts its own"
     assert grow(bounds, scores, order, 5, 1).tolist() == [[2, 2, 3]], "a block that is too long stays alone"
-
-
-def test_between_blocks_that_say_nothing_the_best_stands_in_the_middle() -> None:
-    scores = np.asarray([0.0, 0.0, 0.0, 3.0, 0.0, 0.0, 0.0])
-    assert grow(document_of([10] * 7).bounds, scores, np.argsort(-scores, kind="stable"), 50, 1).tolist() == [[3, 1, 6]]
+    silent = np.asarray([0.0, 0.0, 0.0, 3.0, 0.0, 0.0, 0.0])
+    order = np.argsort(-silent, kind="stable")
+    assert grow(document_of([10] * 7).bounds, silent, order, 50, 1).tolist() == [[3, 1, 6]], "the best stands in the middle"
 
 
 @given(st.lists(st.integers(1, 40), max_size=25), st.integers(1, 120), st.integers(0, 5), st.randoms(use_true_random=False))
@@ -182,14 +165,6 @@ def numbers(*values: float) -> np.ndarray:
     return np.asarray(values, dtype=np.float64)
 
 
-@pytest.fixture(scope="module")
-def three(fine: Pipeline) -> PreparedDocument:
-    """A document of three blocks."""
-    document = fine.prepare_document("The river flooded. The bridge stood. The city sank.")
-    assert document.n_blocks == 3
-    return document
-
-
 def test_blocks_that_the_model_did_not_read_have_no_score() -> None:
     shortlist = Shortlist(BlockScores(numbers(3, 2, 1, 0), numbers(3, 2, 1, 0)), np.asarray([1, 3]), [packed(7), packed(9)])
     assert shortlist.n_tokens == 16
@@ -197,19 +172,18 @@ def test_blocks_that_the_model_did_not_read_have_no_score() -> None:
 
 
 @pytest.mark.parametrize(
-    ("taken", "cut", "everything"), [([2, 0, 1], False, True), ([2, 0, 1], True, False), ([2, 0], False, False)]
+    ("n_blocks", "taken", "cut", "everything"),
+    [
+        (3, [2, 0, 1], False, True),
+        (3, [2, 0, 1], True, False),
+        (3, [2, 0], False, False),
+        (1, [0], True, True),  # of one block there is no choice
+    ],
 )
-def test_nothing_was_chosen_where_each_block_is_read_in_full(
-    three: PreparedDocument, taken: list[int], cut: bool, everything: bool
-) -> None:
+def test_nothing_was_chosen_where_each_block_is_read_in_full(n_blocks: int, taken: list[int], cut: bool, everything: bool) -> None:
     blocks = np.asarray(taken)
-    assert Chosen([packed(20, cut=cut)], blocks, single_reach(blocks)).is_all_of(three) == everything
-
-
-def test_of_one_block_there_is_no_choice(fine: Pipeline) -> None:
-    document = fine.prepare_document("River.")
-    assert document.n_blocks == 1
-    assert Chosen([packed(20, cut=True)], np.asarray([0]), single_reach(np.asarray([0]))).is_all_of(document)
+    chosen = Chosen([packed(20, cut=cut)], blocks, single_reach(blocks))
+    assert chosen.is_all_of(document_of([5] * n_blocks)) == everything
 
 
 def test_what_the_model_says_of_its_passages_orders_them() -> None:

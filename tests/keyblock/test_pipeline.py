@@ -57,16 +57,7 @@ def test_the_blocks_that_match_are_fed_in_document_order(pipeline: Pipeline) -> 
     assert selection.evidence[2] == pytest.approx(1.0), "every term of the query occurs in the document"
 
 
-def test_a_budget_without_room_is_an_error(pipeline: Pipeline) -> None:
-    query, document = pipeline.prepare_query("river"), pipeline.prepare_document("A city.")
-    for budget in (0, 4):
-        with pytest.raises(ValueError, match=f"a budget of {budget} tokens has no room"):
-            pipeline.select(query, document, budget)
-
-
 SENTENCES = ("The river flooded the bridge. ", "A quiet city of stone. ", "Years went by. ", "The old bridge of the city stands. ")
-
-
 WORDED = st.lists(st.sampled_from(SENTENCES), max_size=40).map("".join)
 
 
@@ -193,7 +184,7 @@ def test_a_joint_selection_has_one_sequence_always(pipeline: Pipeline) -> None:
 
 @given(TEXT, TEXT)
 def test_learned_selection_and_passages_on_any_text(small_block_pipelines: list[Pipeline], query: str, text: str) -> None:
-    for each in small_block_pipelines:
+    for each in small_block_pipelines[::2]:
         parts = {"segmenter": each.config.segmenter, "selector": {"name": "learned", "keep": 3}, "aggregator": {"name": "max"}}
         pipeline = make(each.tokenizer, each.frequencies, **parts)
         prepared, document = pipeline.prepare_query(query), pipeline.prepare_document(text, text)
@@ -263,22 +254,18 @@ def test_the_model_chose_where_it_saw_all_blocks_or_those_that_stood_out(fine: P
 
 
 FILLER = "The committee met again and spoke about the budget of the coming season at some length, as it had done before. "
-
-
 PARAPHRASE = "In case of sickness, inform the manager before nine. "
+ILL, SICKNESS = "Whom do I tell when I am ill?", FILLER * 12 + PARAPHRASE * 3 + FILLER * 12
 
 
 def best_block(pipeline: Pipeline, query: str, text: str) -> str:
     document = pipeline.prepare_document(text)
-    selection = pipeline.select(pipeline.prepare_query(query), document)
-    best = selection.taken[0]
-    return text[document.starts[best] : document.ends[best]]
+    return slices_of(text, document)[pipeline.select(pipeline.prepare_query(query), document).taken[0]]
 
 
 def test_a_paraphrase_is_found_where_no_word_is_shared(pipeline: Pipeline, hybrid: Pipeline) -> None:
-    text, query = FILLER * 12 + PARAPHRASE * 3 + FILLER * 12, "Whom do I tell when I am ill?"
-    assert PARAPHRASE.strip() in best_block(hybrid, query, text)
-    assert PARAPHRASE.strip() not in best_block(pipeline, query, text)  # which shares no term with it
+    assert PARAPHRASE.strip() in best_block(hybrid, ILL, SICKNESS)
+    assert PARAPHRASE.strip() not in best_block(pipeline, ILL, SICKNESS)  # which shares no term with it
 
 
 def test_vectors_change_nothing_but_the_selection(pipeline: Pipeline, hybrid: Pipeline) -> None:
@@ -294,12 +281,11 @@ def test_the_nearest_token_alone_finds_a_paraphrase(tokenizer: Tokenizer, freque
     """Of a long block that says much else, one kindred word for each of the query's is enough."""
     config = PipelineConfig(selector={"name": "hybrid", "vectors": 0, "soft": 1}, encoder={"name": "static"})
     soft = Pipeline(config, tokenizer, frequencies, concept_table(tokenizer))
-    text, query = FILLER * 12 + PARAPHRASE * 3 + FILLER * 12, "Whom do I tell when I am ill?"
-    assert PARAPHRASE.strip() in best_block(soft, query, text)
-    prepared = soft.prepare_query(query)
+    assert PARAPHRASE.strip() in best_block(soft, ILL, SICKNESS)
+    prepared = soft.prepare_query(ILL)
     assert prepared.similar is not None
     assert prepared.similar.of(prepared.token_ids).shape == (len(prepared.token_ids), 2)
-    document = soft.prepare_document(text)
+    document = soft.prepare_document(SICKNESS)
     assert soft.select(prepared, document).scores.max() == pytest.approx(1, abs=1e-5)
     assert soft.select(soft.prepare_query(""), document).scores.tolist() == [0] * document.n_blocks
     assert soft.select(prepared, soft.prepare_document("")).scores.shape == (0,)

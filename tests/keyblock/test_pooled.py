@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from keyblock.bundle import load_bundle
+from keyblock.bundle import Bundle
 from keyblock.pipeline import Pipeline
 from keyblock.pooled import FEWEST, KEPT, Shared, fused_with_order, knows_language, pooled_evidence, rare_here, shared_terms
 from keyblock.prepared import PreparedQuery, QueryDocument, WeighedQuery
-from tests.conftest import ROOT
 
 QUERY = "which river flooded the old bridge"
 GERMAN = "Der Fluss trat über die Ufer und beschädigte die alte Brücke, die erst im Jahr zuvor erneuert worden war. "
@@ -15,9 +14,8 @@ ENGLISH = "The river left its bed and damaged the old bridge, which had been ren
 
 
 @pytest.fixture(scope="module")
-def english() -> Pipeline:
-    """The embedded bundle's."""
-    return load_bundle(ROOT / "models" / "default").pipeline
+def english(embedded: Bundle) -> Pipeline:
+    return embedded.pipeline
 
 
 def shared_by(pipeline: Pipeline, query: PreparedQuery, text: str) -> Shared:

@@ -3,12 +3,9 @@
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
-from keyblock.description import PipelineConfig
 from keyblock.pre_ranking import PRIOR_FEATURES, PreRanking, Prior, in_turns
 
 PRIORS = st.lists(st.integers(-5, 5).map(float), max_size=40)
@@ -72,18 +69,3 @@ def test_a_prior_score_is_a_weighted_sum() -> None:
     assert prior.of(np.asarray([[3.0, 9.0, 0.4, 1.0, 7.0], [0.0, 1.0, 1.0, 0.0, 0.0]])).tolist() == [5.8, -0.5]
     assert Prior.from_weights(prior.weights) == prior
     assert tuple(Prior.model_fields) == PRIOR_FEATURES
-
-
-@pytest.mark.parametrize(
-    ("parts", "why"),
-    [
-        ({"selector": {"name": "learned"}}, "selector 'learned' asks the model about every document: leave out pre_ranking"),
-        ({"pre_ranking": {"share": 0}}, "pre_ranking.share"),
-        ({"pre_ranking": {"depth": 3}}, "pre_ranking.depth"),
-        ({"pre_ranking": {"prior": {"rank": 1.0}}}, "pre_ranking.prior.rank"),
-        ({"pre_ranking": {"prior": {"similarity": float("nan")}}}, "pre_ranking.prior.similarity"),
-    ],
-)
-def test_what_a_pre_ranking_does_not_fit(parts: dict[str, Any], why: str) -> None:
-    with pytest.raises(ValidationError, match=why):
-        PipelineConfig.model_validate({"pre_ranking": {}} | parts)

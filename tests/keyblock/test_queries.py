@@ -9,19 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyblock.bundle import load_bundle
+from keyblock.bundle import Bundle
 from keyblock.description import PipelineConfig
 from keyblock.pipeline import Pipeline
 from keyblock.queries import CLAUSE, QUERY_TERMS, LongQuery, Sentence, key_sentences, query_sentences
 from keyblock.text.analyzer import DocumentFrequencies, term_key
 from keyblock.text.tokenizer import Tokenizer
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-EMAIL = (ROOT / "tests" / "keyblock" / "email.txt").read_text(encoding="utf-8")
+EMAIL = Path(__file__).with_name("email.txt").read_text(encoding="utf-8")
 QUESTION = "Which form do I have to hand in so that my travel to the conference in Lisbon is paid back?"
 SENTENCES = st.lists(st.tuples(st.integers(1, 12), st.lists(st.integers(1, 9), max_size=6), st.booleans()), min_size=1, max_size=12)
-
-
 WORDS = st.sampled_from(["river", "floods.", "Why?", "the\n", "bridge", ",", "year"])
 
 
@@ -66,11 +63,8 @@ def test_the_choice_equals_the_slow_one(
 
 
 def with_long_query(of: Pipeline, **parameters: float) -> Pipeline:
-    return with_packing(of, long_query=parameters, budget_range=(96, 256))
-
-
-def with_packing(of: Pipeline, **parts: object) -> Pipeline:
-    config = PipelineConfig.model_validate(of.config.model_dump() | {"packing": of.config.packing.model_dump() | parts})
+    packing = of.config.packing.model_dump() | {"long_query": parameters, "budget_range": (96, 256)}
+    config = PipelineConfig.model_validate(of.config.model_dump() | {"packing": packing})
     return Pipeline(config, of.tokenizer, of.frequencies, of.encoder)
 
 
@@ -161,8 +155,8 @@ def test_more_tokens_than_the_least_budget_has_room_for_are_refused() -> None:
 
 
 @pytest.fixture(scope="module")
-def default() -> Pipeline:
-    return load_bundle(ROOT / "models" / "default").pipeline
+def default(embedded: Bundle) -> Pipeline:
+    return embedded.pipeline
 
 
 DESCALING = "Descaling takes a minute: fill the machine with vinegar and water and let it run twice."

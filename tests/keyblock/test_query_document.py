@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -54,22 +54,12 @@ def slow_nearest(similar: NDArray[np.float32], document: PreparedDocument) -> li
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=40), st.integers(1, 6), st.integers(1, 6), st.integers(0, 3))
+@example([n * n % 10 for n in range(4 * BLOCKS_AT_ONCE)], 6, 2, 3)  # more blocks than are compared at once
 def test_nearest_tokens_equal_a_slow_loop(ids: list[int], longest: int, stride: int, rows: int) -> None:
     """Blocks that follow each other, and windows that overlap."""
     starts = np.arange(0, len(ids), min(stride, longest), dtype=np.int32)
     bounds = np.stack([starts, np.minimum(starts + longest, len(ids))], axis=1).astype(np.int32)
     document = replace(document_of([[]] * len(bounds)), token_ids=np.asarray(ids, np.int32), bounds=bounds)
     similar = np.random.default_rng(len(ids)).random((10, rows)).astype(np.float32)
-    found = nearest_tokens(replace(query_of("river"), similar=GivenSimilar(similar)), document)
-    np.testing.assert_allclose(found, slow_nearest(similar, document), atol=1e-5)
-
-
-def test_nearest_tokens_of_more_blocks_than_are_compared_at_once() -> None:
-    rng = np.random.default_rng(1)
-    starts = np.arange(0, 700, 4, dtype=np.int32)
-    bounds = np.stack([starts, np.minimum(starts + 6, 700)], axis=1).astype(np.int32)
-    document = replace(document_of([[]] * len(bounds)), token_ids=rng.integers(0, 50, 700).astype(np.int32), bounds=bounds)
-    similar = rng.random((50, 5)).astype(np.float32)
-    assert document.n_blocks > 2 * BLOCKS_AT_ONCE
     found = nearest_tokens(replace(query_of("river"), similar=GivenSimilar(similar)), document)
     np.testing.assert_allclose(found, slow_nearest(similar, document), atol=1e-5)

@@ -12,31 +12,25 @@ import numpy as np
 import pytest
 
 from keyblock import Ranker
-from keyblock.bundle import Bundle, BundleError, load_bundle
+from keyblock.bundle import Bundle, BundleError
 from keyblock.client import Document
 from keyblock.runtime.providers import ProviderError
 from tests.conftest import ROOT
 
-DEFAULT = ROOT / "models" / "default"
 FILLER = "The meeting went on for a while, and nobody said anything of interest about the weather. "
 THAMES, DANUBE = "The Thames flows through London.", "The Danube flows through Vienna, Bratislava and Budapest."
 QUERY = "Which river flows through Vienna?"
 
 
 @pytest.fixture(scope="module")
-def bundle() -> Bundle:
-    return load_bundle(DEFAULT)
-
-
-@pytest.fixture(scope="module")
-def ranker(bundle: Bundle) -> Iterator[Ranker]:
-    with Ranker.open(bundle, provider="cpu", precision="fp32", threads=2) as ranker:
+def ranker(embedded: Bundle) -> Iterator[Ranker]:
+    with Ranker.open(embedded, provider="cpu", precision="fp32", threads=2) as ranker:
         yield ranker
 
 
 def test_the_sentence_that_answers_is_found_deep_in_a_long_document(ranker: Ranker) -> None:
-    long = FILLER * 150 + DANUBE + " " + FILLER * 150
-    ranking = ranker.rank(QUERY, [FILLER * 300, THAMES, {"id": "long", "title": "Minutes", "text": long}])
+    long = FILLER * 60 + DANUBE + " " + FILLER * 60
+    ranking = ranker.rank(QUERY, [FILLER * 120, THAMES, {"id": "long", "title": "Minutes", "text": long}])
     assert [result.index for result in ranking] == [2, 1, 0]
     best = ranking[0]
     assert (best.id, best.title, best.text, best.scored_by) == ("long", "Minutes", long, "model")
@@ -96,7 +90,7 @@ def test_the_first_of_equal_blocks_are_read(ranker: Ranker) -> None:
     """Each block is one long sentence."""
     long = "Operators of the old pumps, who were asked by the committee, reported that the pressure of the water in the northern "
     long += "plant varied much more during the long night shifts of the winter than it did on summer days. "
-    for times in range(8, 40, 5):
+    for times in (8, 23, 38):
         (result,) = ranker.rank("pump pressure at night", [long * times])
         assert (result.blocks[0].start, result.selected_by) == (0, "position"), times
 
@@ -172,27 +166,28 @@ def test_what_is_no_document_is_named(ranker: Ranker, documents: Any, message: s
         ranker.rank(QUERY, documents)
 
 
-def test_what_cannot_be_opened_is_named() -> None:
+def test_what_cannot_be_opened_is_named(embedded: Bundle) -> None:
     with pytest.raises(BundleError, match="does not exist"):
         Ranker.open("nowhere")
     with pytest.raises(ProviderError, match="unknown provider 'gpu'"):
-        Ranker.open(DEFAULT, provider="gpu")
+        Ranker.open(embedded, provider="gpu")
 
 
-def test_a_closed_ranker_says_so(bundle: Bundle) -> None:
-    with Ranker.open(bundle, provider="cpu", precision="fp32") as ranker:
+def test_a_closed_ranker_says_so(embedded: Bundle) -> None:
+    with Ranker.open(embedded, provider="cpu", precision="fp32") as ranker:
         assert len(ranker.rank(QUERY, [THAMES])) == 1
     with pytest.raises(ValueError, match="the ranker is closed"):
         ranker.rank(QUERY, [THAMES])
 
 
 def test_threads_share_a_ranker(ranker: Ranker) -> None:
-    queries = [QUERY, "Which river flows through London?"] * 8
-    alone = {query: ranker.rank(query, [THAMES, DANUBE, FILLER * 40]) for query in queries}
-    with ThreadPoolExecutor(8) as pool:
-        together = list(pool.map(lambda query: ranker.rank(query, [THAMES, DANUBE, FILLER * 40]), queries))
-    assert [ranking.results for ranking in together] == [alone[query].results for query in queries]
-    assert [ranking[0].index for ranking in together] == [1, 0] * 8
+    documents = [THAMES, DANUBE, FILLER * 9]
+    queries = [QUERY, "Which river flows through London?"]
+    alone = [ranker.rank(query, documents).results for query in queries]
+    assert [results[0].index for results in alone] == [1, 0]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda query: ranker.rank(query, documents).results, queries * 4))
+    assert together == alone * 4
 
 
 def test_nothing_is_imported_before_it_is_used() -> None:
@@ -218,7 +213,7 @@ def test_without_onnx_runtime_a_line_says_what_to_install() -> None:
 sys.modules["onnxruntime"] = None
 from keyblock import Ranker
 try:
-    Ranker.open({str(DEFAULT)!r})
+    Ranker.open({str(ROOT / "models/default")!r})
 except ImportError as error:
     print(error)"""
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -245,10 +240,10 @@ def test_the_span_that_answers_the_readmes_request(ranker: Ranker) -> None:
 
 
 @pytest.mark.parametrize("precision", ["bf16", "int8-static"])
-def test_coarser_arithmetic_gives_the_readmes_answer(ranker: Ranker, bundle: Bundle, precision: str) -> None:
+def test_coarser_arithmetic_gives_the_readmes_answer(ranker: Ranker, embedded: Bundle, precision: str) -> None:
     """The same order, the same sentence, and scores that a person would call the same."""
     try:
-        coarse = Ranker.open(bundle, provider="openvino", precision=precision, threads=2)
+        coarse = Ranker.open(embedded, provider="openvino", precision=precision, threads=2)
     except ProviderError as error:
         pytest.skip(str(error))
     asked = {"relevant_spans": True, "max_spans": 1}

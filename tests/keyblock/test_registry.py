@@ -27,10 +27,7 @@ def test_a_description_reads_back_to_an_equal_component(shapes: Registry[Compone
     square = shapes.create({"name": "square", "side": 7})
     assert square.describe() == {"name": "square", "side": 7}
     assert shapes.create(square.describe()) == square
-
-
-def test_a_bare_name_means_the_defaults(shapes: Registry[Component]) -> None:
-    assert shapes.create("square").describe() == {"name": "square", "side": 3}
+    assert shapes.create("square").describe() == {"name": "square", "side": 3}, "a bare name means the defaults"
     assert shapes.names() == ["dot", "square"]
 
 

@@ -14,6 +14,7 @@ from keyblock.segmenters import SEGMENTERS, cut_costs, split
 from keyblock.text.reading import encoded
 from keyblock.text.sentences import sentences
 from keyblock.text.tokenizer import Tokenizer
+from tests.keyblock.pipelines import make, slices_of
 
 COSTS = st.lists(st.sampled_from([0] * 12 + [1, 1, 2]), max_size=400).map(lambda costs: np.asarray(costs, dtype=np.int64))
 DENSE = st.lists(st.sampled_from([0, 1, 2]), max_size=200).map(lambda costs: np.asarray(costs, dtype=np.int64))
@@ -67,12 +68,6 @@ def test_a_sentence_end_is_cheaper_than_a_comma() -> None:
     assert split(costs).tolist() == [0, 40, 70]
 
 
-def test_one_long_sentence_is_cut_by_force() -> None:
-    assert split(np.zeros(200, dtype=np.int64)).tolist() == [0, 63, 126, 189, 200]
-    assert split(np.zeros(63, dtype=np.int64)).tolist() == [0, 63]
-    assert split(np.zeros(64, dtype=np.int64)).tolist() == [0, 63, 64]
-
-
 def test_half_a_million_tokens_without_punctuation() -> None:
     """Crashes the authors' code at about 525,000."""
     bounds = split(np.zeros(530_000, dtype=np.int64))
@@ -116,19 +111,27 @@ def test_every_segmenter_on_no_token_and_on_one(description: dict[str, Any]) -> 
 
 
 def test_windows_by_hand() -> None:
-    """PARADE's 225 tokens every 200: the third reaches the end of 600 with 200, that of 625 with 225; of 626 a fourth must."""
-    windows = {n: ranges_of(np.zeros(n, dtype=np.int64), name="window") for n in (224, 225, 226, 600, 625, 626)}
-    assert windows[224] == [(0, 224)]
+    """PARADE's 225 tokens every 200: the third reaches the end of 625 with 225; of 626 a fourth must."""
+    windows = {n: ranges_of(np.zeros(n, dtype=np.int64), name="window") for n in (225, 226, 625, 626)}
     assert windows[225] == [(0, 225)]
     assert windows[226] == [(0, 225), (200, 226)]
-    assert windows[600] == [(0, 225), (200, 425), (400, 600)]
     assert windows[625] == [(0, 225), (200, 425), (400, 625)]
     assert windows[626] == [(0, 225), (200, 425), (400, 625), (600, 626)]
 
 
-def test_windows_that_would_lose_tokens_are_refused() -> None:
-    with pytest.raises(ValueError, match="stride 60 is longer than block_tokens 50: tokens between would be lost"):
-        SEGMENTERS.create({"name": "window", "block_tokens": 50, "stride": 60})
+@pytest.mark.parametrize(
+    ("description", "problem"),
+    [
+        (
+            {"name": "window", "block_tokens": 50, "stride": 60},
+            "stride 60 is longer than block_tokens 50: tokens between would be lost",
+        ),
+        ({"name": "sentences", "block_tokens": 40, "shortest": 41}, "shortest 41 exceeds block_tokens 40"),
+    ],
+)
+def test_limits_that_do_not_go_together_are_refused(description: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        SEGMENTERS.create(description)
 
 
 def test_segments_of_whole_sentences_by_hand() -> None:
@@ -175,17 +178,14 @@ def test_segments_of_drawn_lengths_tile_the_tokens_and_end_where_sentences_do(
 DRAWN = {"name": "sentences", "block_tokens": 40, "shortest": 20}
 
 
-def test_drawn_lengths_depend_on_the_document_alone() -> None:
+def test_drawn_lengths_depend_on_the_document_alone_and_are_of_every_length() -> None:
     one, other = np.zeros(3000, dtype=np.int64), np.zeros(3000, dtype=np.int64)
     other[-1] = 1
     assert ranges_of(one, **DRAWN) == ranges_of(one.copy(), **DRAWN)
     assert ranges_of(one, **DRAWN) != ranges_of(other, **DRAWN)
     assert ranges_of(one, **DRAWN) != ranges_of(one, **DRAWN, seed=1)
-
-
-def test_every_length_between_the_limits_occurs() -> None:
     lengths = [end - start for start, end in ranges_of(np.zeros(30_000, dtype=np.int64), **DRAWN)][:-1]
-    assert set(lengths) == set(range(20, 41))
+    assert set(lengths) == set(range(20, 41)), "every length between the limits occurs"
     assert 29 < np.mean(lengths) < 31
 
 
@@ -201,12 +201,14 @@ def test_single_sentences_equal_a_slow_walk(costs: NDArray[np.int64], longest: i
     assert ranges_of(costs, name="single_sentences", block_tokens=longest) == expected
 
 
+def blocks_of(pipeline: Pipeline, text: str, **segmenter: Any) -> list[str]:
+    """The texts of its blocks."""
+    return slices_of(text, make(pipeline.tokenizer, pipeline.frequencies, segmenter=segmenter).prepare_document(text))
+
+
 def test_each_sentence_is_a_block_however_short(pipeline: Pipeline) -> None:
-    text = "It rained. Why? Dr. Moss, who kept the gauge for 30 years, never learned it. He left."
-    config = pipeline.config.model_copy(update={"segmenter": {"name": "single_sentences", "block_tokens": 30}})
-    document = Pipeline(config, pipeline.tokenizer, pipeline.frequencies).prepare_document(text)
-    blocks = [text[start:end] for start, end in zip(document.starts.tolist(), document.ends.tolist(), strict=True)]
-    assert blocks == ["It rained.", "Why?", "Dr. Moss, who kept the gauge for 30 years, never learned it.", "He left."]
+    sentences = ["It rained.", "Why?", "Dr. Moss, who kept the gauge for 30 years, never learned it.", "He left."]
+    assert blocks_of(pipeline, " ".join(sentences), name="single_sentences", block_tokens=30) == sentences
 
 
 HATTER = (
@@ -220,12 +222,10 @@ HATTER = (
 
 def test_blocks_of_a_story_begin_with_its_sentences(pipeline: Pipeline) -> None:
     """The block that was best for a question about the Dormouse began with "twinkle-' and went on"."""
-    config = pipeline.config.model_copy(update={"segmenter": {"name": "whole_sentences"}})
-    document = Pipeline(config, pipeline.tokenizer, pipeline.frequencies).prepare_document(HATTER)
-    blocks = [HATTER[start:end] for start, end in zip(document.starts.tolist(), document.ends.tolist(), strict=True)]
-    places = [start for start, _ in sentences(HATTER)]
+    blocks = blocks_of(pipeline, HATTER, name="whole_sentences")
+    begin = [HATTER[start:] for start, _ in sentences(HATTER)]
     assert len(blocks) > 2
-    assert all(start in places for start in document.starts.tolist())
+    assert all(any(rest.startswith(block) for rest in begin) for block in blocks)
     assert any("Dormouse shook itself" in block and "and went on so long" in block for block in blocks)
 
 
@@ -233,12 +233,8 @@ def test_blocks_of_a_story_begin_with_its_sentences(pipeline: Pipeline) -> None:
 def test_what_leads_on_stays_with_the_sentence_behind_it(pipeline: Pipeline, opening: str) -> None:
     """Wherever the question would end a full block."""
     answer = "It is three months."
-    config = pipeline.config.model_copy(update={"segmenter": {"name": "whole_sentences"}})
-    pipeline = Pipeline(config, pipeline.tokenizer, pipeline.frequencies)
     for n in range(30, 70):
-        text = f"{'word ' * n}end. {opening}\n{answer} {'Other text. ' * 30}"
-        document = pipeline.prepare_document(text)
-        blocks = [text[a:b] for a, b in zip(document.starts.tolist(), document.ends.tolist(), strict=True)]
+        blocks = blocks_of(pipeline, f"{'word ' * n}end. {opening}\n{answer} {'Other text. ' * 30}", name="whole_sentences")
         assert [answer in block for block in blocks if opening in block] == [True]
 
 
@@ -251,25 +247,13 @@ def test_commas_within_numbers_are_no_clauses(tokenizer: Tokenizer) -> None:
     assert [int(heads[i]) for i in np.flatnonzero(costs)] == [text.index(", "), text.index(";")]
 
 
-def test_structure_keeps_sentences_of_any_script_and_cuts_long_ones_at_commas(tokenizer: Tokenizer) -> None:
+def test_structure_keeps_sentences_of_any_script_and_cuts_long_ones_at_commas(pipeline: Pipeline) -> None:
     """Eight characters a block: a sentence of four, one of four, and one of nine that has a comma behind its third."""
-    text = "一二三。四五六。一二，四五六七八。"
-    reading = encoded(text, tokenizer.encode([text])[0])
-    segmenter = SEGMENTERS.create({"name": "structure", "block_tokens": 8})
-    bounds = segmenter.ranges(segmenter.cut_costs(tokenizer)(reading))
-    starts, ends = reading.offsets(bounds)
-    assert [text[start:end] for start, end in zip(starts, ends, strict=True)] == ["一二三。四五六。", "一二，", "四五六七八。"]
+    blocks = blocks_of(pipeline, "一二三。四五六。一二，四五六七八。", name="structure", block_tokens=8)
+    assert blocks == ["一二三。四五六。", "一二，", "四五六七八。"]
 
 
-def test_structure_ends_blocks_where_parts_end(tokenizer: Tokenizer) -> None:
+def test_structure_ends_blocks_where_parts_end(pipeline: Pipeline) -> None:
     """Of two ways to make two blocks the one that ends with the paragraph, and the heading goes with its text."""
-    text = "One two. Three four.\n\n# Five\n\nSix seven. Eight nine."
-    reading = encoded(text, tokenizer.encode([text])[0])
-    segmenter = SEGMENTERS.create({"name": "structure", "block_tokens": 9})
-    starts, _ = reading.offsets(segmenter.ranges(segmenter.cut_costs(tokenizer)(reading)))
-    assert [text[start:][:3] for start in starts] == ["One", "# F"]
-
-
-def test_limits_in_the_wrong_order_are_refused() -> None:
-    with pytest.raises(ValueError, match="shortest 41 exceeds block_tokens 40"):
-        SEGMENTERS.create(DRAWN | {"shortest": 41})
+    parts = ["One two. Three four.", "# Five\n\nSix seven. Eight nine."]
+    assert blocks_of(pipeline, "\n\n".join(parts), name="structure", block_tokens=9) == parts

@@ -79,23 +79,6 @@ def test_what_has_no_score_of_vectors() -> None:
         model.combine(np.zeros((1, 1, 2), np.float32), np.ones((1, 1), np.bool_))
 
 
-@pytest.mark.parametrize(
-    ("parts", "why"),
-    [
-        ({"encoder": None, "selector": {"name": "bm25"}}, "name the encoder"),
-        ({"aggregator": {"name": "joint"}}, "aggregator 'joint' needs a graph"),
-        ({"aggregator": {"name": "states"}}, "aggregator 'states' needs a graph"),
-        ({"selector": {"name": "learned"}}, "selector 'learned' asks a model"),
-        ({"packing": {"title_tokens": 0, "grow": True}}, "grow must be false"),
-        ({"packing": {"title_tokens": 4}}, "title_tokens must be 0"),
-        ({"cosine_scale": 0}, "greater than 0"),
-    ],
-)
-def test_what_vectors_alone_cannot_do(parts: dict[str, Any], why: str) -> None:
-    with pytest.raises(ValueError, match=why):
-        PipelineConfig.model_validate(PARTS | parts)
-
-
 def test_a_bundle_without_a_graph_ranks(backbone: Path, by_vectors: Pipeline, tmp_path: Path) -> None:
     """The sentence that answers is the first document's best block; no token is fed to a ranker."""
     by_vectors.frequencies.write(tmp_path / FREQUENCIES_FILE)

@@ -57,25 +57,25 @@ def changed(backbone: Path, **parts: object) -> Backend:
     return backend
 
 
-def test_only_a_tokenizer_that_reads_words_has_kinds(backbone: Path) -> None:
-    assert reads_words(changed(backbone))
-    assert not reads_words(changed(backbone, normalizer=normalizers.NFKC()))
-    assert not reads_words(changed(backbone, pre_tokenizer=pre_tokenizers.Metaspace()))
-    assert not reads_words(changed(backbone, model=models.BPE()))
-    assert character_kinds(changed(backbone, normalizer=normalizers.NFKC())) is None
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"normalizer": normalizers.NFKC()},
+        {"pre_tokenizer": pre_tokenizers.Metaspace()},
+        {"model": models.BPE()},
+        {"model": models.WordPiece({"a": 0, "b": 1, "##b": 2}, unk_token="[UNK]")},  # it refuses unknown words
+    ],
+)
+def test_only_a_tokenizer_that_reads_words_has_kinds(backbone: Path, parts: dict[str, object]) -> None:
+    assert not reads_words(changed(backbone, **parts))
+    assert character_kinds(changed(backbone, **parts)) is None
 
 
 def test_an_added_token_may_stand_within_words(backbone: Path) -> None:
     backend = changed(backbone)
+    assert reads_words(backend)
     backend.add_tokens(["c++"])
     assert not reads_words(backend)
-
-
-def test_a_vocabulary_without_the_unknown_token(backbone: Path) -> None:
-    """Such a tokenizer refuses unknown words, but not the texts without."""
-    backend = changed(backbone, model=models.WordPiece({"a": 0, "b": 1, "##b": 2}, unk_token="[UNK]"))
-    assert not reads_words(backend)
-    assert character_kinds(backend) is None
 
 
 def test_other_words_of_a_cased_tokenizer(backbone: Path) -> None:

@@ -1,8 +1,6 @@
 """The compiled reader, against the plain one: the same tokens, places, terms and blocks, whatever the text."""
 
-import gzip
 import json
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,24 +11,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from keyblock.description import PipelineConfig
-from keyblock.pipeline import Pipeline
-from keyblock.prepared import PreparedDocument
 from keyblock.segmenters import SEGMENTERS
-from keyblock.text.analyzer import Analyzer, AnalyzerConfig, DocumentFrequencies
-from keyblock.text.compiled import LONGEST, CompiledReader, compiled_reader
-from keyblock.text.reader import PART, SAMPLE, Reader
+from keyblock.text.analyzer import Analyzer, AnalyzerConfig
+from keyblock.text.compiled import LONGEST, CompiledReader
+from keyblock.text.reader import PART, SAMPLE
 from keyblock.text.reading import Rule
 from keyblock.text.sentences import sentence_ends
 from keyblock.text.tokenizer import Tokenizer
-from tests.keyblock.text.texts import LONG, PIECES, SIGMA, TEXTS, assert_read_alike
-from tests.support.compiled import need_compiled
+from tests.keyblock.text.texts import LONG, PIECES, PROSES, SIGMA, TEXTS, WRAPPED, Pair, assert_read_alike, reader_of, texts_of
 
-SPOKEN = """Dr. Mr. no. No. Fig. vs. e.g. U.S. J. Inc. The the river River 3 12.5. 4.1. "Why?" (so!) end... etc. Ko.
-a- b_ “Well.” ‘No’ 1. 2) (a) Ann: Bob O'Neil: — • - * # 東京。 है। ؟ … ?! .) . ! K. ß. İ. ı ½. ² ٣.""".split()
-SPACES = [" ", " ", " ", "  ", "\n", "\r\n", "\n\n", "\t", "\u2028", "\x0c", "\x85", "\u00a0", "", " \n "]
-WRAPPED = "a line of some fifty characters that is broken here"
-PROSE = st.lists(st.tuples(st.sampled_from([*SPOKEN, WRAPPED, "Then " + WRAPPED]), st.sampled_from(SPACES)))
-PROSES = PROSE.map(lambda words: "".join(word + space for word, space in words))
 MIXED = st.lists(st.one_of(TEXTS, PROSES), max_size=4)
 STEMS = (
     "b y yy abl adopt agre allow bled cares con cry day fall file fiz hap hiss hop in ion knead plaster relat se sky tan vi yell z"
@@ -38,8 +27,6 @@ STEMS = (
 ENDINGS = """s es ies sses ss ed eed ing y ly e l ll ational tional enci anci izer abli alli entli eli ousli ization ation ator
 alism iveness fulness ousness aliti iviti biliti icate ative alize iciti ical ful ness al ance ence er ic able ible ant ement ment
 ent sion tion ou ism ate iti ous ive ize at bl iz tt bb nn ying""".split()
-
-
 ENGLISH = Analyzer(AnalyzerConfig())
 
 
@@ -50,13 +37,6 @@ def analyzer(request: pytest.FixtureRequest) -> Analyzer:
     return Analyzer(AnalyzerConfig(**request.param))
 
 
-def reader_of(tokenizer: Tokenizer, analyzer: Analyzer) -> CompiledReader:
-    need_compiled()
-    reader = compiled_reader(tokenizer, analyzer)
-    assert reader is not None
-    return reader
-
-
 @pytest.fixture(scope="module")
 def any_reader(tokenizer: Tokenizer, analyzer: Analyzer) -> CompiledReader:
     return reader_of(tokenizer, analyzer)
@@ -65,22 +45,6 @@ def any_reader(tokenizer: Tokenizer, analyzer: Analyzer) -> CompiledReader:
 @pytest.fixture(scope="module")
 def reader(tokenizer: Tokenizer) -> CompiledReader:
     return reader_of(tokenizer, ENGLISH)
-
-
-class Pair:
-    """The same pipeline with the compiled reader and without."""
-
-    def __init__(self, config: PipelineConfig, tokenizer: Tokenizer) -> None:
-        need_compiled()
-        self.fast, self.plain = (Pipeline(config, tokenizer, DocumentFrequencies(1, {})) for _ in range(2))
-        self.plain.reader = Reader(tokenizer, self.plain.analyzer, compiled=False)
-
-    def check(self, texts: Sequence[str]) -> list[PreparedDocument]:
-        found = self.fast.prepare_documents(texts)
-        for fast, plain in zip(found, self.plain.prepare_documents(texts), strict=True):
-            for name in ("token_ids", "bounds", "starts", "ends", "terms", "term_bounds"):
-                np.testing.assert_array_equal(getattr(fast, name), getattr(plain, name), strict=True)
-        return found
 
 
 @pytest.fixture(scope="module")
@@ -141,9 +105,9 @@ def test_other_tokenizers_of_words(backbone: Path, tmp_path: Path, change: dict[
     more = enumerate(change.get("added_tokens", []), start=30522)
     description["added_tokens"] += [blank | token | {"id": number} for number, token in more]
     (tmp_path / "tokenizer.json").write_text(json.dumps(description), encoding="utf-8")
-    changed, english = Tokenizer(tmp_path / "tokenizer.json"), Analyzer(AnalyzerConfig())
+    changed = Tokenizer(tmp_path / "tokenizer.json")
     texts = ["a river Unaffable [X] [SEP] ! Naïve \u0301 e\u0301te \x00 中b xqzt a river", SAMPLE, " ".join([*PIECES, *LONG])]
-    assert_read_alike(reader_of(changed, english), changed, english, texts, 3)
+    assert_read_alike(reader_of(changed, ENGLISH), changed, ENGLISH, texts, 3)
 
 
 @given(st.one_of(PROSES, TEXTS))
@@ -193,11 +157,8 @@ def test_more_words_than_are_remembered(reader: CompiledReader, tokenizer: Token
 
 def test_threads(tokenizer: Tokenizer) -> None:
     """Of a new reader, which meets each word for the first time."""
-    need_compiled()
-    texts = [" ".join(f"river{i * j % 977} e\u0301{j % 50}" for j in range(800)) for i in range(16)]
-    fresh, alone = (compiled_reader(tokenizer, ENGLISH) for _ in range(2))
-    assert fresh is not None
-    assert alone is not None
+    texts = [" ".join(f"river{i * j % 977} e\u0301{j % 50}" for j in range(400)) for i in range(8)]
+    fresh, alone = (reader_of(tokenizer, ENGLISH) for _ in range(2))
     rule = Rule("sentences", 63, np.zeros(0, np.uint8))
     with ThreadPoolExecutor(4) as pool:
         several = list(pool.map(lambda text: fresh.cut([text], rule)[0], texts))
@@ -211,8 +172,7 @@ def test_threads(tokenizer: Tokenizer) -> None:
 @pytest.mark.parametrize("name", ["squad-articles", "squad-far", "qmsum", "languages", "evidence"])
 def test_real_documents(pairs: dict[int, Pair], shared_data: Path, name: str) -> None:
     for path in sorted((shared_data / name).glob("**/corpus*.jsonl.gz"))[:14]:
-        with gzip.open(path, "rt", encoding="utf-8") as corpus:
-            pairs[63].check([json.loads(line)["text"][:20_000] for line, _ in zip(corpus, range(100), strict=False)][::40])
+        pairs[63].check([text[:20_000] for text in texts_of(path, 2)])
 
 
 def test_blocks_by_hand(reader: CompiledReader, tokenizer: Tokenizer) -> None:
@@ -228,12 +188,10 @@ def test_blocks_by_hand(reader: CompiledReader, tokenizer: Tokenizer) -> None:
     assert cut.terms.keys.tolist() == keys[0] + keys[1]
 
 
-def test_a_long_text(pairs: dict[int, Pair]) -> None:
+def test_a_long_text(pairs: dict[int, Pair], reader: CompiledReader) -> None:
     """It is read whole, and in Python in parts; with an odd stretch that is as long it is left to the tokenizer."""
     text = "The river rose again. " * (PART // 20)
     assert len(text) > PART
     pairs[63].check([text, "A river."])
     odd = "A river rose. " * PART + "\u0301e" * PART
-    reader = compiled_reader(pairs[63].fast.tokenizer, ENGLISH)
-    assert reader is not None
     assert reader.read([odd, odd[: 10 * PART]])[0] is None

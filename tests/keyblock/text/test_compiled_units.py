@@ -1,8 +1,8 @@
-"""Units read by compiled code, against the tokenizer on the whole text: the same tokens, places and terms, whatever the text."""
+"""Units and runs read by compiled code, against the tokenizer and the analyzer on the whole text, whatever the text."""
 
-import gzip
-import json
+from itertools import cycle
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from hypothesis import example, given
@@ -11,13 +11,13 @@ from tokenizers import Regex, models, normalizers, pre_tokenizers, processors
 
 from keyblock.description import PipelineConfig
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig
-from keyblock.text.compiled import FILLER, CompiledReader, compiled_reader
-from keyblock.text.compiled_tables import plain_characters, run_reader, unit_reader
+from keyblock.text.compiled import FILLER, CompiledReader
+from keyblock.text.compiled_tables import PAIRED, SYLLABLES, paired_characters, plain_characters, run_reader, unit_reader
+from keyblock.text.normalization import caseless, folded
 from keyblock.text.reader import SAMPLE
 from keyblock.text.tokenizer import Tokenizer
 from keyblock.text.units import Borders
-from tests.keyblock.text.test_compiled import Pair
-from tests.keyblock.text.texts import LONG, UNIT_TEXTS, assert_read_alike
+from tests.keyblock.text.texts import ASIAN, LONG, PIECES, SIGMA, UNIT_TEXTS, Pair, assert_read_alike, reader_of, texts_of
 from tests.keyblock.text.trained_tokenizers import KINDS, LINES, backend, trained
 from tests.support.compiled import need_compiled
 
@@ -29,26 +29,51 @@ WORDS = st.one_of(st.sampled_from([*WRITTEN, *" ".join(LINES).split()]), st.text
 MADE = st.lists(st.tuples(GAPS, WORDS)).map(lambda pairs: "".join(gap + word for gap, word in pairs))
 
 
-@pytest.fixture(scope="module", params=KINDS)
-def tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    return trained(request.param, tmp_path_factory.mktemp("tokenizer"))
+MARKED = (
+    "aeйеёὰא ب\u0651\u064e\u0640\u05b0\u0301\u0308\u0313\u0345\u037a"
+    "ไทำกุ่้ี\u0ccd 東京ｶﾞがか\u3099क़ि\u094d\u200d\u200c\u00ad한\u11a8ᄀ\u1161,_'İſßΣςﷺ㎏ⅻ"
+)
+CATEGORIES = ("Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Nd", "Nl", "No", "Cf", "Zs")
+NUMERALS, AGAIN = "\u3021\u3022", "\u3031"  # Hangzhou's, and a mark that repeats Kana: they stand in pairs, too
+RUN = st.one_of(st.sampled_from(MARKED + ASIAN), st.characters(categories=CATEGORIES), st.sampled_from([*PIECES, *LONG, SIGMA]))
+UNIVERSAL = Analyzer(AnalyzerConfig(name="universal"))
 
 
-@pytest.fixture(scope="module", params=[{"name": "english"}, {"name": "universal"}, {"language": "de"}])
-def analyzer(request: pytest.FixtureRequest) -> Analyzer:
-    return Analyzer(AnalyzerConfig(**request.param))
+class Case(NamedTuple):
+    """A tokenizer and an analyzer, what is compiled of them, and a pipeline with both in blocks of seven tokens."""
+
+    tokenizer: Tokenizer
+    analyzer: Analyzer
+    reader: CompiledReader
+    pair: Pair
+
+    def check(self, texts: list[str], block_tokens: int) -> None:
+        assert_read_alike(self.reader, self.tokenizer, self.analyzer, texts, block_tokens)
 
 
-def reader_of(tokenizer: Tokenizer, analyzer: Analyzer) -> CompiledReader:
-    need_compiled()
-    reader = compiled_reader(tokenizer, analyzer)
-    assert reader is not None
-    return reader
+ANALYZERS = cycle([{"name": "english"}, {"name": "universal"}, {"language": "de"}])
+SEGMENTERS = cycle(["whole_sentences", "structure"])
 
 
-@pytest.fixture(scope="module")
-def reader(tokenizer: Tokenizer, analyzer: Analyzer) -> CompiledReader:
-    return reader_of(tokenizer, analyzer)
+def case_of(tokenizer: Tokenizer, analyzer: dict[str, object], segmenter: str = "structure") -> Case:
+    config = PipelineConfig(analyzer=analyzer, segmenter={"name": segmenter, "block_tokens": 7})
+    pair = Pair(config, tokenizer)
+    return Case(tokenizer, pair.fast.analyzer, reader_of(tokenizer, pair.fast.analyzer), pair)
+
+
+@pytest.fixture(scope="module", params=list(zip(KINDS, ANALYZERS, SEGMENTERS, strict=False)), ids=lambda parts: parts[0])
+def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    """Each tokenizer with one of three analyzers and one of two segmenters, in turns."""
+    name, analyzer, segmenter = request.param
+    return case_of(trained(name, tmp_path_factory.mktemp("tokenizer")), analyzer, segmenter)
+
+
+@pytest.fixture(
+    scope="module", params=[{"name": "english"}, {"name": "english", "stem": False}, {"name": "universal"}, {"language": "ar"}]
+)
+def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    """One tokenizer with each analyzer."""
+    return case_of(trained("qwen2", tmp_path_factory.mktemp("tokenizer")), request.param)
 
 
 @given(st.lists(st.one_of(UNIT_TEXTS, MADE), min_size=1, max_size=4), st.integers(1, 6))
@@ -60,35 +85,47 @@ def reader(tokenizer: Tokenizer, analyzer: Analyzer) -> CompiledReader:
 @example(["ไทย กี้ภาษา คำ", "की हिन्दी\u0301 क\u093c\u0941", "…ﬁ½", "ab\u0338=\u0338"], 1)
 @example([" ".join(["a", *LONG, "river"]), LONG[0], " ".join(LONG)], 6)
 @example([SAMPLE, SAMPLE.upper(), "東京都" * 30, "한국어" * 700], 6)
-def test_any_unicode(reader: CompiledReader, tokenizer: Tokenizer, analyzer: Analyzer, texts: list[str], block_tokens: int) -> None:
-    assert_read_alike(reader, tokenizer, analyzer, texts, block_tokens)
+def test_tokens_and_terms_of_any_unicode(case: Case, texts: list[str], block_tokens: int) -> None:
+    case.check(texts, block_tokens)
 
 
-@pytest.mark.parametrize("segmenter", ["whole_sentences", "structure"])
+@given(st.lists(RUN).map("".join))
+@example("한ё\u094d ё\u094d Ἰ\u064e ผู้ทำ ุ่ \u0e48\u0e38 क\u093c\u094d क\u094d\u093c")
+@example("شَدَّة مُحَمَّد ـــ שָׁלוֹם \u0651\u064e")
+@example("東" * 1100 + "京 " + "か\u3099" * 40)
+@example("東京都は 5日、 한국어 a中b the river's, a_b 、")
+@example(f"東京 {'中' * 1024} {'文' * 1025}")
+@example("ΑΣ ΑΣ'Α 中" + "文" * 80)
+@example("f\u0345\u094dक Î\u0345\u064b α\u037a\u094dक ᾳ\u094dक α\u094d\u0345क α\u0f39\u0345x")  # a mark until the case goes
+@example(f"東{NUMERALS}京 か{AGAIN} {AGAIN}{AGAIN} a{NUMERALS}b")
+def test_terms_of_runs_of_any_unicode(runs: Case, text: str) -> None:
+    runs.check([f"a {text} a"], 1 << 20)  # in one block
+
+
+def test_paired_characters_stand_for_themselves() -> None:
+    paired = paired_characters()
+    for code in [code for codes in (*PAIRED, SYLLABLES) for code in codes if paired[code]]:
+        assert folded(caseless(chr(code))) == chr(code)
+    assert paired[[ord(c) for c in "中文がー々한"]].all()
+    assert not paired[[ord(c) for c in "aไ。、・ｶ\u3099"]].any()
+
+
 @given(texts=st.lists(MADE, max_size=3))
 @example(texts=["", " ", f"{SAMPLE} 東京都。中文句子！ Dr. No ran; it fell. " * 6])
-def test_documents(pairs: dict[str, Pair], segmenter: str, texts: list[str]) -> None:
-    pairs[segmenter].check(texts)
-
-
-@pytest.fixture(scope="module", params=["english", "universal"])
-def pairs(request: pytest.FixtureRequest, tokenizer: Tokenizer) -> dict[str, Pair]:
-    """By segmenter, in blocks of seven tokens."""
-    names = ("whole_sentences", "structure")
-    configs = [PipelineConfig(analyzer={"name": request.param}, segmenter={"name": name, "block_tokens": 7}) for name in names]
-    return {name: Pair(config, tokenizer) for name, config in zip(names, configs, strict=True)}
+def test_documents(case: Case, texts: list[str]) -> None:
+    case.pair.check(texts)
 
 
 @pytest.mark.parametrize("name", ["xlm-roberta", "merges"])
 def test_characters_that_become_spaces(tmp_path: Path, name: str) -> None:
     """Without its marks a diaeresis is a space, which is read with those behind it."""
-    changed, analyzer = backend(name), Analyzer(AnalyzerConfig())
+    changed = backend(name)
     steps = [normalizers.NFKD(), normalizers.StripAccents(), normalizers.Replace(Regex(" {2,}"), "\u2581")]
     changed.normalizer, changed.pre_tokenizer = normalizers.Sequence(steps), pre_tokenizers.Metaspace()
     changed.save(str(tmp_path / "changed.json"))
     tokenizer = Tokenizer(tmp_path / "changed.json")
     texts = ["the\u00a8 river", "\u2017 the river", "a the\u00b4 the\u00b4 river"]
-    assert_read_alike(reader_of(tokenizer, analyzer), tokenizer, analyzer, texts, 2)
+    assert_read_alike(reader_of(tokenizer, UNIVERSAL), tokenizer, UNIVERSAL, texts, 2)
 
 
 def test_the_tokenizer_does_not_read_plain_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,14 +141,11 @@ def test_the_tokenizer_does_not_read_plain_units(tmp_path: Path, monkeypatch: py
     assert read == [f"{FILLER} bro\u00adken", "bro\u00adken"]
 
 
-def test_real_documents(reader: CompiledReader, tokenizer: Tokenizer, analyzer: Analyzer, shared_data: Path) -> None:
+def test_real_documents(case: Case, shared_data: Path) -> None:
     """In thirteen languages."""
-    texts = []
-    for path in sorted((shared_data / "languages").glob("*/corpus.jsonl.gz")):
-        with gzip.open(path, "rt", encoding="utf-8") as corpus:
-            texts += [json.loads(line)["text"][:1500] for line, _ in zip(corpus, range(2), strict=False)]
-    assert len(texts) == 26
-    assert_read_alike(reader, tokenizer, analyzer, texts, 61)
+    texts = [texts_of(path, 1)[0][:1500] for path in sorted((shared_data / "languages").glob("*/corpus.jsonl.gz"))]
+    assert len(texts) == 13
+    case.check(texts, 61)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +166,7 @@ def test_models_by_hand(tmp_path: Path, model: models.Model, expected: list[str]
     made.post_processor = processors.TemplateProcessing(single="$A", pair="$A b $B", special_tokens=[("b", 2)])
     made.save(str(tmp_path / "made.json"))
     tokenizer = Tokenizer(tmp_path / "made.json")
-    (found,) = reader_of(tokenizer, Analyzer(AnalyzerConfig())).read(["ab xy"])
+    (found,) = reader_of(tokenizer, UNIVERSAL).read(["ab xy"])
     assert found is not None
     assert [tokenizer.backend.id_to_token(token) for token in found.ids.tolist()] == expected
 
@@ -161,6 +195,6 @@ def test_units_by_eye(borders: Borders, text: str, expected: list[str]) -> None:
     """A reader without a model asks for all of them."""
     core, changed = need_compiled(), backend("bge-m3")
     changed.model = models.Unigram([("<unk>", 0.0), ("a", -1.0)], 0, byte_fallback=True)
-    tokens, runs = unit_reader(changed, borders), run_reader(Analyzer(AnalyzerConfig(name="universal")), plain_characters())
+    tokens, runs = unit_reader(changed, borders), run_reader(UNIVERSAL, plain_characters())
     (missing,) = core.TextReader(tokens, runs).read([text], [])
     assert [text[start:end] for start, end, asked in missing.tolist() if asked != core.ASKED["TERMS"]] == expected

@@ -5,21 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keyblock.text.sentences import sentence_ends, sentences
-
-PIECES = st.sampled_from(
-    """. . . . ! ? … ... ?! 。 ！ " ' ” ’ ) ] ( “ ‘ - * — , : Dr Mr e.g i.e U.S J A p.m No no Fig p 5 12 3.5 1 1.2 Inc the The He
-    said Said word longer Longest éa Éa ß 東京 Jan Alice Bob fox x X Ph.D etc \ud800 \u0301""".split()
-    + [" "] * 30
-    + ["\n", "\n", "\n\n", "\r\n", "\t", "\x0c", "\u2029", "  ", "Name: ", "of words that go on until the line is full"]
-)
-TEXT = st.text(max_size=80) | st.lists(PIECES, max_size=60).map("".join)
+from tests.keyblock.text.texts import PROSES
 
 
 def sentence_texts(text: str) -> list[str]:
     return [text[start:end] for start, end in sentences(text)]
 
 
-@given(TEXT)
+@given(st.text(max_size=80) | PROSES)
 def test_nothing_is_lost(text: str) -> None:
     """Sentences follow each other, begin and end with no space, and hold all but the spaces between them."""
     assert "".join("".join(sentence_texts(text)).split()) == "".join(text.split())

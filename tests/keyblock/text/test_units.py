@@ -37,15 +37,14 @@ def test_sorts_of_characters() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("a", True), ("a.", True), ("की", True), ("\u0301", False), (" \u0301", False), ("a\u200b", False)]
+    ("text", "expected"),
+    [
+        *(("a", True), ("a.", True), ("की", True), ("\u0301", False), (" \u0301", False), ("a\u200b", False)),
+        *(("a" + "\u0301" * 7, True), ("a" + "\u0301" * 8, False)),  # a word with many marks is not taken for solid
+    ],
 )
 def test_ends_solid(text: str, expected: bool) -> None:
     assert ends_solid(text, len(text)) is expected
-
-
-def test_a_word_with_many_marks_is_not_taken_for_solid() -> None:
-    assert ends_solid("a" + "\u0301" * 7, 8)
-    assert not ends_solid("a" + "\u0301" * 8, 9)
 
 
 @pytest.mark.parametrize("name", KINDS)
