@@ -1,10 +1,9 @@
 """Compares the service with another commit of it: sends the same requests to both in turns, and prints ratios.
 
-    python -m benchmarks.against COMMIT [--data DATA] [--rounds 20] [--memory 5000]
+    python -m benchmarks.against COMMIT [--data DATA] [--rounds 20] [--memory 5000] [--set second_look=false]
 
-Both services run in the Python of this environment, each from its own tree and with its own embedded bundle. The other commit's
-tree is a worktree, which is removed at the end. Both use the installed compiled part; an older tree that does not know it works
-without it.
+Both services run in the Python of this environment, each from its own tree, with its own compiled part and its own embedded
+bundle. The other commit's tree is a worktree, which is removed at the end.
 """
 
 import argparse
@@ -63,7 +62,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     source = collected(options.data) if options.data else invented(BUNDLE / "tokenizer.json")
     with ExitStack() as running, tempfile.TemporaryDirectory() as work:
         trees = [running.enter_context(worktree(options.commit)), ROOT]
-        both = [running.enter_context(served(tree, options.threads, Path(work) / f"{n}")) for n, tree in enumerate(trees)]
+        settings: list[dict[str, str]] = [{}, dict(options.set)]
+        both = [
+            running.enter_context(served(tree, options.threads, Path(work) / f"{n}", settings[n])) for n, tree in enumerate(trees)
+        ]
         clients = [running.enter_context(httpx.Client(base_url=one.url, timeout=REQUEST_SECONDS)) for one in both]
         head, stages, rows = ["", "requests", f"seconds, {options.commit}", "seconds, now", "times as fast"], [], []
         for name in options.only or KINDS:
@@ -88,11 +90,14 @@ def worktree(commit: str) -> Iterator[Path]:
             subprocess.run(["git", "-C", str(ROOT), "worktree", "remove", "--force", str(tree)], check=True)
 
 
-def served(tree: Path, threads: int, folder: Path) -> Service:
-    """The service of a tree, with a store of documents."""
+def served(tree: Path, threads: int, folder: Path, settings: Mapping[str, str]) -> Service:
+    """The service of a tree, with a store of documents. Raises CalledProcessError if its compiled part cannot be built."""
     folder.mkdir()
-    command = ("env", f"--chdir={tree}", f"PYTHONPATH={tree}", sys.executable, "-c", START)
-    return Service(threads, folder / "log", command, store=folder / "store")
+    compiled = folder / "compiled"
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-build-isolation", "--no-deps", "--target", str(compiled)]
+    subprocess.run([*install, str(tree / "native")], check=True)
+    command = ("env", f"--chdir={tree}", f"PYTHONPATH={compiled}:{tree}", sys.executable, "-c", START)
+    return Service(threads, folder / "log", command, store=folder / "store", **settings)
 
 
 def measured(
@@ -143,6 +148,11 @@ def memory(source: Source, both: Sequence[Service], clients: Sequence[httpx.Clie
     return markdown(rows)
 
 
+def _setting(text: str) -> tuple[str, str]:
+    name, _, value = text.partition("=")
+    return name, value
+
+
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(prog="benchmarks.against", description="The service beside itself at another commit.")
@@ -152,6 +162,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--rounds", type=int, default=20, help="requests of each kind to each of the two")
     made.add_argument("--threads", type=int, default=2, help="of each service")
     made.add_argument("--words", type=int, default=2000, help="of a document")
+    made.add_argument("--set", type=_setting, action="append", default=[], metavar="NAME=VALUE", help="a setting of this tree")
     made.add_argument("--memory", type=int, default=0, help="requests after which memory is read; 0 for none")
     return made
 
