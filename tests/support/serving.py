@@ -171,13 +171,13 @@ def make_body(request: Request, tokens: int | None = None, **options: object) ->
 
 
 def read_answer(status: int, content: bytes, seconds: float, request: Request) -> Answer:
-    """The answer, in the order of the documents. Raises ServiceError if it is an error, degraded, has warnings or is not sane."""
+    """The answer, in the order of the documents. Raises ServiceError if it is an error, degraded or not sane."""
     if status != 200:
         raise ServiceError(f"keyblock-serve answered {status}: {content[:300].decode(errors='replace')}")
     answer = json.loads(content)
     meta, results = answer["meta"], answer["results"]
-    if meta["degraded"] or meta["warnings"]:
-        raise ServiceError(f"keyblock-serve's answer is degraded or was warned of: {meta['warnings']}")
+    if meta["degraded"]:
+        raise ServiceError(f"keyblock-serve's answer is degraded: {meta['warnings']}")
     best = [result["index"] for result in results[:SANE_PLACES]]
     if request.relevant not in best:
         raise ServiceError(f"document {request.relevant} says the query's words, and {best} are ranked best")
