@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from pydantic_core import to_jsonable_python
 from starlette.testclient import TestClient
 
 from keyblock.bundle import MANIFEST_FILE, Bundle, load_bundle
@@ -58,7 +59,7 @@ def another(path: Path, place: Path, name: str, **parts: Any) -> Path:
     """A bundle like the one at `path`, in place of what is at `place`, with another name and other parts of the pipeline."""
     manifest = json.loads((path / MANIFEST_FILE).read_text())
     manifest["name"] = name
-    manifest["pipeline"] |= parts
+    manifest["pipeline"] |= to_jsonable_python(parts)
     shutil.rmtree(place, ignore_errors=True)
     shutil.copytree(path, place)
     (place / MANIFEST_FILE).write_text(json.dumps(manifest))
