@@ -198,6 +198,7 @@ class TextPreparer:
 
     def _title(self, title: str) -> NDArray[np.int32]:
         cap = self.config.packing.title_tokens
-        title = respelled(title[: TITLE_TOKEN_CHARS * cap])
+        if not title or not cap:
+            return np.zeros(0, np.int32)
         lead = self.tokenizer.prompt.lead if self.tokenizer.prompt else ""
-        return self.tokenizer.ids(f"{lead}{title}")[:cap] if title and cap else np.zeros(0, np.int32)
+        return self.tokenizer.ids(f"{lead}{respelled(title[: TITLE_TOKEN_CHARS * cap])}")[:cap]

@@ -198,6 +198,7 @@ def _about_order(request: RankRequest, config: PipelineConfig, outcome: Outcome,
         *about_letters(
             (number, request.documents.texts[number][start:end])
             for number, one in enumerate(outcome.candidates)
+            if one.sequences
             for start, end, _ in one.blocks
         ),
         *about_position(ranking.selected_by, _best(config, ranking), config, words=bool(len(outcome.query.terms))),

@@ -204,7 +204,7 @@ class Exchange:
 
     def _read(self, body: bytearray) -> Call | Queries:
         settings = self._ranker.settings
-        payload = parse(body, settings)
+        payload, sent = parse(body, settings), len(body)
         body.clear()  # the texts are copies; do not keep a large body while a slow model works
         self._dialect = self._of_path or dialect_of(payload)
         read_all = self._request.headers.get("x-read-all", "").lower() in ("true", "1")
@@ -213,7 +213,7 @@ class Exchange:
         call = self._dialect.read(payload, settings)
         if read_all:
             call = replace(call, asked=call.asked._replace(read_all=True))
-        count_bytes(call.documents)
+        count_bytes(call.documents, sent)
         call.documents.by_id.namespace = self._account.namespace
         self._account.documents = len(call.documents)
         if settings.log_texts:

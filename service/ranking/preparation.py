@@ -32,6 +32,7 @@ WIDE = 12  # characters of English that take as much time as a byte of UTF-8 bey
 BYTES = 80  # of memory while a text is prepared, for a byte of UTF-8
 COLD_SECONDS = 3e-7  # for a character of English, until it is measured
 PIECE = 1 << 18  # characters that are counted at once
+FEW = 1 / 16  # of the characters: bytes beyond one each that may go uncounted
 SLICE_DOCUMENTS = 32
 SLICE_CHARS = 200_000  # of English; WIDE counts other texts
 MIN_MEASURED_CHARS = 5_000  # smaller slices are not measured: their time is the fixed cost of a slice, whatever they hold
@@ -357,8 +358,17 @@ def sizes(documents: Documents) -> list[int]:
     return chars
 
 
-def count_bytes(documents: Documents) -> None:
-    """Count the bytes of the documents in UTF-8, which takes milliseconds for millions of characters outside ASCII."""
+def count_bytes(documents: Documents, sent: int | None = None) -> None:
+    """Count the bytes of the documents in UTF-8, which takes milliseconds for millions of characters outside ASCII.
+
+    Args:
+        documents: their `utf8` is filled in.
+        sent: bytes of the body that brought them, each once; if these are hardly more than the characters, the characters count.
+    """
+    chars = [len(text) + len(title) for text, title in zip(documents.texts, documents.titles, strict=True)]
+    if sent is not None and sent <= (1 + FEW) * sum(chars):
+        documents.utf8[:] = chars
+        return
     documents.utf8[:] = [
         utf8_bytes(text) + utf8_bytes(title) for text, title in zip(documents.texts, documents.titles, strict=True)
     ]

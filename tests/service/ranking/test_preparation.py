@@ -1,4 +1,5 @@
 import asyncio
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -7,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from keyblock.description import PipelineConfig
@@ -16,7 +19,7 @@ from keyblock.ranking.flow import Choose, Pack, Read, choosing
 from keyblock.ranking.order import UNREAD, Candidate, candidate
 from service.call import Documents
 from service.lru import DocumentCache
-from service.ranking.preparation import PIECE, WIDE, Preparer, Threads, cost, utf8_bytes
+from service.ranking.preparation import FEW, PIECE, WIDE, Preparer, Threads, cost, count_bytes, utf8_bytes
 from service.telemetry.metrics import TABLE, Metrics
 from tests.service.faults import PATIENCE
 
@@ -125,6 +128,27 @@ def test_many_large_requests_keep_no_small_one_waiting(
 @pytest.mark.parametrize("text", ["", "a bridge", "na\xefve", "\u6771\u4eac", "\U0001f600\u200d" * PIECE, "\ud800 alone"])
 def test_bytes_are_those_of_utf8(text: str) -> None:
     assert utf8_bytes(text) == len(text.encode("utf-8", "surrogatepass"))
+
+
+@given(texts=st.lists(st.text(st.characters(codec="utf-8"), max_size=200) | st.just("plain words " * 50), max_size=9))
+def test_bytes_are_counted_where_the_body_may_hold_many_beyond_the_characters(texts: list[str]) -> None:
+    documents = Documents(texts, [""] * len(texts), [None] * len(texts))
+    exact = [utf8_bytes(text) for text in texts]
+    count_bytes(documents, len(json.dumps({"documents": texts}, ensure_ascii=False).encode()))
+    assert sum(exact) - sum(documents.utf8) <= FEW * sum(map(len, texts))
+    count_bytes(documents)
+    assert documents.utf8 == exact
+
+
+def test_a_body_of_few_characters_outside_ascii_is_not_counted_but_one_of_many_is() -> None:
+    english, greek = (
+        Documents(["The water is cold — today as it was on most days. " * 100], [""], [None]),
+        Documents(["νερό " * 100], [""], [None]),
+    )
+    for documents in (english, greek):
+        count_bytes(documents, len(documents.texts[0].encode()) + 30)
+    assert english.utf8 == [5000]
+    assert greek.utf8 == [900]
 
 
 def test_texts_outside_ascii_cost_more() -> None:
