@@ -1,4 +1,4 @@
-"""Selectors against slow loops over the papers' formulas, and numbers worked by hand."""
+"""Selectors against slow loops over the papers' formulas, numbers worked by hand, and rank_bm25."""
 
 import math
 from dataclasses import replace
@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rank_bm25 import BM25Okapi
 
-from keyblock.prepared import PreparedDocument, PreparedQuery, QueryDocument, WeighedQuery
+from keyblock.prepared import PreparedDocument, PreparedQuery, QueryDocument, WeighedQuery, idf_of
 from keyblock.selectors import (
     SELECTORS,
     Bm25,
@@ -81,6 +82,16 @@ def test_bm25_equals_a_slow_loop(
     scores = Bm25(k1=k1, b=b).scores(query_of(*query), document_of(blocks), frequencies)
     slow = [slow_bm25(query, block, blocks, frequencies, k1, b) for block in blocks]
     np.testing.assert_allclose(scores, slow, rtol=1e-12, atol=1e-12)
+
+
+@given(BLOCKS.filter(any), QUERY)
+def test_bm25_equals_rank_bm25(frequencies: DocumentFrequencies, blocks: list[list[str]], query: list[str]) -> None:
+    """rank_bm25 over the blocks of one document, with document-level idf in place of its own and without its (k1 + 1)."""
+    reference = BM25Okapi(blocks, k1=0.9, b=0.4)
+    prepared = query_of(*query)
+    reference.idf = dict(zip(query, idf_of(prepared.terms, frequencies).tolist(), strict=True))
+    expected = np.asarray(reference.get_scores(query)) / (0.9 + 1)
+    np.testing.assert_allclose(Bm25().scores(prepared, document_of(blocks), frequencies), expected, rtol=1e-12, atol=1e-12)
 
 
 def test_tfidf_by_hand() -> None:

@@ -1,8 +1,11 @@
-"""A service without keys, and what web pages of others make a browser send to it."""
+"""A service without keys, and what web pages of others make a browser send to it: real requests, and a real browser."""
 
 import json
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,8 @@ from service.app import create_app
 from service.http.sockets import are_loopback, bind
 from service.ranking.ranker import Ranker
 from service.settings import Settings
+from tests.service.browser import chromium
+from tests.service.faults import wait_for
 from tests.service.keyed import bearing, keyed
 from tests.support.serving import Service
 
@@ -167,3 +172,57 @@ def test_loopback_is_what_the_sockets_say(host: str, loopback: bool) -> None:
     assert are_loopback(sockets) is loopback
     for one in sockets:
         one.close()
+
+
+ATTACK = """<!doctype html><body><script>
+const text = { method: "POST", mode: "no-cors", headers: { "content-type": "text/plain" }, body: BODY };
+const plain = { method: "POST", body: BODY }, empty = { method: "POST", mode: "no-cors" };
+const attempts = [["/rerank", text], ["/rerank", plain], ["/admin/reload", empty]];
+Promise.allSettled(attempts.map(([path, options]) => fetch("TARGET" + path, options))).then(() => {
+  const form = document.createElement("form"), frame = document.createElement("iframe");
+  Object.assign(frame, { name: "frame", onload: () => document.title = "done" });
+  Object.assign(form, { method: "POST", action: "TARGET/admin/reload", enctype: "text/plain", target: "frame" });
+  document.body.append(frame, form);
+  form.submit();
+});
+</script></body>"""
+
+
+@contextmanager
+def attacker(target: str) -> Iterator[str]:
+    """The address of a page that acts on the target, at another port: another origin."""
+    page = ATTACK.replace("TARGET", target).replace("BODY", json.dumps(BODY.decode())).encode()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("content-type", "text/html")
+            self.end_headers()
+            self.wfile.write(page)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
+def test_chromium_on_a_page_of_another_origin_cannot_act(ask: Asked) -> None:
+    """Its requests without a preflight reach the service: fetch() as no-cors and as text, and a form."""
+    before = ask.denied("origin")
+    with attacker(f"http://{ask.place}") as page, chromium() as driver:
+        driver.get(page)
+        wait_for(lambda: driver.title == "done", pause=0.05)
+    assert ask.denied("origin") == before + 4
+
+
+def test_chromium_at_a_name_that_points_here_cannot_act(ask: Asked) -> None:
+    """DNS rebinding: the browser takes the page's requests for those of one origin."""
+    port = ask.place.rpartition(":")[2]
+    before = ask.denied("host")
+    with chromium("--host-resolver-rules=MAP rebound.example 127.0.0.1") as driver:
+        driver.get(f"http://rebound.example:{port}/")
+        assert "is no name of this machine" in driver.page_source
+    assert ask.denied("host") > before  # the page, and its icon
