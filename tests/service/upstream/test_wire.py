@@ -1,11 +1,7 @@
-"""What goes to an upstream, what becomes of its answers, and when it is asked again."""
+"""What goes to an upstream, and its answers: a finite score for each passage, or one line that says what is wrong."""
 
-import asyncio
 import json
-from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from random import Random
-from typing import Any, TypeVar
 
 import numpy as np
 import orjson
@@ -13,17 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.simulation.machine import SimulatedMachine
 from keyblock.bundle import load_bundle
 from keyblock.fusion import sigmoid
 from service.settings import DEFAULT_BUNDLE, Settings, UpstreamKind
-from service.telemetry.metrics import Metrics
-from service.upstream.client import AWAY_AFTER, AWAY_SECONDS, Upstream, UpstreamError
 from service.upstream.passages import in_front_of_upstream, passage_text
 from service.upstream.wire import SHAPES, NonsenseError, logits, read, written
-from tests.service.upstream.answers import Behaviour, Network, says
 
-T = TypeVar("T")
 JINA, TEI, COHERE = (SHAPES[kind] for kind in (UpstreamKind.JINA, UpstreamKind.TEI, UpstreamKind.COHERE))
 
 
@@ -49,7 +40,6 @@ def test_an_instruction_is_in_the_field_of_the_api_or_before_the_query() -> None
         (b'{"results": [{"index": 0, "relevance_score": NaN}]}', "no JSON"),
         (b"", "no JSON"),
         (b"[" * 5000, "no JSON"),
-        (b"[" * 300 + b"]" * 300, "no list of results: a list of too many levels"),
         (b'{"error": "busy"}', 'no list of results: {"error":"busy"}'),
         (results((0, 0.5)), "1 results for 2 passages"),
         (results((0, 0.5), (0, 0.6)), "two results with index 0"),
@@ -132,117 +122,3 @@ def test_a_passage_stands_behind_its_title() -> None:
     assert passage_text("one two three", "Title", 4, 7) == "Title\ntwo"
     assert len(passage_text("x", "t" * 10_000, 0, 1)) == 202
     assert passage_text("x" * 1_000_000, "", 0, 1_000_000, 64) == "x" * 1024
-
-
-OK = says(200, results((0, 0.5)))
-BUSY_FOR_LONG = says(429, retry_after="3600")
-Work = Callable[[Upstream], Coroutine[Any, Any, T]]
-
-
-def simulated(network: Network, work: Work[T], metrics: Metrics | None = None, **options: Any) -> T:
-    """The outcome of the work with the client of an upstream, where no time passes but by waiting."""
-    settings = Settings(upstream="http://upstream/rerank", **{"upstream_kind": "jina", **options})
-    machine = SimulatedMachine(Random(1))
-    machine.carrier = network
-
-    async def run() -> T:
-        return await work(Upstream(settings, (metrics or Metrics()).of("upstream")))
-
-    with machine.standing_in():
-        task = machine.loop.create_task(run())
-        while machine.loop.step():
-            pass
-    return task.result()
-
-
-async def said(upstream: Upstream) -> str:
-    """What is wrong with the upstream; empty if it gives a score."""
-    try:
-        await upstream.rank("river", ["Danube"], asyncio.get_running_loop().time() + 30.0)
-    except UpstreamError as error:
-        return str(error)
-    return ""
-
-
-def count(metrics: Metrics, outcome: str) -> float:
-    labels = {"model": "upstream", "outcome": outcome}
-    return metrics.registry.get_sample_value("keyblock_upstream_requests_total", labels) or 0.0
-
-
-@pytest.mark.parametrize(
-    ("behaviour", "problem"),
-    [
-        (says(404, b"<html>not found</html>"), "answers 404: check the URL"),
-        (says(302, location="http://elsewhere/"), "answers 302: it has moved"),
-        (says(413), "answers 413: lower upstream_batch"),
-        (says(200, b"\x1f\x8b\x08" + b"x" * 100, content_encoding="gzip"), "answers nonsense: no JSON"),
-    ],
-)
-def test_an_answer_without_scores_is_a_line_of_advice(behaviour: Behaviour, problem: str) -> None:
-    assert simulated(Network(behaviour), said).startswith(problem)
-
-
-def test_a_request_to_a_busy_upstream_is_sent_again() -> None:
-    network, metrics = Network(says(429, retry_after="0"), says(503), OK), Metrics()
-    assert simulated(network, said, metrics) == ""
-    assert (len(network.asked), count(metrics, "retried"), count(metrics, "ok")) == (3, 2, 1)
-
-
-def test_a_retry_after_beyond_the_deadline_is_not_waited_for() -> None:
-    """Nor asked again before that time is over, which is believed for ten minutes at most."""
-
-    async def work(upstream: Upstream) -> list[str]:
-        busy = [await said(upstream), await said(upstream)]
-        await asyncio.sleep(600.0)
-        return [*busy, await said(upstream)]
-
-    network, metrics = Network(BUSY_FOR_LONG, OK), Metrics()
-    left_alone = "is busy, and has asked to be left alone for 600 s more"
-    assert simulated(network, work, metrics) == ["answers 429: it is busy", left_alone, ""]
-    assert (len(network.asked), count(metrics, "skipped")) == (2, 1)
-
-
-def test_a_retry_respects_a_retry_after_received_meanwhile() -> None:
-    """Two requests, one busy answer each; the first would be sent again after a tenth of a second."""
-
-    async def work(upstream: Upstream) -> list[str]:
-        return await asyncio.gather(said(upstream), said(upstream))
-
-    network = Network(says(429), says(429, retry_after="60"), OK)
-    first, second = simulated(network, work, upstream_retries=2)
-    assert (first[:24], second) == ("is busy, and has asked t", "answers 429: it is busy")
-    assert len(network.asked) == 2
-
-
-def test_an_upstream_that_is_down_is_skipped_for_a_while_and_found_again() -> None:
-    async def work(upstream: Upstream) -> list[str]:
-        down = [await said(upstream) for _ in range(AWAY_AFTER + 1)]
-        await asyncio.sleep(AWAY_SECONDS)
-        return [*down, await said(upstream), await said(upstream)]
-
-    network, metrics = Network(*[says(500, b"oh")] * AWAY_AFTER, OK), Metrics()
-    outcomes = simulated(network, work, metrics, upstream_retries=0)
-    assert outcomes == [*["answers 500: 'oh'"] * AWAY_AFTER, "was away just now", "", ""]
-    assert (len(network.asked), count(metrics, "skipped")) == (AWAY_AFTER + 2, 1)
-
-
-def test_a_busy_upstream_is_not_tried_with_every_api() -> None:
-    network = Network(BUSY_FOR_LONG)
-    assert simulated(network, said, upstream_kind="auto") == "answers 429: it is busy"
-    assert len(network.asked) == 1
-
-
-def test_a_key_is_sent_without_the_line_end_of_its_file() -> None:
-    """With it, HTTP refuses the header, and says so with the key in it."""
-    network = Network(OK)
-    assert simulated(network, said, upstream_key="secret\n") == ""
-    assert network.headers[0]["authorization"] == "Bearer secret"
-
-
-@pytest.mark.parametrize("host", ["xn--a", "a..b"])
-def test_a_host_that_can_have_no_address_is_one_line(host: str) -> None:
-    async def work() -> str:
-        settings = Settings(upstream=f"http://{host}/rerank", upstream_kind=UpstreamKind.JINA, upstream_retries=0)
-        return await said(Upstream(settings, Metrics().of("upstream")))
-
-    assert asyncio.run(work()).startswith("cannot be reached (")
