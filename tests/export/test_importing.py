@@ -60,6 +60,15 @@ def test_a_model_keeps_its_own_name(tmp_path: Path, folder: str, noted: str | No
     assert own_name("someone/bge-reranker-base") == "bge-reranker-base"
 
 
+def test_a_graph_that_says_something_else_leaves_nothing(
+    checkpoint: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("export.certificate.ALLOWED", 0.0)
+    with pytest.raises(ExportError, match=r"the graph's logits differ from transformers' by up to .* over 16 pairs"):
+        import_model(str(checkpoint("bert")), tmp_path / "out", FEW)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_weights_beyond_what_a_file_holds(
     checkpoint: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

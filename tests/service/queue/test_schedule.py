@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, precondition, rule
@@ -50,6 +51,18 @@ def test_the_longest_sequences_are_taken_first() -> None:
     task = Task(lane(), [10, 30, 20])
     assert [task.take() for _ in range(3)] == [1, 2, 0]
     assert task.n_waiting == task.tokens_waiting == 0
+
+
+def test_urgent_sequences_are_taken_in_the_order_given() -> None:
+    task = Task(lane(), [10, 30, 20], urgency=[2, 0, 1])
+    assert [(task.take(), task.tokens_waiting) for _ in range(3)] == [(2, 40), (0, 30), (1, 0)]
+
+
+def test_what_waits_is_given_in_seconds_at_the_pace_of_the_graph() -> None:
+    task = Task(lane(0.02), [10, 30, 20])
+    assert task.seconds_waiting == pytest.approx(1.2)
+    task.take()
+    assert task.seconds_waiting == pytest.approx(0.6)
 
 
 def test_what_is_nearly_done_has_three_of_four_turns() -> None:
@@ -102,6 +115,34 @@ def test_a_task_all_of_which_is_under_way_is_nothing_to_take_up() -> None:
     assert (schedule.under_way, schedule.ready) == (0, True)
 
 
+def test_a_complete_task_is_combined_again_each_round_until_it_is_over() -> None:
+    schedule: Schedule[Task] = Schedule()
+    task = Task(lane(), [10])
+    schedule.accept(task)
+    for _ in range(3):
+        schedule.begin_round(0.0)
+        while (decision := schedule.next(0.0)) is not None:
+            last = decision
+            if isinstance(decision, Run):
+                schedule.scored(decision)
+        assert last == Combine(task)
+    task.end()
+    assert decisions(schedule) == []
+    assert schedule.tasks == []
+
+
+def test_a_graph_that_is_cold_is_not_run() -> None:
+    schedule: Schedule[Task] = Schedule()
+    cold, warm = lane(), lane()
+    cold.warm = False
+    for graph in (cold, warm):
+        schedule.accept(Task(graph, [10]))
+    assert {run.lane for run in decisions(schedule) if isinstance(run, Run)} == {warm}
+    assert not schedule.ready
+    cold.warm = True
+    assert {run.lane for run in decisions(schedule) if isinstance(run, Run)} == {cold}
+
+
 def test_when_its_time_is_up_a_task_expires_once() -> None:
     schedule: Schedule[Task] = Schedule()
     task = Task(lane(), [128] * 20, until=5.0)
@@ -111,6 +152,46 @@ def test_when_its_time_is_up_a_task_expires_once() -> None:
     assert schedule.next(5.0) is None, "the rest of the round is in vain"
     assert decisions(schedule, 5.0) == [Expire(task)]
     assert schedule.tasks == []
+
+
+def batch_of(*tasks: Task) -> tuple[Schedule[Task], Run[Task]]:
+    """A schedule and the one batch of its first round."""
+    schedule: Schedule[Task] = Schedule()
+    for task in tasks:
+        schedule.accept(task)
+    schedule.begin_round(0.0)
+    run = schedule.next(0.0)
+    assert isinstance(run, Run)
+    return schedule, run
+
+
+def test_of_a_failed_batch_each_half_is_run_until_one_task_is_at_fault() -> None:
+    graph = lane()
+    tasks = [Task(graph, [100]) for _ in range(4)]
+    poison = tasks[2]
+    schedule, run = batch_of(*tasks)
+    failed: list[Task] = []
+    decision: Run[Task] | Combine[Task] | Expire[Task] | None = run
+    while decision is not None:
+        if isinstance(decision, Run) and poison in decision.tasks:
+            failed += schedule.failed(decision, too_large=False)
+        elif isinstance(decision, Run):
+            schedule.scored(decision)
+        decision = schedule.next(0.0)
+    assert failed == [poison]
+    assert [task.complete for task in tasks] == [True, True, False, True]
+    assert poison not in schedule.tasks
+
+
+def test_a_batch_of_one_task_fails_it_at_once_unless_memory_is_the_fault() -> None:
+    schedule, run = batch_of(Task(lane(), [128] * 4))
+    assert schedule.failed(run, too_large=False) == run.tasks
+    schedule, run = batch_of(Task(lane(), [128] * 4))
+    assert schedule.failed(run, too_large=True) == []
+    assert run.lane.most_rows == capped(128, CAP) | {128: 2}, "of other lengths nothing was seen"
+    half = schedule.next(0.0)
+    assert isinstance(half, Run)
+    assert half.batch.rows == 2
 
 
 class Scheduled(RuleBasedStateMachine):
