@@ -81,6 +81,20 @@ def test_a_run_becomes_a_bundle_that_scores_alike(run: Path, plain: Bundle) -> N
     np.testing.assert_allclose(served, trained, atol=0.05)
 
 
+@pytest.mark.parametrize(
+    ("parts", "aggregator"),
+    [(SMALL | {"selector": {"name": "first"}, "aggregator": {"name": "max"}}, None), (BINB | STATES, {"name": "attention"})],
+    ids=["MaxP", "KeyB(PARADE3)_BinB"],
+)
+def test_each_system_ranks_as_it_was_trained(
+    tmp_path: Path, save_run: SaveRun, tiny: Tiny, parts: dict[str, Any], aggregator: dict[str, Any] | None
+) -> None:
+    """The final scores of documents, by the fp32 graphs and by PyTorch; of other systems: tests/training/test_round_trip."""
+    run = save_run(tmp_path / "run", tiny(aggregator=aggregator), **parts)
+    bundle = export_run(run, tmp_path / "bundle", Options(precision=WeightPrecision.FP32, **FEW))
+    assert_ranks_alike(bundle.path, run)
+
+
 def test_a_second_model_that_selects_is_a_graph_of_its_own(tmp_path: Path, save_run: SaveRun, tiny: Tiny) -> None:
     """BinB2, which ranks as it was trained; the chooser prefers what the ranker would not. Other systems: test_round_trip."""
     chooser = tiny()
