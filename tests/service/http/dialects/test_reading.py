@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 from starlette.testclient import TestClient
 
-from keyblock.wire import Document, RerankRequest
+from keyblock.wire import Document, Options, RerankRequest
 from service.errors import RequestError
-from service.http.dialects.common import read_documents, read_query, with_text_of
+from service.http.dialects.common import read_documents, read_options, read_query, with_text_of
 from service.settings import Limits
 
 LIMITS = Limits(max_documents=5, max_document_chars=10, max_query_chars=8)
@@ -70,6 +70,11 @@ def test_long_query_is_cut_with_a_warning() -> None:
     warnings: list[str] = []
     assert read_query("abcdefghij", LIMITS, warnings) == "abcdefgh"
     assert warnings == ["query: cut from 10 to 8 characters"]
+
+
+@given(st.integers() | st.floats(allow_nan=False))
+def test_any_number_of_tokens_is_accepted(number: float) -> None:
+    assert read_options(Options, {"max_tokens_per_doc": number}, set()).max_tokens_per_doc == pytest.approx(float(number))
 
 
 def test_an_id_may_do_for_a_text_where_there_is_a_store() -> None:
