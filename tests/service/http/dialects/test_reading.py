@@ -118,7 +118,7 @@ def test_the_text_is_made_of_the_fields(fields: list[str], read: tuple[str, str 
 def test_over_http(client: TestClient) -> None:
     documents = [
         {"body": "the river flooded the bridge", "seen": "often"},
-        {"text": "a city", "body": "a hill", "seen": "once"},
+        {"text": "a city", "body": "a hill", "seen": "once", "url": ""},
         "a stone",
         {"text": "b"},
     ]
@@ -126,7 +126,7 @@ def test_over_http(client: TestClient) -> None:
     answer = client.post("/v1/rerank", json=request).json()
     texts = {result["index"]: result["document"]["text"] for result in answer["results"]}
     assert texts == {0: "the river flooded the bridge", 1: "a hill", 2: "a stone", 3: "b"}
-    assert answer["meta"]["warnings"] == ["documents: fields not used: seen"]
+    assert answer["meta"]["warnings"] == ["documents: fields not used: seen, url"]
     answer = client.post("/v1/rerank", json=request | {"rank_fields": ["nothing"]}).json()
     assert answer["results"][-1] == {"index": 0, "relevance_score": 0.0, "document": {"text": ""}, "scored_by": "order"}
     assert answer["meta"]["warnings"][1:] == [
