@@ -37,6 +37,7 @@ def test_the_request_of_the_readme_is_answered_as_it_says(client: TestClient) ->
     answer = ask(client)
     assert [result["id"] for result in answer["results"]] == ["lease", "advice-column", "gym"]
     assert answer["results"][0]["relevance_score"] == pytest.approx(0.428, abs=0.02)
+    assert answer["meta"]["warnings"] == []
 
 
 def test_the_example_of_the_pages_is_served_as_shown(client: TestClient) -> None:

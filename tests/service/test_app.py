@@ -42,6 +42,11 @@ def ask(client: TestClient, **fields: object) -> RerankAnswer:
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no query": ({"query": None}, "query"),
+    "an empty query": ({"query": ""}, "query"),
+    "a query of spaces": ({"query": "  \n\t "}, "query"),
+    "a number for a query": ({"query": 7}, "query"),
+    "a list for a query": ({"query": ["a"]}, "query"),
+    "an object for a query": ({"query": {}}, "query"),
     "no documents": ({"documents": None}, "documents"),
     "a document of a wrong type": ({"documents": ["a", 7]}, "documents[1]"),
     "a too long text": ({"documents": [{"text": "b" * 3_000_001}]}, "documents[0].text"),
@@ -74,6 +79,13 @@ def test_content_type_and_credentials_are_not_insisted_upon(client: TestClient) 
         {},
     ):
         assert client.post("/rerank", content=json.dumps(GOOD).encode(), headers=headers).status_code == 200
+
+
+def test_null_options_and_any_model_are_not_errors(client: TestClient) -> None:
+    plain = ask(client)
+    answer = ask(client, **{**dict.fromkeys([*Options.model_fields, "texts", "overlap"]), "model": "no-such-model"})
+    assert answer["meta"]["warnings"] == []
+    assert answer["results"] == plain["results"]
 
 
 WORDLESS = ["", " \n\t ", "\x00\x00", "\u200b\u00ad", LONE := "\ud83d", "x" * 2_000_000]

@@ -164,7 +164,7 @@ def test_the_same_again_is_answered_without_the_model(served: tuple[TestClient, 
 
 
 def test_documents_by_id_are_ranked_as_their_texts(served: tuple[TestClient, Ranker]) -> None:
-    client, _ = served
+    client, ranker = served
     documents = [{"id": f"d{seed}", **document(seed)} for seed in range(100, 112)]
     assert client.put("/documents", content="\n".join(map(json.dumps, documents))).json()["stored"] == 12
 
@@ -172,7 +172,9 @@ def test_documents_by_id_are_ranked_as_their_texts(served: tuple[TestClient, Ran
         request = {"query": QUERY, "documents": documents, "return_blocks": True}
         return list(client.post("/rerank", json=request).json()["results"])
 
-    by_id, by_text = ranked([{"id": one["id"]} for one in documents]), ranked(documents)
+    by_id = ranked([{"id": one["id"]} for one in documents])
+    assert ranker.metrics.registry.get_sample_value(TABLE["store_lookups"].name, {"outcome": "hit"}) == 12
+    by_text = ranked(documents)
     assert [one | {"relevance_score": None} for one in by_id] == [one | {"relevance_score": None} for one in by_text]
     scores = [one["relevance_score"] for one in by_text]  # batches of other shapes round otherwise
     assert [one["relevance_score"] for one in by_id] == pytest.approx(scores, rel=1e-5)
@@ -334,9 +336,11 @@ def test_a_client_that_goes_between_the_rounds_costs_no_more(
     assert ranker.metrics.registry.get_sample_value(TABLE["requests"].name, labels) == 1
 
 
-def test_a_ranker_in_the_process_ranks_as_the_service(served: tuple[TestClient, Ranker]) -> None:
+@pytest.mark.parametrize(
+    "options", [{}, {"top_n": 3, "raw_scores": True, "max_tokens_per_doc": 64, "instruction": "Find a bridge."}]
+)
+def test_a_ranker_in_the_process_ranks_as_the_service(served: tuple[TestClient, Ranker], options: dict[str, Any]) -> None:
     client, ranker = served
-    options: dict[str, Any] = {"raw_scores": True, "max_tokens_per_doc": 64, "instruction": "Find a bridge."}
     response = client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS, "return_blocks": True, **options})
     expected = read_ranking(response.json(), DOCUMENTS, "")
     with InProcess.open(ranker.models.default.bundle.path, provider="cpu", precision="fp32", threads=1) as in_process:

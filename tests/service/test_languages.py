@@ -100,8 +100,9 @@ def test_latin_texts_are_ordered_by_the_model(client: TestClient, query: str, te
     assert not about_scripts(answer)
 
 
-def test_the_other_dialects_give_the_same_order(client: TestClient) -> None:
-    query, texts = ASKED["ar"], ARABIC
+@pytest.mark.parametrize(("language", "texts"), [("zh", CHINESE), ("ar", ARABIC)])
+def test_the_other_dialects_give_the_same_order(client: TestClient, language: str, texts: list[str]) -> None:
+    query = ASKED[language]
     cohere = ask(client, "/v2/rerank", model="keyb-hybrid-minilm-l6", query=query, documents=texts, top_n=2)
     jina = ask(client, "/v1/rerank", query=query, documents=[{"text": text} for text in texts], return_documents=True)
     tei = ask(client, "/rerank", query=query, texts=texts, return_text=True)

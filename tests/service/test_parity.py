@@ -1,4 +1,4 @@
-"""The token ids that reach the model through HTTP equal the trainer's, on real documents."""
+"""The token ids that reach the model through HTTP equal the trainer's, on real documents of every collection."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,7 +49,7 @@ def client(settings: Settings, recorder: Recorder) -> Iterator[TestClient]:
         yield client
 
 
-@pytest.mark.parametrize("name", ["squad-far", "qmsum"])
+@pytest.mark.parametrize("name", ["squad-far", "squad-articles", "qmsum"])
 def test_token_ids_equal_the_trainers(
     client: TestClient, recorder: Recorder, bundle_path: Path, shared_data: Path, name: str
 ) -> None:

@@ -87,11 +87,12 @@ def test_lines_for_pipes(fork: Run, folder: Path, lease: dict[str, Any], bundle_
     assert done.stdout.decode().split("\t")[2:] == ["gym.txt", "\n"]
 
 
-def test_a_table_on_a_terminal(folder: Path) -> None:
+@pytest.mark.parametrize("without", [{}, {"NO_COLOR": "1"}], ids=["in colours", "without"])
+def test_a_table_on_a_terminal(folder: Path, without: dict[str, str]) -> None:
     terminals = [pty.openpty(), pty.openpty()]
     for _, inner in terminals:
         fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 60, 0, 0))
-    command, seen = [*COMMAND, "rerank", QUERY, *TEXTS], environment(TERM="xterm-256color")
+    command, seen = [*COMMAND, "rerank", QUERY, *TEXTS], environment(TERM="xterm-256color", **without)
     process = subprocess.Popen(command, cwd=folder, env=seen, stdout=terminals[0][1], stderr=terminals[1][1])
     for _, inner in terminals:
         os.close(inner)
@@ -99,7 +100,8 @@ def test_a_table_on_a_terminal(folder: Path) -> None:
     for outer, _ in terminals:
         os.close(outer)
     assert process.wait(PATIENCE) == 0
-    assert re.search(rb"\x1b\[1;33mnotice\x1b\[0m", table)
+    assert bool(re.search(rb"\x1b\[1;33mnotice\x1b\[0m", table)) == (not without)
+    assert bool(re.search(rb"\x1b\[[0-9;]*3[0-9]m", table)) == (not without)
     plain = ESCAPE.sub(b"", table).decode()
     assert max(map(len, plain.splitlines())) <= 60
     rows = [line.split() for line in plain.splitlines() if re.match(r"\d", line)]

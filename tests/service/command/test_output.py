@@ -4,7 +4,6 @@ import io
 import re
 from collections.abc import Sequence
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
@@ -52,11 +51,6 @@ def test_a_table_obeys_no_escape_of_a_document() -> None:
     assert "a \x1b[1;33mriver\x1b[0m of ␛[31mé" in table(HITS)
     assert "\x1b[31m" not in table(HITS)
     assert "nothing to read" in table(HITS)
-
-
-def test_a_table_has_no_colours_for_those_who_want_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", table(HITS))
 
 
 def test_wide_characters_fit_the_terminal() -> None:

@@ -18,7 +18,9 @@ from tests.service.files.made import page
         ("<p>One two\n three.<p>Four<br>five<br><br>six", "One two\nthree.\n\nFour\nfive\n\nsix"),
         ("<div>a<div>b</div>c</div>d<span>e</span> <b>f </b>g", "a\n\nb\n\nc\n\nde f g"),
         ("<ul><li>a<li>b<ul><li>c</ul><li></ul>d", "- a\n- b\n  - c\n-\n\nd"),
+        ("<ol><li>a<li>b</ol>", "1. a\n2. b"),
         ("x<table><tr><th>A<th>B<tr><td>1<td><p>2</p><p>3</p></table>y", "x\n\n| A | B |\n| --- | --- |\n| 1 | 2 3 |\n\ny"),
+        ("<table><thead><tr><td>A<td>B<tbody><tr><td>1<td>2</table>", "| A | B |\n| --- | --- |\n| 1 | 2 |"),
         ("<table><tr><td>Left<td><table><tr><td>1<td>2</table></table>", "| Left | 1 2 |\n| --- | --- |"),
         ("<table><tr><td>One column<tr><td>of text</table>", "| One column |\n| --- |\n| of text |"),
         ("<pre>def f():\n    return 1<br>f()</pre>x", "```\ndef f():\n    return 1\nf()\n```\n\nx"),
@@ -26,6 +28,8 @@ from tests.service.files.made import page
         ("東<b>京</b>都&nbsp;&amp; 1&lt;2 <ruby>漢<rt>かん</rt></ruby>", "東京都 & 1<2 漢"),
         ("<h2></h2><ul><li></ul>text", "-\n\ntext"),
         ("", ""),
+        ("<!-- nothing -->", ""),
+        ("<p>cut <b>short", "cut short"),
         ("a <a href='/u'>link</a>, <code>x_y</code> and <img alt=i src=i><i>more</i>", "a link, x_y and more"),
         ("<form>a <label>b</label></form><dl><dt>c<dd>d</dl><blockquote>e</blockquote>", "a b\n\nc\n\nd\n> e"),
         ("<svg><text>a</text></svg><select><option>b</select><video>c</video><object>d</object><textarea>e</textarea>", "e"),
@@ -43,6 +47,10 @@ def test_the_title_is_returned_separately() -> None:
 
 def test_xhtml_may_close_any_element_at_once() -> None:
     assert page_text(page("<p>a<br/>b<a id='x'/>c</p>")).text == "a\nbc"
+
+
+def test_a_guess_at_the_encoding_is_reported() -> None:
+    assert read_page("<p>Der Mieter kündigt das Verhältnis.</p>".encode("cp1252")).problem.startswith("is not UTF-8; read as")
 
 
 def test_a_page_may_be_deep_and_long() -> None:

@@ -129,13 +129,14 @@ def ids(*names: str) -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("options", [{}, {"return_blocks": True, "return_documents": True, "raw_scores": True}, {"top_n": 3}])
 def test_scores_by_id_are_those_by_text_exactly(service: Service, options: dict[str, Any]) -> None:
-    before = service.sample("store_lookups", outcome="hit")
+    before = [service.sample("store_lookups", outcome=outcome) for outcome in ("hit", "miss")]
     assert service.put(DOCUMENTS) == {"stored": 20, "failed": 0, "errors": [], "warnings": []}
     by_text, by_id = (service.rank(documents, **options) for documents in (DOCUMENTS, ids(*TEXTS)))
     assert by_id["results"] == by_text["results"]
     assert by_id["usage"] == by_text["usage"]
     assert by_id["meta"]["warnings"] == by_text["meta"]["warnings"] == []
-    assert service.sample("store_lookups", outcome="hit") == before + 20
+    after = [service.sample("store_lookups", outcome=outcome) for outcome in ("hit", "miss")]
+    assert after == [before[0] + 20, before[1]]
 
 
 def test_texts_and_ids_mixed_in_one_request(service: Service) -> None:

@@ -267,7 +267,13 @@ def test_a_model_that_hangs_turns_health_red_until_it_answers(client: TestClient
 
 @pytest.mark.parametrize("path", ["/rerank", "/documents"])
 def test_unfinished_requests_are_answered_when_the_service_ends(
-    settings: Settings, graphs: Graphs, faulty: Faulty, tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch
+    settings: Settings,
+    graphs: Graphs,
+    faulty: Faulty,
+    tmp_path: Path,
+    path: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """It is cancelled once shutdown_seconds are over: a balancer may ask another replica then, and no fault is logged."""
     monkeypatch.setattr(parsing, "DISCARD_SECONDS", 0.1)
@@ -289,6 +295,7 @@ def test_unfinished_requests_are_answered_when_the_service_ends(
     assert connection.status == 503
     assert (b"retry-after", b"1") in connection.sent[0]["headers"]
     assert b"the service is ending" in connection.sent[1]["body"]
+    assert not [one for one in caplog.records if one.levelno >= logging.ERROR]
     assert ranker.admission.load.requests == ranker.store_admission.load.bytes == 0
 
 

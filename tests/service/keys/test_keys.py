@@ -145,6 +145,11 @@ def test_a_file_without_keys_opens_nothing(tmp_path: Path, content: bytes | None
         load_keys(Settings(api_keys_file=file))
 
 
+def test_a_folder_opens_nothing(tmp_path: Path) -> None:
+    with pytest.raises(KeysError, match="cannot be read as a file of API keys"):
+        load_keys(Settings(api_keys_file=tmp_path))
+
+
 def test_a_setting_without_keys_opens_nothing() -> None:
     with pytest.raises(KeysError, match="api_keys: holds no keys"):
         load_keys(Settings(api_keys=SecretStr(" ")))

@@ -12,10 +12,14 @@ def test_a_name_or_a_label_that_is_not_declared_is_an_error() -> None:
     for undeclared in (lambda: metrics.add("reqests"), lambda: metrics.set("requests", 1)):  # a counter is not set
         with pytest.raises(KeyError):
             undeclared()
+    with pytest.raises(ValueError, match="label"):
+        metrics.add("requests", client="x")
     with pytest.raises(ValueError, match="no labels"):
         metrics.add("stored", client="x")
     with pytest.raises(ValueError, match="outcome has no value 'teapot'"):
         metrics.of("m").add("requests", dialect="native", outcome="teapot")
+    with pytest.raises(ValueError, match="stage has no value"):
+        metrics.of("m").observe("stages", 1.0, stage="coffee")
     assert tuple(dialect.name for dialect in MODULES) == DIALECTS
 
 

@@ -104,9 +104,9 @@ def read(*chunks: bytes, **headers: str) -> tuple[Any, int]:
         ([b"x" * 300] * 6, {}, 0),
         ([b"x" * 300] * 100, {}, 82),
     ],
-    ids=["declared", "not sent unless it is asked for", "undeclared", "endless"],
+    ids=["declared", "a client that asks first sends nothing", "undeclared", "endless"],
 )
-def test_a_body_over_the_limit_is_refused_and_some_of_it_thrown_away(
+def test_a_body_over_the_limit_is_refused_and_what_is_thrown_away_is_bounded(
     chunks: list[bytes], headers: dict[str, str], left: int
 ) -> None:
     error, unread = read(*chunks, **headers)

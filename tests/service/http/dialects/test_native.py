@@ -3,6 +3,7 @@ from pydantic import TypeAdapter
 from starlette.testclient import TestClient
 
 from keyblock.wire import NOT_HONOURED, ErrorBody, RerankAnswer
+from service.app import RERANK_PATHS
 from service.errors import RequestError
 from service.http.dialects import native
 
@@ -16,8 +17,9 @@ def ask(client: TestClient, path: str = "/rerank", **fields: object) -> RerankAn
     return ANSWER.validate_json(response.content)
 
 
-def test_answer_has_the_declared_shape(client: TestClient) -> None:
-    answer = ask(client)
+@pytest.mark.parametrize("path", RERANK_PATHS)
+def test_answer_has_the_declared_shape_on_every_path(client: TestClient, path: str) -> None:
+    answer = ask(client, path)
     assert (answer["object"], answer["model"]) == ("rerank", "tiny")
     assert sorted(result["index"] for result in answer["results"]) == [0, 1, 2]
     scores = [result["relevance_score"] for result in answer["results"]]
@@ -176,9 +178,14 @@ def test_cohere_sends_null_for_what_is_left_out(client: TestClient) -> None:
         ("return_documents", "yes", 'return_documents: input should be a valid boolean, and it is "yes"'),
         ("top_n", "x" * 41, f'top_n: input should be a valid integer, and it is "{"x" * 40}" ...'),
         ("top_n", [3], "top_n: input should be a valid integer, and it is a list"),
+        ("top_n", 1.5, "top_n: input should be a valid integer, and it is 1.5"),
+        ("top_n", "3", 'top_n: input should be a valid integer, and it is "3"'),
         ("top_n", True, "top_n: input should be a valid integer, and it is true"),
         ("top_n", -1, "top_n: input should be greater than or equal to 0, and it is -1"),
         ("max_tokens_per_doc", "abc", 'max_tokens_per_doc: input should be a valid number, and it is "abc"'),
+        ("max_tokens_per_doc", [1], "max_tokens_per_doc: input should be a valid number, and it is a list"),
+        ("max_tokens_per_doc", True, "max_tokens_per_doc: input should be a valid number, and it is true"),
+        ("raw_scores", {}, "raw_scores: input should be a valid boolean, and it is an object"),
         ("return_blocks", 1, "return_blocks: input should be a valid boolean, and it is 1"),
         ("model", 5, "model: input should be a valid string, and it is 5"),
     ],

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 from starlette.testclient import TestClient
 
-from keyblock.wire import Document, RerankRequest
+from keyblock.wire import Document, Options, RerankRequest
 from service.errors import RequestError
-from service.http.dialects.common import read_documents, read_query, with_text_of
+from service.http.dialects.common import read_documents, read_options, read_query, with_text_of
 from service.settings import Limits
 
 LIMITS = Limits(max_documents=5, max_document_chars=10, max_query_chars=8)
@@ -72,6 +72,11 @@ def test_long_query_is_cut_with_a_warning() -> None:
     assert warnings == ["query: cut from 10 to 8 characters"]
 
 
+@given(st.integers() | st.floats(allow_nan=False))
+def test_any_number_of_tokens_is_accepted(number: float) -> None:
+    assert read_options(Options, {"max_tokens_per_doc": number}, set()).max_tokens_per_doc == pytest.approx(float(number))
+
+
 def test_an_id_may_do_for_a_text_where_there_is_a_store() -> None:
     warnings: list[str] = []
     given = ["a", {"id": 7}, {"id": "x", "text": "b"}, {"id": "y", "text": None, "title": "T", "url": None}]
@@ -113,7 +118,7 @@ def test_the_text_is_made_of_the_fields(fields: list[str], read: tuple[str, str 
 def test_over_http(client: TestClient) -> None:
     documents = [
         {"body": "the river flooded the bridge", "seen": "often"},
-        {"text": "a city", "body": "a hill", "seen": "once"},
+        {"text": "a city", "body": "a hill", "seen": "once", "url": ""},
         "a stone",
         {"text": "b"},
     ]
@@ -121,7 +126,7 @@ def test_over_http(client: TestClient) -> None:
     answer = client.post("/v1/rerank", json=request).json()
     texts = {result["index"]: result["document"]["text"] for result in answer["results"]}
     assert texts == {0: "the river flooded the bridge", 1: "a hill", 2: "a stone", 3: "b"}
-    assert answer["meta"]["warnings"] == ["documents: fields not used: seen"]
+    assert answer["meta"]["warnings"] == ["documents: fields not used: seen, url"]
     answer = client.post("/v1/rerank", json=request | {"rank_fields": ["nothing"]}).json()
     assert answer["results"][-1] == {"index": 0, "relevance_score": 0.0, "document": {"text": ""}, "scored_by": "order"}
     assert answer["meta"]["warnings"][1:] == [
