@@ -531,6 +531,18 @@ def test_a_model_that_comes_later_is_warmed_up_between_the_rounds(make_held: Mak
     assert logits(held.submit([sequence(3)], added)) == [384]
 
 
+def test_nothing_is_kept_of_a_model_that_is_let_go(make_held: Make) -> None:
+    held, later = make_held(), Stopping()
+    held.graph.go_on()
+    added = held.add("later", later)
+    added.warmed.result(PATIENCE)
+    assert logits(held.submit([sequence(3)], added)) == [384]
+    graph = weakref.ref(later)
+    del later, added
+    wait_for(lambda: graph() is None)
+    assert held.worker.ready
+
+
 def test_a_warm_up_that_nobody_waits_for_any_more_ends(make_held: Make, ahead: int) -> None:
     held, later = make_held(ahead), Stopping()
     later.stop()
