@@ -351,6 +351,7 @@ def test_a_run_without_measurements_is_exported_in_fp32_and_summed_up(
         (["{tmp}/none", "--out", "{tmp}/bundle"], "none: has no pipeline.json"),
         (["{run}", "--out", "{run}"], "is not empty"),
         (["{run}", "--out", "{tmp}/bundle", "--collection", "{tmp}/none"], "no such collection directory"),
+        (["{run}", "--out", "{tmp}/bundle", "--collection", "{tmp}"], "has no splits/dev.txt"),
     ],
 )
 def test_errors_that_a_person_can_mend_are_one_line(
