@@ -199,3 +199,13 @@ def test_a_document_of_one_block_does_not_overtake_what_was_not_read_in_time(loo
     assert len(second.candidates) == 4
     assert late.ranking.order == before.ranking.order
     assert late.ranking.scores.tolist() == before.ranking.scores.tolist()
+
+
+def test_documents_far_below_the_best_are_not_read_on(looking: Pipeline) -> None:
+    """The logits of the first look are between 0 and 1, and lexical evidence counts: the documents are further apart than .1."""
+    near = Pipeline(
+        looking.config.model_copy(update={"second_look": LOOK.model_copy(update={"margin": 0.1})}),
+        looking.tokenizer,
+        looking.frequencies,
+    )
+    assert (driven(looking, RIVERS)[0].ranking.looked, driven(near, RIVERS)[0].ranking.looked) == (2, 1)
