@@ -22,6 +22,8 @@ from lab.positions import (
     drawn_ranks,
     gold_places,
     position,
+    position_shares,
+    start_shares,
 )
 from lab.records import record_evaluation, write_record
 from tests.training.collections.passages import write_collection
@@ -35,7 +37,6 @@ from training.evaluate.evaluate import evaluate_run
 def test_the_paper_s_example() -> None:
     """KeyB, section 3.2: "the fifth block in a document containing 100 blocks is in the first position"."""
     assert position(5, 100) == 1
-    assert (position(0, 100), position(101, 100)) == (1, 10), "a block of no length has a position, too"
 
 
 @given(st.integers(15, 500))
@@ -45,6 +46,11 @@ def test_first_and_last_block_stand_at_the_ends_of_any_document_of_fifteen(block
     assert (positions[0], positions[-1]) == (1, 10)
     assert set(positions) == set(range(1, 11))
     assert positions == sorted(positions)
+
+
+def test_a_block_of_no_length_has_a_position_too() -> None:
+    assert position(0, 100) == 1
+    assert position(101, 100) == 10
 
 
 def test_places_by_hand() -> None:
@@ -61,6 +67,20 @@ def test_places_by_hand() -> None:
         BlockPlace(1, 5, 100, False),
         BlockPlace(1, 1, 0, False),
     ]
+
+
+def test_shares_by_hand() -> None:
+    """Rank 1: three blocks, two of them at position 1. Rank 2: one. Rank 3: none. Rank 4 is not asked for."""
+    places = [BlockPlace(rank, where, 0, True) for rank, where in ((1, 1), (1, 1), (1, 4), (2, 2), (4, 3))]
+    shares = position_shares(places, ranks=3, positions=4)
+    assert shares == pytest.approx(np.array([[2 / 3, 0, 0, 1 / 3], [0, 1, 0, 0], [0, 0, 0, 0]]))
+    assert position_shares([]).tolist() == np.zeros((8, 10)).tolist()
+
+
+def test_starts_by_hand() -> None:
+    places = [BlockPlace(1, 1, start, False) for start in (0, 5, 10, 25)]
+    assert start_shares(places, np.array([0.0, 10.0, 20.0, 30.0])).tolist() == [0.5, 0.25, 0.25]
+    assert start_shares([], np.array([0.0, 10.0])).tolist() == [0.0]
 
 
 def test_ranks_that_few_documents_reach_are_left_out() -> None:
