@@ -253,6 +253,15 @@ def test_hybrid_by_hand() -> None:
     np.testing.assert_allclose(raw, [2 * 4.00047, 2 * 0.26844, 0.5], atol=1e-4)
 
 
+@pytest.mark.parametrize("name", ["tfidf", "bm25"])
+def test_no_match_falls_back_to_document_order(frequencies: DocumentFrequencies, name: str) -> None:
+    document = document_of([["river"]] * 30)
+    for query in (query_of("absent"), query_of()):
+        scores = SELECTORS.create(name).scores(query, document, frequencies)
+        assert scores.tolist() == [0.0] * 30
+        assert rank_blocks(scores).tolist() == list(range(30))
+
+
 BY_MEANING, BY_NAMES = Hybrid(terms=0, vectors=1, low_confidence=4, exact=0), partial(Hybrid, terms=0, vectors=0, exact=4)
 DELTA, CODE = [["delta"], ["citi"]], [["citi"], ["river"], ["river"], ["citi"]]
 ALL_OVER, NAMES = [["delta"], [], ["delta", "river"], [], ["delta"]], ["delta", "river"]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from keyblock.text.analyzer import STOP_WORDS, Analyzer, AnalyzerConfig, term_key
 from keyblock.text.languages import LANGUAGES, Stems, stop_words
 from keyblock.text.normalization import caseless, folded
-from keyblock.text.universal import STRETCH
+from keyblock.text.universal import STRETCH, pieces, spelling
 
 ENGLISH, PLAIN = AnalyzerConfig(), AnalyzerConfig(stem=False, stop_words=False)
 GERMAN, UNIVERSAL = AnalyzerConfig(language="de"), AnalyzerConfig(name="universal")
@@ -158,6 +158,12 @@ def test_any_text(text: str, other: str) -> None:
     """Words are found by themselves: what stands behind a space changes nothing."""
     analyzer = Analyzer(UNIVERSAL)
     assert analyzer.terms(f"{text} {other}") == analyzer.terms(text) + analyzer.terms(other)
+
+
+@given(st.text())
+def test_pieces_stand_in_the_text_or_are_in_one_spelling(text: str) -> None:
+    for piece in pieces(text):
+        assert piece in text or spelling(piece) == piece
 
 
 def test_a_long_stretch_is_several() -> None:
