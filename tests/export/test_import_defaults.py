@@ -12,6 +12,7 @@ from tokenizers import models, pre_tokenizers, processors, trainers
 from export import ExportError
 from export.checkpoint import BY_ARCHITECTURE, QUESTIONS, question_of, read_checkpoint
 from export.exporter import SAMPLE
+from export.import_cli import parser
 from export.import_defaults import (
     CHOICES,
     ENGLISH,
@@ -89,6 +90,12 @@ def test_a_tokenizer_that_marks_no_pairs_and_one_of_another_model(checkpoint: Ca
     save_tokenizer(larger, FAMILIES["bert"], source)
     with pytest.raises(ExportError, match="they do not belong together"):
         packing_of(source, tmp_path, ImportOptions())
+
+
+def test_as_many_passages_are_read_as_are_requested(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
+    given = parser().parse_args(["model", "--out", "bundle", "--passages", "2"])
+    config = config_of(checkpoint("bert"), tmp_path, ImportOptions(passages=given.passages))
+    assert config.aggregator == {"name": "max", "passages": 2}
 
 
 def test_blocks_that_are_read_together_are_chosen_otherwise(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:

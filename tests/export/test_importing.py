@@ -154,8 +154,18 @@ def test_errors_that_a_person_can_mend_are_one_line_and_leave_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_few_pairs_prove_too_little(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--pairs", "10"], "10 pairs prove too little: 384 or more"),
+        (["--passages", "0"], "argument --passages: "),
+        (["--passage-tokens", "many"], "argument --passage-tokens: "),
+    ],
+)
+def test_numbers_that_cannot_be_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], expected: str
+) -> None:
     with pytest.raises(SystemExit) as stopped:
-        main(["model", "--out", str(tmp_path / "out"), "--pairs", "10"])
+        main(["model", "--out", str(tmp_path / "out"), *arguments])
     assert stopped.value.code == 2
-    assert "10 pairs prove too little: 384 or more" in capsys.readouterr().err
+    assert expected in capsys.readouterr().err
