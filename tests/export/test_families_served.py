@@ -160,7 +160,14 @@ OTHERS: dict[str, dict[str, Any]] = {
     "mpnet": {},
     "deberta": ONE_LAYER | {"pooler_hidden_size": 64, "share_att_key": False, "pos_att_type": ["c2p"]},
     "modernbert-cls": ONE_LAYER
-    | {"num_hidden_layers": 2, "max_position_embeddings": 1024, "attention_bias": True, "mlp_bias": True},
+    | {
+        "num_hidden_layers": 2,
+        "max_position_embeddings": 1024,
+        "attention_bias": True,
+        "mlp_bias": True,
+        "norm_bias": True,
+        "global_attn_every_n_layers": 2,
+    },
     "qwen3": ONE_LAYER | {"num_key_value_heads": 2},
 }
 
