@@ -34,9 +34,11 @@ def _train(options: argparse.Namespace) -> None:
     from training.data.prepared_cache import default_directory
     from training.learn.best import train_best
     from training.learn.train import fitted, train
+    from training.model.devices import keep_memory
     from training.recipe import RecipeError, load_recipe
 
     quiet_transformers()
+    keep_memory()
     recipe = load_recipe(options.recipe, options.set)
     collections = [Collection(path) for path in options.collection or map(Path, recipe.collections)]
     if not collections:
