@@ -20,7 +20,7 @@ MIB = 2**20
 def keep_memory() -> None:
     """Let this process keep the memory that it frees, where the C library is glibc.
 
-    Else glibc gives every large tensor back at once, and the kernel clears the pages of the next one, which takes longer than many an
+    Else glibc gives every large tensor back at once, and the kernel clears the pages of the next one: that takes longer than many an
     operation on it. It is meant for a process that only trains.
     """
     if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):
