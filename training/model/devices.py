@@ -20,8 +20,8 @@ MIB = 2**20
 def keep_memory() -> None:
     """Let this process keep the memory that it frees, where the C library is glibc.
 
-    Else glibc gives every large tensor back at once, and the kernel clears the pages of the next one: that takes longer than many an
-    operation on it. It is meant for a process that only trains.
+    Else glibc gives every large tensor back, and the kernel clears pages for the next one: often longer work than the operation on
+    it. It is meant for a process that only trains.
     """
     if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):
         for parameter, value in ((MMAP_MAX, 0), (TRIM_THRESHOLD, -1), (TOP_PAD, 256 * MIB)):
