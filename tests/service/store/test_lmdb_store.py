@@ -1,6 +1,7 @@
 """The embedded store: full, killed, read-only, out of disk."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -140,6 +141,34 @@ def test_another_format_is_an_error(directory: Path) -> None:
     store.close()
     with pytest.raises(StoreUnavailableError, match="written in format 7, and this version reads 1; update KeyBlock"):
         LmdbStore(directory, CAPACITY)
+
+
+WRITER = """
+import itertools, sys
+from pathlib import Path
+from service.store.base import Item
+from service.store.lmdb_store import LmdbStore
+store = LmdbStore(Path(sys.argv[1]), 256 << 20)
+for first in itertools.count(int(sys.argv[2]), 7):
+    store.put_many("", [Item(f"d{n}", f"{n} ".encode() * (100 + n % 3000)) for n in range(first, first + 7)])
+    print(first + 7, flush=True)
+"""
+
+
+def test_nothing_acknowledged_is_lost_by_a_kill_and_the_directory_is_free_again(directory: Path) -> None:
+    there = 0
+    for _ in range(2):
+        command = [sys.executable, "-c", WRITER, str(directory), str(there)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            told = [process.stdout.readline() for _ in range(5)]
+            process.send_signal(signal.SIGKILL)
+            acknowledged = int([*told, *process.stdout][-1])
+        store = LmdbStore(directory, 256 << 20)
+        there = store.size().documents  # a last batch may be there that nobody was told of
+        assert there in (acknowledged, acknowledged + 7)
+        assert store.get_many("", [f"d{n}" for n in range(there)]) == [f"{n} ".encode() * (100 + n % 3000) for n in range(there)]
+        store.close()
 
 
 MOUNT = 'mount -t tmpfs -o size=256k tmpfs "$1" && shift && exec "$@"'
