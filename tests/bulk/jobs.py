@@ -39,8 +39,8 @@ def write_lines(path: Path, rows: Sequence[Any]) -> Path:
 
 def made(work: Path, bundle: Path, rows: Sequence[Any], **options: Any) -> Options:
     """The options of a job over these rows."""
-    given = {"provider": "cpu", "precision": "fp32", "workers": 1} | options
-    return Options(lists=(write_lines(work / "lists.jsonl", rows),), bundle=bundle, out=work / "out", **given)
+    given = {"provider": "cpu", "precision": "fp32", "workers": 1, "out": work / "out"} | options
+    return Options(lists=(write_lines(work / "lists.jsonl", rows),), bundle=bundle, **given)
 
 
 def rankings(out: Path) -> list[dict[str, Any]]:

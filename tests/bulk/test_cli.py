@@ -39,15 +39,16 @@ def test_all_is_scored_as_the_service_answers(
 ) -> None:
     monkeypatch.setattr(job, "_engine", lambda _: nullcontext(InThisProcess()))
     lists, out = river_lists(4), tmp_path / "out"
+    lists[3] |= {"documents": [{**one, "title": f"About {one['docid']} and its rivers"} for one in lists[3]["documents"]]}
     given = ["--lists", str(write_lines(tmp_path / "lists.jsonl", lists)), "--bundle", str(bundle_path), "--out", str(out)]
     more = ["--provider", "cpu", "--precision", "fp32", "--shard-pairs", "8", "--blocks", "--spans", "--span-threshold", "0"]
     assert cli.main([*given, *more]) == 0
     said = capsys.readouterr().err.splitlines()[-1]
-    assert said == f"keyblock-bulk: {out}: 16 pairs of 4 queries and 4 documents in 2 shards, 2 of them new"
+    assert said == f"keyblock-bulk: {out}: 16 pairs of 4 queries and 8 documents in 2 shards, 2 of them new"
     found = rankings(out)
     with warm(Settings(bundle=(bundle_path,), provider="cpu", precision="fp32")) as client:
         for one in lists:
-            documents = [{"id": document["docid"], "text": document["text"]} for document in one["documents"]]
+            documents = [{**document, "id": document["docid"]} for document in one["documents"]]
             asked = {
                 "query": one["query"],
                 "documents": documents,

@@ -18,9 +18,11 @@ from bulk.job import Progress, rank_all
 from bulk.manifest import agree, complete, describe, fingerprint
 from bulk.options import Options
 from bulk.stages import ARITHMETIC, Job, Prepare, Score
+from bulk.tables import PreparedTable, map_table
 from bulk.work import Layout, whole_file, write_whole
 from keyblock.bundle import load_bundle
 from keyblock.lock import locked
+from service.settings import DEFAULT_BUNDLE
 from tests.bulk.jobs import InThisProcess, contents, made, rankings, river_lists, shards, write_lines
 
 
@@ -64,6 +66,19 @@ def test_the_prepared_documents_stay_where_they_are_to(tmp_path: Path, bundle_pa
     rank_all(options)
     names = sorted(path.name for path in (options.out / "work").iterdir())
     assert names == ["arithmetic.txt", "documents-00000.arrow", "intake.json", "lists-00000.arrow", "prepared-00000.arrow"]
+
+
+def test_documents_are_understood_where_that_is_asked(tmp_path: Path, bundle_path: Path) -> None:
+    rows = [{"query": "tea", "documents": ["Tea is hot. Ice is cold."]}]
+    with pytest.raises(BulkError, match="--understand needs a bundle with a sentence encoder"):
+        rank_all(made(tmp_path, bundle_path, rows, understand=True))
+    understanding = load_bundle(DEFAULT_BUNDLE).pipeline.understanding
+    assert understanding is not None
+    for asked in (False, True):
+        options = made(tmp_path, DEFAULT_BUNDLE, rows, understand=asked, keep_work=True, out=tmp_path / str(asked))
+        rank_all(options)
+        (document,) = PreparedTable(map_table(Layout(options.out).prepared(0)))
+        assert understanding.has_read(document) == asked
 
 
 @pytest.fixture
