@@ -120,21 +120,31 @@ def test_a_bug_in_preparation_is_a_500_without_its_words(
 
 
 def test_the_sequences_of_a_client_that_has_gone_are_dropped(client: TestClient, ranker: Ranker, faulty: Faulty) -> None:
+    """Gauges, by which operators and autoscalers know of a queue, show them as long as they wait."""
     connection = Connection({"query": "river", "documents": [f"river {n} " * 200 for n in range(64)]})
     faulty.shapes.clear()
     faulty.open.clear()
+    registry, waiting = ranker.metrics.registry, list[list[float]]()
+
+    async def measure() -> None:
+        await ranker.measure()
+        labels = {"queued": {"model": "tiny"}, "queued_requests": {"model": "tiny"}, "queue_age": {"model": "tiny"}, "wait": {}}
+        waiting.append([registry.get_sample_value(TABLE[key].name, of) or 0.0 for key, of in labels.items()])
 
     async def work() -> None:
         task = asyncio.create_task(connection.ask(client.app))
         await came(lambda: ranker.worker.jobs() and ranker.worker.jobs()[0].n_waiting < 64)
+        await measure()
         connection.gone.set()
         await task
+        await measure()
         faulty.open.set()
         await came(lambda: not ranker.worker.jobs())
 
     on_loop(client, work)
     assert len(faulty.shapes) == 1  # of eight: the one that was running
-    registry = ranker.metrics.registry
+    sequences, queued, *seconds = waiting[0]
+    assert (sequences, queued, min(seconds) > 0, waiting[1]) == (48, 1, True, [0.0] * 4)
     assert [requests(registry, "cancelled"), requests(registry, "ok")] == [1, 0]
 
 
