@@ -128,13 +128,21 @@ def no_graph(folder: Path, content: bytes = b"garbage") -> None:
     (folder / MANIFEST_FILE).write_text(json.dumps(manifest))
 
 
-def not_numbers(folder: Path) -> None:
-    """A bundle whose files are all as its manifest says, and whose model says NaN."""
+def spoilt(folder: Path, factor: float = np.nan) -> None:
+    """A bundle whose files are all as its manifest says, and whose model says something else, or NaN."""
     graph = onnx.load(str(folder / GRAPH_FILE))
     for weights in graph.graph.initializer:
         if weights.data_type == onnx.TensorProto.FLOAT and len(weights.dims) == 2:
-            weights.CopyFrom(numpy_helper.from_array(np.full(weights.dims, np.nan, np.float32), weights.name))
+            weights.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weights) * np.float32(factor), weights.name))
     no_graph(folder, graph.SerializeToString())
+
+
+def test_new_weights_of_the_same_pipeline_are_served(service: Service) -> None:
+    before = {result["index"]: result["relevance_score"] for result in service.rank()["results"]}
+    spoilt(service.folder / "first", 0.5)
+    assert service.reload()["loaded"] == ["first"]
+    after = {result["index"]: result["relevance_score"] for result in service.rank()["results"]}
+    assert after != pytest.approx(before, abs=0.01)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +150,7 @@ def not_numbers(folder: Path) -> None:
     [
         (damaged, "model.onnx: has 700 bytes where bundle.json says"),
         (no_graph, "ONNX Runtime cannot load it"),
-        (not_numbers, "cannot be warmed up"),
+        (spoilt, "cannot be warmed up"),
     ],
 )
 def test_a_bad_bundle_leaves_the_old_ones_served(
