@@ -96,6 +96,13 @@ def test_damage_is_seen(pipeline: Pipeline, data: st.DataObject) -> None:
         decode(content[:at])
 
 
+def test_the_size_of_a_document_with_a_page_of_zeros_is_no_error(pipeline: Pipeline) -> None:
+    """It is asked for before the checksum is looked at."""
+    content = encode(stored(pipeline, "The river flooded the bridge.", "Floods"))
+    for at in range(len(content)):
+        assert decoded_bytes(content[:at] + bytes(len(content) - at), text=True) >= 0
+
+
 def test_another_version_is_named(pipeline: Pipeline) -> None:
     content = encode(stored(pipeline, "river"))
     with pytest.raises(DamagedError, match=f"of format 9, and this version reads {VERSION}"):
