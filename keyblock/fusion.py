@@ -80,7 +80,7 @@ class Fusion(BaseModel):
             Shape (n_documents,), on the logit scale.
         """
         of_model = logits.astype(np.float64)
-        refused = self.refusal * below(self.floor, of_model)
+        refused = self.refusal * below(self.floor, of_model) if self.refusal else 0.0  # 0 times infinity is no number
         return np.asarray(self.bias + self.logit * of_model - refused + evidence @ self.weights[1:])
 
     def prior(self, evidence: NDArray[np.float64]) -> NDArray[np.float64]:
