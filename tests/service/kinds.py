@@ -12,7 +12,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "maxp": {"aggregator": {"name": "max", "passages": 3}},
     "avgp": {"selector": {"name": "tfidf"}, "aggregator": {"name": "mean"}},
     "sump": {"segmenter": WINDOW, "selector": {"name": "first"}, "aggregator": {"name": "sum", "passages": 4}},
-    "best": {"segmenter": {"name": "sentences", "block_tokens": 50}, "aggregator": {"name": "max"}},
+    "weighted": {"segmenter": {"name": "sentences", "block_tokens": 50}, "aggregator": {"name": "term_weighted"}},
     "parade": {"segmenter": WINDOW, "selector": {"name": "spread"}, "aggregator": {"name": "states", "passages": 5}},
     "parade of all": {"aggregator": {"name": "states"}},
     "binb": {"selector": {"name": "learned"}},
