@@ -192,6 +192,22 @@ def test_enough_time_changes_nothing(client: TestClient) -> None:
     assert (answer["meta"]["degraded"], answer["meta"]["warnings"]) == (False, [])
 
 
+def test_of_two_requests_that_wait_the_one_of_the_smaller_priority_is_scored_first(
+    client: TestClient, ranker: Ranker, faulty: Faulty
+) -> None:
+    request, ended = {"query": "river", "documents": [f"river {n} " * 200 for n in range(32)]}, list[int]()
+    faulty.open.clear()
+    with ThreadPoolExecutor(3) as pool:
+        answers = []
+        for number, priority in enumerate((0, 1, 0), 1):  # the first is being scored when the others come
+            answers.append(pool.submit(client.post, "/rerank", json={**request, "query": f"river {number}", "priority": priority}))
+            wait_for(lambda number=number: len(ranker.worker.jobs()) == number)  # type: ignore[misc]
+            ranker.worker.jobs()[-1].future.add_done_callback(lambda _, number=number: ended.append(number))  # type: ignore[misc]
+        faulty.open.set()
+        assert [answer.result(PATIENCE).status_code for answer in answers] == [200] * 3
+    assert ended == [1, 3, 2]
+
+
 def test_a_deadline_for_requests_that_name_none(settings: Settings, graphs: Graphs, faulty: Faulty) -> None:
     with started(settings, graphs, default_deadline_ms=50) as (client, _):
         faulty.open.clear()
