@@ -2,7 +2,9 @@
 
 import asyncio
 import shutil
+import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 from keyblock.bundle import load_bundle
 from keyblock.packing import Packed
 from keyblock.runtime.session import Session
-from service.queue.job import Scored
+from service.queue.job import Job, Scored
 from service.remote.holder import Holder
 from service.remote.wire import NO_BLOCKS, Named, ScoreRequest, named, read, written
 from service.settings import Settings
@@ -53,6 +55,23 @@ def check(scored: Scored | None, session: Session) -> None:
 def test_sequences_are_scored_as_the_graph_scores_each_alone(holder: Holder, own: Named, session: Session) -> None:
     for asked in (ASKED, ASKED._replace(blocks=True)):
         check(asyncio.run(holder.score(own, asked)).scored, session)
+
+
+def test_calls_are_scored_in_the_order_and_the_time_that_they_name(
+    holder: Holder, own: Named, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[int, list[int], float]] = []
+    submit = holder.worker.submit
+
+    def watched(job: Job) -> Future[Scored]:
+        seen.append((job.priority, job._last_first()[::-1], job.until - time.perf_counter()))
+        return submit(job)
+
+    monkeypatch.setattr(holder.worker, "submit", watched)
+    asyncio.run(holder.score(own, ASKED._replace(seconds=60.0, order=[2, 0, 1], level=3)))
+    ((priority, order, seconds),) = seen
+    assert (priority, order) == (3, [2, 0, 1])
+    assert 30 < seconds <= 60
 
 
 def test_the_holder_reports_its_backlog_paces_and_labels(holder: Holder, own: Named) -> None:

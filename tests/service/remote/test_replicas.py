@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,14 +11,19 @@ import pytest
 from starlette.testclient import TestClient
 
 from keyblock.bundle import load_bundle
+from keyblock.description import PipelineConfig
 from keyblock.packing import Packed
+from keyblock.ranking.order import UNREAD
+from keyblock.ranking.request import AnswerOptions
 from service.app import create_app
+from service.call import Call, Documents
+from service.queue.graphs import Priority
 from service.queue.job import ModelDeadError, ModelError, Scored
 from service.ranking.loading import LoadedBundle
 from service.ranking.ranker import Ranker
 from service.remote.holder import Holder
 from service.remote.replicas import FRESH_SECONDS, READY_SECONDS, GoneError, RemoteScorer, Replicas
-from service.remote.wire import NO_BLOCKS, Named, Reply, Report, ScoreRequest, named, written
+from service.remote.wire import NO_BLOCKS, Described, Named, Reply, Report, ScoreRequest, named, read, written
 from service.settings import Settings
 from tests.service.conftest import warm
 from tests.service.test_kinds import DOCUMENTS, QUERY
@@ -162,6 +168,28 @@ def test_silence_is_unready_and_then_dead(time: Time) -> None:
     assert (replicas.ready, replicas.alive, replicas.hung) == (False, False, False)
     replicas.record(report())
     assert (replicas.ready, replicas.alive) == (True, True)
+
+
+def test_a_replica_is_told_in_which_order_to_score_and_whether_to_mark() -> None:
+    told: list[ScoreRequest] = []
+
+    async def ask(_: str, __: Named, asked: ScoreRequest) -> Reply:
+        told.append(asked)
+        return Reply(report(), SCORED)
+
+    bundle: Any = SimpleNamespace(path=Path("/bundles/mine"), manifest=PipelineConfig(), graph=SimpleNamespace(marks=True))
+    scorer = RemoteScorer(Replicas(ask, 60.0), bundle, Described({}, {}, fell_back=False))
+    sequences = read(ASKED.sequences)[0]
+    some = [UNREAD._replace(sequences=sequences), UNREAD]
+    for spans in (False, True):
+        call = Call("q", Documents(["", ""], ["", ""], [None, None]), asked=AnswerOptions(spans=spans))
+        asyncio.run(scorer.score(call, some, Priority(None, [1, 0], 3)))
+    asyncio.run(scorer.choose(sequences, Priority(level=2)))
+    assert [(one.order, one.level, one.marks, one.blocks) for one in told] == [
+        ([1, 0], 3, False, False),
+        ([1, 0], 3, True, False),
+        (None, 2, False, True),
+    ]
 
 
 @pytest.fixture
