@@ -3,6 +3,7 @@
 import json
 import re
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -77,8 +78,8 @@ def test_documents_are_understood_where_that_is_asked(tmp_path: Path, bundle_pat
     for asked in (False, True):
         options = made(tmp_path, DEFAULT_BUNDLE, rows, understand=asked, keep_work=True, out=tmp_path / str(asked))
         rank_all(options)
-        (document,) = PreparedTable(map_table(Layout(options.out).prepared(0)))
-        assert understanding.has_read(document) == asked
+        prepared = PreparedTable(map_table(Layout(options.out).prepared(0)))
+        assert understanding.has_read(prepared[0]) == asked
 
 
 @pytest.fixture
@@ -181,7 +182,11 @@ def test_the_fingerprint_depends_on_the_task_and_not_on_the_engine(options: Opti
     moved = options.lists[0].rename(tmp_path / "moved.jsonl")
     assert fingerprint(about(options, lists=(moved,))) == own
     others = [{"threads": 2}, {"top_n": 3}, {"spans": True}, {"precision": "fp32"}, {"shard_pairs": 7}]
-    assert len({own, *(fingerprint(about(options, lists=(moved,), **other)) for other in others)}) == 6
+    of_others = {fingerprint(about(options, lists=(moved,), **other)) for other in others}
+    bundle = bundle_of(options.bundle)
+    files = {name: entry.model_copy(update={"sha256": "0" * 64}) for name, entry in bundle.manifest.files.items()}
+    retrained = replace(bundle, manifest=bundle.manifest.model_copy(update={"files": files}))
+    assert len({own, fingerprint(describe(options.model_copy(update={"lists": (moved,)}), retrained)), *of_others}) == 7
 
 
 def test_the_same_job_goes_on_and_another_is_refused(options: Options) -> None:
