@@ -35,10 +35,7 @@ MOST_PARAMETERS = 16  # of a fusion with the first stage
 
 
 class Fusion(BaseModel):
-    """``fused = bias + sum of weight * feature - refusal * max(floor - logit, 0)``; the relevance score is its sigmoid.
-
-    Shared words make up for a low logit, but not for one below the floor: a text that repeats the question shares all of its words.
-    """
+    """``fused = bias + sum of weight * feature``; the relevance score is its sigmoid."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)  # NaN gives no order
     bias: float = Field(0.0, description="added once; set so that the sigmoid averages to the share of relevant candidates on dev")
@@ -55,14 +52,11 @@ class Fusion(BaseModel):
         description="weight of the query's idf mass. The mass is the same for all documents, so it does not order them: long "
         "queries find more in any document, and short queries less in the right one",
     )
-    refusal: float = Field(0.0, ge=0, description="weight of how far the model's logit is below the floor")
-    floor: float = Field(0.0, description="logit below which the model is sure that a document does not answer")
 
     @classmethod
-    def from_weights(cls, bias: float, weights: NDArray[np.float64], refusal: float = 0.0, floor: float = 0.0) -> Self:
+    def from_weights(cls, bias: float, weights: NDArray[np.float64]) -> Self:
         """Build from weights of shape (n_features,) in the order of FEATURES."""
-        named = {name: float(weight) for name, weight in zip(FEATURES, weights, strict=True)}
-        return cls(bias=bias, **named, refusal=refusal, floor=floor)
+        return cls(bias=bias, **{name: float(weight) for name, weight in zip(FEATURES, weights, strict=True)})
 
     @property
     def weights(self) -> NDArray[np.float64]:
@@ -79,9 +73,7 @@ class Fusion(BaseModel):
         Returns:
             Shape (n_documents,), on the logit scale.
         """
-        of_model = logits.astype(np.float64)
-        refused = self.refusal * below(self.floor, of_model) if self.refusal else 0.0  # 0 times infinity is no number
-        return np.asarray(self.bias + self.logit * of_model - refused + evidence @ self.weights[1:])
+        return np.asarray(self.bias + self.logit * logits.astype(np.float64) + evidence @ self.weights[1:])
 
     def prior(self, evidence: NDArray[np.float64]) -> NDArray[np.float64]:
         """How documents compare by their blocks alone, shape (n_documents,): by the fusion's weights if any, else the best block.
@@ -91,11 +83,6 @@ class Fusion(BaseModel):
         """
         weights = self.weights[1:-1]  # without the last feature, the query's mass, which is the same for all documents
         return np.asarray(evidence[:, :-1] @ weights if weights.any() else evidence[:, 0])
-
-
-def below(floor: float, logits: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How far each logit is below the floor, 0 above it; in the shape of the logits."""
-    return np.maximum(floor - logits, 0.0)
 
 
 class Activation(BaseModel):

@@ -18,14 +18,6 @@ def test_by_hand() -> None:
     assert fused.dtype == np.float64
 
 
-def test_below_the_floor_a_logit_counts_more_by_hand() -> None:
-    """Floor -3: a logit of -5 is 2 below it, one of -3 and one of 1 are not below it."""
-    fusion = Fusion(logit=0.5, best_block=1.0, refusal=2.0, floor=-3.0)
-    evidence = np.asarray([[6.0, 0, 0, 0, 0], [1.0, 0, 0, 0, 0], [0.0, 0, 0, 0, 0]])
-    fused = fusion.fuse(np.asarray([-5.0, -3.0, 1.0], dtype=np.float32), evidence)
-    np.testing.assert_allclose(fused, [-2.5 + 6 - 4, -1.5 + 1, 0.5])
-
-
 def test_the_default_is_the_model_alone() -> None:
     logits = np.asarray([2.5, -3.0], dtype=np.float32)
     np.testing.assert_array_equal(Fusion().fuse(logits, np.ones((2, 5))), logits)
@@ -35,13 +27,13 @@ def test_weights_go_in_and_out_in_the_order_of_the_features() -> None:
     weights = np.asarray([1.5, 0.25, -0.5, 3.0, 8.0, -2.0])
     fusion = Fusion.from_weights(0.75, weights)
     np.testing.assert_array_equal(fusion.weights, weights)
-    assert fusion.model_dump(exclude_defaults=True) == {"bias": 0.75, **dict(zip(FEATURES, weights.tolist(), strict=True))}
+    assert fusion.model_dump() == {"bias": 0.75, **dict(zip(FEATURES, weights.tolist(), strict=True))}
     assert Fusion.model_validate_json(fusion.model_dump_json()) == fusion
-    assert set(FEATURES) | {"bias", "refusal", "floor"} == set(Fusion.model_fields)
+    assert set(FEATURES) | {"bias"} == set(Fusion.model_fields)
 
 
-@pytest.mark.parametrize("wrong", [{"first_stage": 1.0}, {"similarity": math.nan}, {"similarity": math.inf}, {"refusal": -1.0}])
-def test_unknown_weights_and_those_that_order_wrongly_are_refused(wrong: dict[str, float]) -> None:
+@pytest.mark.parametrize("wrong", [{"first_stage": 1.0}, {"similarity": math.nan}, {"similarity": math.inf}])
+def test_unknown_weights_and_those_that_order_nothing_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Fusion.model_validate(wrong)
 

@@ -97,20 +97,6 @@ def test_the_mass_takes_back_what_long_queries_find_more(make: Make) -> None:
     assert fit_fusion([scores], use=[name for name in FEATURES if name != "mass"]).mass == 0
 
 
-def test_echoes_of_which_the_model_is_sure_are_refused_however_many_words_they_share(make: Make) -> None:
-    """Each query has an echo: it shares far more words than the others, and its logit is lower than theirs."""
-    plain, echoes = make("plain", n_queries=200), make("echoes", n_queries=200)
-    for query, rows in echoes.features.items():
-        echo = int(np.flatnonzero(echoes.labels(query) == 0)[0])
-        rows[echo] = [-4.0, 16, 0, 0, 0, rows[0, MASS]]
-    fusion, without = fit_fusion([echoes]), fit_fusion([plain])
-    assert without.refusal == 0
-    assert -4 < fusion.floor < 0
-    assert direction(fusion.weights[:MASS], TRUE[:MASS]) > 0.97
-    assert echoes.measure(fusion)["RR@10"] == pytest.approx(plain.measure(without)["RR@10"], abs=0.02)
-    assert echoes.measure(fusion)["RR@10"] > echoes.measure(fusion.model_copy(update={"refusal": 0.0}))["RR@10"] + 0.1
-
-
 def test_what_separates_perfectly_stays_finite(make: Make) -> None:
     scores = make(n_queries=20)
     for query, rows in scores.features.items():

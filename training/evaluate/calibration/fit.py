@@ -1,9 +1,8 @@
 """Learns the fusion on dev: weights that rank, then a scale and a bias that make the sigmoid a probability.
 
 Weights minimise the listwise cross-entropy of the relevant documents among each query's candidates; every collection counts
-the same. Of a few floors, the one that ranks best is kept, or none. Scale and bias are a logistic regression (Platt 1999) of
-relevance on the fused score of every candidate. Both fits have a prior around their start: with few queries the result stays near
-the start, with many it follows the queries.
+the same. Scale and bias are a logistic regression (Platt 1999) of relevance on the fused score of every candidate. Both fits have a
+prior around their start: with few queries the result stays near the start, with many it follows the queries.
 
 A query's best score should also tell whether any candidate answers it. Each dev query counts twice for that: as it is, and without
 its relevant candidates, when no candidate answers it. A score that means the same for all queries separates the two.
@@ -22,7 +21,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from keyblock.fusion import FEATURES, Fusion, below, sigmoid
+from keyblock.fusion import FEATURES, Fusion, sigmoid
 from training.data.collection import Collection
 from training.data.files import ranked
 from training.data.types import FileError, Run
@@ -32,8 +31,6 @@ from training.evaluate.ranking import LocalRanker
 RELIABILITY_EDGES = (0.02, 0.05, 0.1, 0.2, 0.5)
 MASS = FEATURES.index("mass")
 LOWEST = -100.0  # the logit of a document that cannot be scored
-NO_FLOOR = LOWEST  # no logit is below it
-FLOORS = (2, 5, 10, 20, 40)  # percentiles of the relevant documents' logits: any model's logits have them
 # Weights of the normal prior around a calibrated start and around any other, counted in queries, in squared standard deviations of
 # a feature's part. In simulation 5 keeps the fit of 15 queries better than its start, and changes nothing at 200.
 CALIBRATED, UNCALIBRATED = 5.0, 0.5
@@ -140,40 +137,20 @@ def fit_fusion(scored: Sequence[DevScores], use: Sequence[str] = FEATURES, start
     used = np.asarray([name in use for name in FEATURES])
     queries = len([n for n in usable if n]) * min(n for n in usable if n)  # the smallest collection limits what is known
     prior = (UNCALIBRATED if start is None else CALIBRATED) / queries
-    ranking = _ranking(scored, used, start or Fusion(), prior, queries)
-    scale, mass, bias = _platt(scored, ranking, prior, with_mass=bool(used[MASS]))
-    weights = scale * ranking.weights + mass * np.eye(len(FEATURES))[MASS]
-    return Fusion.from_weights(bias, weights, max(scale, 0.0) * ranking.refusal, ranking.floor)
+    weights = _ranking_weights(scored, used, (start or Fusion()).weights * used, prior)
+    scale, mass, bias = _platt(scored, weights, prior, with_mass=bool(used[MASS]))
+    return Fusion.from_weights(bias, scale * weights + mass * np.eye(len(FEATURES))[MASS])
 
 
-def _ranking(scored: Sequence[DevScores], used: NDArray[np.bool_], start: Fusion, prior: float, queries: int) -> Fusion:
-    """The most probable fusion that ranks, without a bias: with one of several floors, or with none.
-
-    A floor costs two parameters by the Bayesian information criterion (Schwarz 1978), so that few queries make up none. A feature
-    that is not used has weight 0, and without the logit there is no floor.
-    """
-    relevant = np.concatenate([f[s.labels(q) > 0, 0] for s in scored for q, f in s.features.items()])
-    floors = [NO_FLOOR, *np.percentile(relevant, FLOORS).tolist()] if used[0] else [NO_FLOOR]
-    fits = [_with_floor(scored, used, start, prior, floor) for floor in floors]
-    return min(fits, key=lambda fit: fit[1] + (np.log(queries) / queries if fit[0].refusal else 0.0))[0]
-
-
-def _with_floor(
-    scored: Sequence[DevScores], used: NDArray[np.bool_], start: Fusion, prior: float, floor: float
-) -> tuple[Fusion, float]:
-    """The most probable weights with this floor, and what `listwise_weights` minimised: infinity if a lower logit would gain."""
-
-    def columns(features: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.column_stack([features[:, used], -below(floor, features[:, 0])])
-
-    groups = [[(columns(features), labels) for features, labels in _groups(scores)] for scores in scored]
-    found, least = listwise_weights(groups, np.append(start.weights[used], 0.0), columns(_rows(scored)).std(axis=0), prior)
+def _ranking_weights(
+    scored: Sequence[DevScores], used: NDArray[np.bool_], start: NDArray[np.float64], prior: float
+) -> NDArray[np.float64]:
+    """The weights that rank best; see `listwise_weights`. A feature that is not used has weight 0."""
+    spread = _rows(scored).std(axis=0)
+    groups = [_groups(scores, used) for scores in scored]
     weights = np.zeros(len(FEATURES))
-    weights[used] = found[:-1]
-    if floor == NO_FLOOR:
-        return Fusion.from_weights(0.0, weights), least
-    refusal = float(found[-1])
-    return Fusion.from_weights(0.0, weights, max(refusal, 0.0), floor), least if refusal > 0 else np.inf
+    weights[used] = listwise_weights(groups, start[used], spread[used], prior)
+    return weights
 
 
 Group = tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -182,8 +159,8 @@ Group = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 def listwise_weights(
     groups: Sequence[Sequence[Group]], start: NDArray[np.float64], spread: NDArray[np.float64], prior: float
-) -> tuple[NDArray[np.float64], float]:
-    """The most probable weights of features, shape (n_features,), under a normal prior around `start`, and what they minimise.
+) -> NDArray[np.float64]:
+    """The most probable weights of features, shape (n_features,), under a normal prior around `start`.
 
     Args:
         groups: of each collection; every collection counts the same.
@@ -195,18 +172,15 @@ def listwise_weights(
     weights, origin, width = torch.tensor(start, requires_grad=True), torch.tensor(start), torch.tensor(spread)
     optimizer = torch.optim.LBFGS([weights], max_iter=200, line_search_fn="strong_wolfe")
 
-    def objective() -> torch.Tensor:
-        losses = [torch.stack([_listwise(f @ weights, y) for f, y in pairs]).mean() for pairs in tensors]
-        return torch.stack(losses).mean() + prior * ((weights - origin) * width).square().sum()
-
     def closure() -> torch.Tensor:
         optimizer.zero_grad()
-        loss = objective()
+        losses = [torch.stack([_listwise(f @ weights, y) for f, y in pairs]).mean() for pairs in tensors]
+        loss = torch.stack(losses).mean() + prior * ((weights - origin) * width).square().sum()
         loss.backward()
         return loss
 
     optimizer.step(closure)
-    return weights.detach().numpy(), objective().item()
+    return weights.detach().numpy()
 
 
 def _rows(scored: Sequence[DevScores]) -> NDArray[np.float64]:
@@ -214,9 +188,9 @@ def _rows(scored: Sequence[DevScores]) -> NDArray[np.float64]:
     return np.concatenate([features for scores in scored for features in scores.features.values()])
 
 
-def _groups(scores: DevScores) -> list[Group]:
+def _groups(scores: DevScores, used: NDArray[np.bool_]) -> list[Group]:
     """Features and labels of the queries that have a relevant candidate."""
-    pairs = [(f, scores.labels(q)) for q, f in scores.features.items()]
+    pairs = [(f[:, used], scores.labels(q)) for q, f in scores.features.items()]
     return [(f, y) for f, y in pairs if y.any()]
 
 
@@ -224,13 +198,15 @@ def _listwise(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return -(F.log_softmax(scores, 0) * labels).sum() / labels.sum()
 
 
-def _platt(scored: Sequence[DevScores], ranking: Fusion, prior: float, *, with_mass: bool) -> tuple[float, float, float]:
+def _platt(
+    scored: Sequence[DevScores], weights: NDArray[np.float64], prior: float, *, with_mass: bool
+) -> tuple[float, float, float]:
     """Scale, weight of the query's mass, and bias of a logistic regression on the fused score.
 
     Every collection counts the same. The prior keeps the scale near 1 and the weight of the mass near 0.
     """
     rows = _rows(scored)
-    inputs = np.column_stack([ranking.fuse(rows[:, 0], rows[:, 1:]), rows[:, MASS] * with_mass])
+    inputs = np.column_stack([rows @ weights, rows[:, MASS] * with_mass])
     labels = np.concatenate([s.labels(q) for s in scored for q in s.features])
     sizes = [sum(map(len, s.features.values())) for s in scored]
     prior *= float(labels.mean())  # a query's candidates share its relevant ones: they count as that many observations

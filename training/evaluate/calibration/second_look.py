@@ -88,8 +88,7 @@ def fit_second_look(scored: Sequence[LookedScores], fusion: Fusion) -> SecondLoo
     whole = [[one.read(query, fusion) for query in one.features] for one in scored]
     groups = [[(rows, labels) for rows, labels in of if labels.any()] for of in whole]
     rows = np.concatenate([rows for of in whole for rows, _ in of])
-    prior = PRIOR / max(sum(map(len, groups)), 1)
-    (first, further), _ = listwise_weights(groups, np.asarray([1.0, 0.0]), rows.std(axis=0), prior)
+    first, further = listwise_weights(groups, np.asarray([1.0, 0.0]), rows.std(axis=0), PRIOR / max(sum(map(len, groups)), 1))
     weights = np.asarray([first, max(further, 0.0)])
     labels = np.concatenate([labels for of in whole for _, labels in of])
     sizes = [sum(len(labels) for _, labels in of) for of in whole]
