@@ -1,8 +1,5 @@
 """Where PyTorch computes, and the arithmetic that a recipe's `precision` means there."""
 
-import ctypes
-import sys
-
 import torch
 
 from keyblock.runtime.cpus import bf16_feature
@@ -11,21 +8,6 @@ from keyblock.runtime.cpus import bf16_feature
 def fastest_device() -> torch.device:
     """The GPU where PyTorch sees one, else the CPU."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
-TRIM_THRESHOLD, TOP_PAD, MMAP_MAX = -1, -2, -4  # glibc's mallopt(3)
-MIB = 2**20
-
-
-def keep_memory() -> None:
-    """Let this process keep the memory that it frees, where the C library is glibc.
-
-    Else glibc gives every large tensor back, and the kernel clears pages for the next one: often longer work than the operation on
-    it. It is meant for a process that only trains.
-    """
-    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):
-        for parameter, value in ((MMAP_MAX, 0), (TRIM_THRESHOLD, -1), (TOP_PAD, 256 * MIB)):
-            libc.mallopt(parameter, value)
 
 
 def in_bf16(precision: str, device: torch.device) -> bool:
