@@ -43,11 +43,14 @@ def slow_frequencies(cosines: Tensor, passage: Tensor) -> Tensor:
 
 
 def test_the_exact_kernel_counts_equal_tokens() -> None:
-    """Two of three cells are 1, the fourth is not of the passage: the kernel at 1 counts 2; that at 0.9 takes e^-0.5 of each."""
-    found = Kernels()(torch.tensor([[[[1.0, 1.0, 0.0, 1.0]]]]), torch.tensor([[True, True, True, False]]))
+    """Two of three cells are 1 and one .999, the fourth is not of the passage: the kernel at 1 counts 2 and e^-0.5 of the third.
+
+    That at 0.9 takes e^-0.5 of each of the two, and e^-(.099^2 / .02) of the third.
+    """
+    found = Kernels()(torch.tensor([[[[1.0, 1.0, 0.999, 1.0]]]]), torch.tensor([[True, True, True, False]]))
     assert found.shape == (1, 1, 1, len(MEANS))
-    assert found[0, 0, 0, 0].item() == 2.0
-    assert math.isclose(found[0, 0, 0, 1].item(), 2 * math.exp(-0.5), rel_tol=1e-5)
+    assert found[0, 0, 0, 0].item() == pytest.approx(2 + math.exp(-0.5), abs=1e-4)
+    assert found[0, 0, 0, 1].item() == pytest.approx(2 * math.exp(-0.5) + math.exp(-(0.099**2) / 0.02), rel=1e-5)
 
 
 def test_kernels_are_those_of_a_loop() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from keyblock.packing import Packed
-from lab.models.ck import CENTRES, LEAST, WIDTH, Ck
+from lab.models.ck import CENTRES, LEAST, WIDTH, Ck, pooled
 from training.model.families import new_ranker
 from training.model.ranker_module import pad
 
@@ -51,6 +51,20 @@ def mixed(model: Ck, ids: list[int], place: int) -> Tensor:
         found += weight[:, :, behind] @ model.table.weight[word]
     found = found.relu()
     return found / max(float(found.norm()), 1e-12)
+
+
+def test_pooled_by_hand() -> None:
+    """A query of two words. The first finds itself (cosine 1) and a near one (0.9), the second only what is unlike it (-0.9).
+
+    The kernel at 1 counts the first word's 1 + exp(-0.5) = 1.6065, the logarithm is 0.4741; the second's count is next to 0, taken
+    as 0.0001, whose logarithm is -9.2103. The kernel at -0.9 counts the second word's 2: 0.6931 - 9.2103.
+    """
+    cosines = torch.tensor([[[1.0, 0.9, 0.3], [-0.9, -0.9, 0.3], [1.0, 1.0, 1.0]]])
+    query, passage = torch.tensor([[True, True, False]]), torch.tensor([[True, True, False]])
+    found = pooled(cosines, query, passage, torch.ones(11))[0].tolist()
+    assert found[0] == pytest.approx(0.4741 - 9.2103, abs=1e-3)
+    assert found[CENTRES.index(-0.9)] == pytest.approx(0.6931 - 9.2103, abs=1e-3)
+    assert found[CENTRES.index(0.3)] == pytest.approx(-2 * 9.2103, abs=1e-3), "the third token of the passage is padding"
 
 
 texts = st.lists(st.integers(2, WORDS - 1), max_size=9)
