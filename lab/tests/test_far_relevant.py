@@ -192,6 +192,18 @@ def test_a_collection_of_passages(
     assert figures["settings"]["behind"] == 0
 
 
+def test_fillers_behind_move_the_passage_to_the_middle(
+    passages: Passages, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figures, given = [], ("--collection", passages.collection.path, "--split", "dev", *SMALL, "--json")
+    for behind in (0, 60):
+        assert farrelevant_main(strings(*given, "--behind", behind, "--out", tmp_path / str(behind))) == 0
+        figures.append(json.loads(capsys.readouterr().out)["splits"]["dev"])
+    place = "gold starts at share of the document, median"
+    assert figures[0]["tokens behind gold, fewest"] < 60 < figures[1]["tokens behind gold, fewest"]
+    assert figures[0][place] > figures[1][place]
+
+
 def test_the_same_seed_gives_the_same_bytes(passages: Passages, tmp_path: Path) -> None:
     for name, seed in (("one", 1), ("again", 1), ("other", 2)):
         arguments = strings(

@@ -32,6 +32,8 @@ def test_fold_collections_are_collections(toy: Collection, tmp_path: Path) -> No
             assert collection.run(split) == {q: pytest.approx(candidates[q]) for q in queries if q in candidates}
     assert sorted(Collection(joined).split("test")) == judged_queries(toy)
     assert Collection(joined).qrels == toy.qrels
+    with pytest.raises(FileExistsError):  # folds are not written over
+        write_folds(toy, folds, tmp_path / "out")
 
 
 def test_folds_hold_no_second_copy(toy: Collection, tmp_path: Path) -> None:

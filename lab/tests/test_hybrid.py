@@ -34,6 +34,7 @@ from lab.hybrid import (
 from lab.token_vectors import Passages, VectorsRecipe
 from training.data.collection import Collection
 from training.data.examples import Preparation
+from training.data.types import CollectionError
 from training.model.sentence_encoder import SentenceEncoder
 
 Trained = tuple[VectorsRun, dict[str, Any]]
@@ -108,6 +109,12 @@ def test_held_documents_are_not_trained_on(toy: Collection) -> None:
     assert Chosen.of(toy, "train", RECIPE) == chosen
     few = Chosen.of(toy, "train", RECIPE.model_copy(update={"questions": 3}))
     assert few.trained == chosen.trained[:3]
+
+
+def test_a_split_without_gold_passages(toy_copy: Path) -> None:
+    (toy_copy / "splits" / "bare.txt").write_text("river!\n", encoding="utf-8")
+    with pytest.raises(CollectionError, match=r"no query of split bare has a gold passage \(spans.jsonl\)"):
+        Chosen.of(Collection(toy_copy), "bare", RECIPE)
 
 
 def test_the_teacher_reads_whole_documents(toy: Collection, toy_bundle: Bundle) -> None:
