@@ -242,6 +242,7 @@ def test_a_bundle_is_written_anew_with_a_variant_and_keeps_its_own_graph(run: Pa
     assert second.graph_path.read_bytes() == first.graph_path.read_bytes()
     assert second.manifest.provenance["recipe"] == about["recipe"]
     assert second.manifest.provenance["export"] != {"keyblock": "0"}
+    assert second.manifest.quality.keys() == first.manifest.quality.keys() > {"export"}
 
 
 def test_a_graph_that_would_compute_otherwise_is_not_kept(plain: Bundle, tmp_path: Path) -> None:

@@ -179,6 +179,7 @@ def test_other_families_and_shapes_are_imported_and_ranked_by_auto(tmp_path: Pat
     bundle = import_model(str(source), tmp_path / "bundle", options)
     assert bundle.manifest.quality["import"]["provider"] == best(name)
     assert ("token_type_ids" in bundle.graph.inputs) == (name == "electra")
+    assert bundle.graph.fused.get("Attention", 0) == int(name in ("distilbert", "roberta")), "of two layers, all but the last"
     with Ranker.open(bundle, precision="fp32", threads=2) as ranker:
 
         def raw_scores(query: str, texts: Sequence[str], longest: int) -> list[float]:

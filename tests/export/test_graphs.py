@@ -98,7 +98,9 @@ def test_another_pooling_is_pytorchs_too(tmp_path: Path, tiny: Tiny) -> None:
         unpad(graph)
 
 
-@pytest.mark.parametrize(("name", "pooling"), [("deberta", "cls"), ("modernbert-cls", "cls"), ("roberta", "mean")])
+@pytest.mark.parametrize(
+    ("name", "pooling"), [("deberta", "cls"), ("mpnet", "cls"), ("modernbert-cls", "cls"), ("roberta", "mean")]
+)
 def test_a_cross_encoder_that_is_trained_here_is_exported_on_other_encoders(
     checkpoint: Callable[[str], Path], tmp_path: Path, name: str, pooling: str
 ) -> None:
