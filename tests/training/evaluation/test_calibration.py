@@ -150,7 +150,11 @@ def test_calibration_error_by_hand(tmp_path: Path) -> None:
     ]
 
 
-def test_dev_scores_of_a_real_run(toy_run: Path, toy: Collection) -> None:
+def test_dev_scores_of_a_real_run(toy_run: Path, toy_copy: Path) -> None:
+    """The third candidate has no text: it counts as one that is very unlikely, and spoils no fit."""
+    toy = Collection(toy_copy)
+    void = list(toy.run("dev")["teacher?"])[2]
+    toy.documents[void] = toy.documents[void]._replace(text="")  # type: ignore[index]
     ranker = run_ranker(toy_run, toy, bf16=False)
     scores = score_dev(ranker, ["teacher?", "letter!"], toy.run("dev"), depth=3, budget=80)
     assert scores.documents["teacher?"] == list(toy.run("dev")["teacher?"])[:3]
@@ -161,6 +165,7 @@ def test_dev_scores_of_a_real_run(toy_run: Path, toy: Collection) -> None:
     )
     assert scores.features["teacher?"][0, 0] == pytest.approx(float(ranker.model.outputs([selection.packed])[0]), abs=1e-4)
     np.testing.assert_array_equal(scores.features["teacher?"][0, 1:], selection.evidence)
+    assert scores.features["teacher?"][2, 0] == -100
 
 
 @pytest.mark.parametrize("how", ["cut short", "other", "empty"])
@@ -193,6 +198,11 @@ def test_15_queries_move_a_calibrated_fusion_little(make: Make) -> None:
     assert p[labels > 0].mean() > 5 * p[labels == 0].mean()
 
 
+def test_two_queries_leave_the_weights_where_they_were(make: Make) -> None:
+    start = Fusion(logit=0.2, coverage=2.0)
+    assert direction(fit_fusion([make(n_queries=2)], start=start).weights, start.weights) > 0.9
+
+
 def test_the_true_weights_are_found_wherever_it_starts(make: Make) -> None:
     scores = make(n_queries=400)
     fusion, alone = fit_fusion([scores], start=EMBEDDED), fit_fusion([scores])
@@ -200,6 +210,8 @@ def test_the_true_weights_are_found_wherever_it_starts(make: Make) -> None:
     assert direction(fusion.weights, TRUE) > 0.98
     assert abs(alone.top_blocks) < 0.15 * alone.logit
     np.testing.assert_allclose(fusion.weights, alone.weights, atol=0.1)
+    few = fit_fusion([scores], use=["logit", "coverage"], start=EMBEDDED)
+    assert few.logit > 2 * few.coverage > few.best_block == few.top_blocks == 0, "features that are not used stay out"
 
 
 def tops(answered: list[float], unanswered: list[float], right: list[bool] | None = None) -> Tops:
