@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file
 from transformers import BertConfig, BertModel
 
@@ -385,6 +386,10 @@ def test_two_trainings_in_one_directory(
     with locked(run_copy):
         assert train_main(command) == 2
     assert "toy-run: another process is training into it" in capsys.readouterr().err
+    kept = run_copy / "recipe.yaml"
+    tree = yaml.safe_load(kept.read_text(encoding="utf-8"))
+    del tree["negatives"]["hard_by"], tree["reshape"]  # as it was written before there were these keys
+    kept.write_text(yaml.safe_dump(tree), encoding="utf-8")
     assert train_main(command) == 0
 
 
