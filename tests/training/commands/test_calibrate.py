@@ -162,10 +162,13 @@ def test_a_fusion_with_the_first_stage_is_learned_if_requested(
 
 def test_the_score_is_the_probability_that_was_fitted(printed: Printed, toy_bundle: Bundle, toy_path: Path, tmp_path: Path) -> None:
     """An import's activation belongs to its logit alone: three times the fused one would be no share of relevant candidates."""
-    own = bundle_with(toy_bundle, tmp_path / "own", {"activation": {"name": "identity", "scale": 3.0}}).path
+    kept = {"certificate": {"pairs": 384}}
+    own = bundle_with(toy_bundle, tmp_path / "own", {"activation": {"name": "identity", "scale": 3.0}}, quality=kept).path
     out = tmp_path / "out"
     printed(calibrate_main, "--bundle", own, "--out", out, "--collection", toy_path, "--depth", 4, *FEW)
-    assert load_bundle(out).pipeline.config.activation == Activation()
+    calibrated = load_bundle(out)
+    assert calibrated.pipeline.config.activation == Activation()
+    assert calibrated.manifest.quality.items() > kept.items(), "what the import measured stays"
 
 
 def test_a_prompt_keeps_its_room(refused: Printed, run_copy: Path, toy_path: Path) -> None:
@@ -205,9 +208,12 @@ def test_kept_scores_are_of_the_same_texts_and_candidates(toy_copy: Path) -> Non
     assert len(set(found)) == 5
 
 
-def test_a_bundle_needs_a_place_for_its_copy(refused: Printed, toy_path: Path, tmp_path: Path) -> None:
-    said = refused(calibrate_main, "--bundle", tmp_path, "--collection", toy_path)
-    assert "--bundle and --out belong together" in said
+def test_a_bundle_needs_a_place_for_its_copy_and_a_model_that_reads_so_much(
+    refused: Printed, toy_bundle: Bundle, toy_path: Path, tmp_path: Path
+) -> None:
+    given = (calibrate_main, "--bundle", toy_bundle.path, "--collection", toy_path)
+    assert "--bundle and --out belong together" in refused(*given)
+    assert "129 tokens exceeds the 128 that its model reads" in refused(*given, "--out", tmp_path / "out", "--budgets", 129)
 
 
 @pytest.fixture(scope="module")
