@@ -99,9 +99,11 @@ def parts(data: Data) -> tuple[RankerModule, RankingObjective]:
 
 @pytest.mark.parametrize("model", [{"name": "cross_encoder"}, {"name": "cedr_knrm", "query_tokens": 8}])
 def test_known_states_lose_as_the_sequences_do(build: Build, model: dict[str, Any]) -> None:
-    data = build(model=model)
+    """Those of queries without an answer, too."""
+    data = build(model=model, unanswered=0.7, pointwise=0.5)
     ranker, objective = parts(data)
     groups = data.draw(0).groups
+    assert {group.answered for group in groups} == {True, False}
     known = objective.frozen(ranker, groups)
     torch.testing.assert_close(objective.frozen_loss(ranker, known), objective(ranker, groups), rtol=1e-4, atol=1e-5)
 

@@ -371,6 +371,7 @@ def test_twins_score_as_theta_1(bench: Bench, twins: Twins, pipeline: Pipeline) 
 
 
 def test_both_twins_are_saved_and_loaded(bench: Bench, twins: Twins, tmp_path: Path) -> None:
+    assert len(list(twins.pretrained())) == 2 * len(list(twins.selector.pretrained())), "both encoders have the encoder's rate"
     twins.save(tmp_path)
     other = Twins(bench.model(2), bench.model(3))
     other.load_weights(tmp_path)
