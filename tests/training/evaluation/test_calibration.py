@@ -250,9 +250,9 @@ def test_collections_count_the_same_whatever_their_sizes() -> None:
 
 
 def test_the_calibration_error_of_a_case_by_hand() -> None:
-    """Bin .1 to .2: scores .1 and .2 short of it, one of two is relevant: gap .35; bin .9: one, relevant: gap .05."""
-    scores, labels = np.asarray([0.1, 0.19999, 0.95]), np.asarray([0.0, 1.0, 1.0])
-    assert calibration_gap(scores, labels) == pytest.approx((0.35 * 2 + 0.05) / 3, abs=1e-4)
+    """Bin .1: scores .1 and nearly .2, one of two relevant: gap .35; bin .8: one, not relevant: .85; bin .9: one, relevant: .05."""
+    scores, labels = np.asarray([0.1, 0.19999, 0.85, 0.95]), np.asarray([0.0, 1.0, 0.0, 1.0])
+    assert calibration_gap(scores, labels) == pytest.approx((0.35 * 2 + 0.85 + 0.05) / 4, abs=1e-4)
     assert top_gap(tops([0.95], [0.05])) == pytest.approx(0.05)
     assert top_gap(tops([0.95], [0.95])) == pytest.approx(0.45)
 

@@ -118,6 +118,8 @@ def test_the_rule_that_the_labels_were_drawn_by_is_found_again() -> None:
     collections = [[document() for _ in range(100)], [document() for _ in range(60)]]
     found = fit_spans(collections, Fusion())
     assert (found.bias, found.mark, found.document) == pytest.approx((-1.0, 2.0, 0.5), abs=0.2)
+    larger = fit_spans([collections[0], 3 * collections[1]], Fusion())
+    assert larger.model_dump() == pytest.approx(found.model_dump(), abs=1e-4), "collections count the same"
     fresh = [document() for _ in range(100)]
     scores = np.concatenate(span_probabilities(fresh, Fusion(), found))
     assert calibration_gap(scores, np.concatenate([one.labels for one in fresh])) < 0.03

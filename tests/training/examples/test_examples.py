@@ -98,6 +98,9 @@ def test_without_a_gold_passage_any_block_is_drawn(query_and_pairs: Asked, toy_p
     assert blocks >= 2
     assert set(drawn) == {tuple(ids_of_single_block(toy_pipeline, query, river.document, block)) for block in range(blocks)}
     assert min(drawn.values()) > 60 / blocks / 3
+    short = Pair(toy_pipeline.prepare_document("A river."))
+    only = [[[ids_of_single_block(toy_pipeline, query, short.document, 0)]]] * 9
+    assert [ids_of(Gold(toy_pipeline).prepare(query, [short], BUDGET, rng)[0]) for _ in only] == only
 
 
 def numbered(sentences: int) -> str:
@@ -235,9 +238,10 @@ def labelled(pipeline: Pipeline, gold: str, budget: int, blocks: list[int] | Non
     return list(zip(words, labels.tolist(), strict=True))
 
 
-def test_the_tokens_of_the_gold_passage_are_marked_and_those_of_query_and_title_left_out(toy_pipeline: Pipeline) -> None:
-    found = labelled(toy_pipeline, GOLD, 96)
-    read = toy_pipeline.tokenizer.backend.encode(GOLD, add_special_tokens=False).tokens
+@pytest.mark.parametrize("gold", [GOLD, GOLD.removesuffix(".")])
+def test_the_tokens_of_the_gold_passage_are_marked_and_those_of_query_and_title_left_out(toy_pipeline: Pipeline, gold: str) -> None:
+    found = labelled(toy_pipeline, gold, 96)
+    read = toy_pipeline.tokenizer.backend.encode(gold, add_special_tokens=False).tokens
     assert [word for word, label in found if label == 1] == read
     n_query = len(toy_pipeline.prepare_query("river banks").token_ids)
     assert [label for _, label in found[: n_query + 3]] == [LEFT_OUT] * (n_query + 3)  # [CLS] query [SEP] and the title
