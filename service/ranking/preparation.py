@@ -173,10 +173,11 @@ class Threads:
         abandoned = threading.Event()
         slice_cost = SLICE_CHARS if until is None else _slice_chars(until - time.perf_counter(), pace)
         todo = slices(costs, SLICE_DOCUMENTS, slice_cost)
-        begun = until is not None  # then nothing is refused any more
+        begun = asyncio.Event()  # then nothing is refused any more
+        if until is not None or room is None:
+            begun.set()
 
         async def run_slices() -> None:
-            nonlocal begun
             first = True  # the first slice runs whatever the estimate: so a wrong pace is measured again
             for numbers in todo:
                 cost = sum(costs[number] for number in numbers)
@@ -186,15 +187,17 @@ class Threads:
                 first = False
                 watch = Watch(cost, pace, abandoned, sum(texts.chars[number] for number in numbers) if texts else None)
                 memory = sum(texts.footprints[number] for number in numbers) if texts else 0
-                async with room.taken(memory, patient=begun) if room else nullcontext():
-                    begun = True
+                async with room.taken(memory, patient=begun.is_set()) if room else nullcontext():
+                    begun.set()
                     made = await asyncio.get_running_loop().run_in_executor(pool, _run_watched, work, numbers, watch)
                 found[numbers.start : numbers.stop] = made
 
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(None if until is None else until - time.perf_counter()), asyncio.TaskGroup() as group:
-                    for _ in range(SLICES_IN_HAND):
+                    group.create_task(run_slices())
+                    await begun.wait()  # so that only the first slice's wait for memory can refuse the request
+                    for _ in range(SLICES_IN_HAND - 1):
                         group.create_task(run_slices())
         except ExceptionGroup as failed:
             refused = failed.subgroup(RequestError)

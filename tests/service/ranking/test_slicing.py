@@ -97,7 +97,7 @@ def test_work_in_steps_takes_turns_and_stops_when_nobody_waits_for_it() -> None:
 
 
 def test_slices_without_memory_wait_for_others_and_are_refused_in_the_end() -> None:
-    """Room for one slice: the second request waits for the first one's, and the third is refused before it begins."""
+    """Room for one slice: the second request is refused before it begins, and the third, once it has begun, is not."""
     room = Room(100, patience=0.2, metrics=Metrics())
     threads, leave, running, most = Threads(4, room=room), threading.Event(), 0, 0
     lock = threading.Lock()
@@ -112,6 +112,10 @@ def test_slices_without_memory_wait_for_others_and_are_refused_in_the_end() -> N
             running -= 1
         return list(numbers)
 
+    def slowly(numbers: range, watch: Watch) -> list[int]:
+        time.sleep(0.3)  # longer than the patience
+        return work(numbers, watch)
+
     costs, texts = [2 * LARGE_CHARS] * 2, Texts([LARGE_CHARS] * 2, [70] * 2)
 
     async def ask() -> None:
@@ -121,10 +125,10 @@ def test_slices_without_memory_wait_for_others_and_are_refused_in_the_end() -> N
         with pytest.raises(RequestError, match="no memory to prepare its texts beside others") as raised:
             await threads.in_slices(costs, work, None, Pace(), texts=texts)
         assert (raised.value.status, raised.value.retry_after) == (429, 1)
-        second = asyncio.create_task(threads.in_slices(costs, work, None, Pace(), texts=texts))
+        third = asyncio.create_task(threads.in_slices(costs, slowly, None, Pace(), texts=texts))
         await asyncio.sleep(0.01)
         leave.set()
-        assert await first == await second == [0, 1]
+        assert await first == await third == [0, 1]
 
     asyncio.run(ask())
     assert most == 1
