@@ -196,11 +196,12 @@ class Exchange:
         encoding = encoding_of(self._request)
         if encoding == "identity":
             return body
+        limit = self._ranker.settings.max_body_bytes
         if len(body) < PACKED_LARGE:
-            small = await self._ranker.off_loop(lambda: unpack_small(body, encoding, PIECEWISE_FROM), large=False)
+            small = await self._ranker.off_loop(lambda: unpack_small(body, encoding, min(PIECEWISE_FROM, limit)), large=False)
             if small is not None:
                 return small
-        return await self._ranker.off_loop(lambda: unpack(body, encoding, self._ranker.settings.max_body_bytes), large=True)
+        return await self._ranker.off_loop(lambda: unpack(body, encoding, limit), large=True)
 
     def _read(self, body: bytearray) -> Call | Queries:
         settings = self._ranker.settings

@@ -239,13 +239,15 @@ def test_beyond_the_limits_requests_are_refused_unread_with_a_time_to_come_back(
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "zstd"])
-def test_compressed_bodies(client: TestClient, encoding: str) -> None:
-    body = orjson.dumps(GOOD)
+def test_compressed_bodies(client: TestClient, ranker: Ranker, encoding: str) -> None:
+    body = orjson.dumps(GOOD) + b" " * 1000
     packed = gzip.compress(body) if encoding == "gzip" else zstandard.ZstdCompressor().compress(body)
     answer = client.post("/rerank", content=packed, headers={"content-encoding": encoding.upper()}).json()
     assert answer["results"] == client.post("/rerank", json=GOOD).json()["results"]
     response = client.post("/rerank", content=body, headers={"content-encoding": encoding})
     assert (response.status_code, f"not {encoding}" in response.json()["message"]) == (400, True)
+    ranker.settings = ranker.settings.model_copy(update={"max_body_bytes": len(body) - 1})
+    assert client.post("/rerank", content=packed, headers={"content-encoding": encoding}).status_code == 413
 
 
 def test_small_bodies_that_unpack_to_much_keep_no_small_request_waiting(
