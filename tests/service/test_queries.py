@@ -162,6 +162,7 @@ def test_no_queries_have_no_answers(client: TestClient) -> None:
         ({"queries": [{"query": "q"}], "query": "q"}, "queries: stand beside query: send one of them"),
         ({"queries": [{"query": "q"}] * 65}, "queries: has 65 elements, limit 64"),
         ({"queries": [{"query": "q"}], "top_n": -1}, "top_n: input should be greater"),
+        ({"queries": [{"query": "q"}], "top_n": -1e20}, "top_n: input should be greater than or equal to 0, and it is a number"),
         ({"queries": [{"query": "q"}], "documents": ["a", 7]}, "documents[1]: must be a string"),
         ({"queries": [{"query": "q"}], "documents": ["a"], "document_ids": ["a"]}, "documents: stand beside document_ids"),
         ({"queries": [{"query": "q"}], "documents": ["a"], "strict": True, "model": "other"}, "model: 'other' is not served here"),

@@ -318,10 +318,13 @@ def mend_surrogates(piece: memoryview) -> bytes | None:
 
 
 def described(value: object) -> str:
-    """A value as it was sent, for messages; a long text cut; of a list, an object or an endless number the type."""
+    """A value as it was sent, for messages; a long text cut; of a list, an object or a number too large to write the type."""
     if isinstance(value, str):
         return orjson.dumps(value[:LONGEST_SHOWN]).decode() + " ..." * (len(value) > LONGEST_SHOWN)
-    shown = "" if isinstance(value, list | dict) else orjson.dumps(value).decode()
+    try:
+        shown = "" if isinstance(value, list | dict) else orjson.dumps(value).decode()
+    except orjson.JSONEncodeError:  # the options' models make an integer of 1e20, and orjson writes 64 bits
+        shown = ""
     return shown if 0 < len(shown) <= LONGEST_SHOWN else _TYPES.get(type(value), "null")
 
 
