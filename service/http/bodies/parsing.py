@@ -99,7 +99,8 @@ def encoding_of(request: Request) -> str:
 def declared_bytes(request: Request) -> int:
     """The content-length; 0 if none is declared."""
     declared = request.headers.get("content-length", "")
-    return int(declared) if declared.isascii() and declared.isdigit() else 0
+    digits = declared.lstrip("0")[:20] or "0"  # more than any limit; int() takes no more than 4300
+    return int(digits) if declared.isascii() and declared.isdigit() else 0
 
 
 async def discard(request: Request, limits: Limits) -> bool:
