@@ -92,8 +92,8 @@ def check_encoding(request: Request, plain: str = "JSON") -> str:
 
 
 def encoding_of(request: Request) -> str:
-    """The content-encoding, in lower case."""
-    return str(request.headers.get("content-encoding", "identity")).strip().lower()
+    """The content-encoding, in lower case; an empty header names none."""
+    return str(request.headers.get("content-encoding", "")).strip().lower() or "identity"
 
 
 def declared_bytes(request: Request) -> int:

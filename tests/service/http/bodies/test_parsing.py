@@ -103,9 +103,10 @@ def read(*chunks: bytes, **headers: str) -> tuple[Any, int]:
         ([b"x" * 600] * 2, {"content_length": "1200", "expect": "100-continue"}, 2),
         ([b"x" * 600] * 2, {"content_length": "0" * 5000 + "1200"}, 0),
         ([b"x" * 300] * 6, {}, 0),
+        ([b"x" * 300] * 6, {"content_encoding": " "}, 0),
         ([b"x" * 300] * 100, {}, 82),
     ],
-    ids=["declared", "a client that asks first sends nothing", "declared at length", "undeclared", "endless"],
+    ids=["declared", "a client that asks first sends nothing", "declared at length", "undeclared", "in no encoding", "endless"],
 )
 def test_a_body_over_the_limit_is_refused_and_what_is_thrown_away_is_bounded(
     chunks: list[bytes], headers: dict[str, str], left: int
