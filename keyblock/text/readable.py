@@ -23,11 +23,13 @@ TOGETHER, AT_ONCE = 8, 1024  # rows that are looked at together: with so many ot
 _RUN = r"[^\s,;|\"(){}\[\]<>\u0e00-\U0010ffff]"  # of a word, a URL, base64: records and lists have the other marks
 _CODE = r"(?!\S*\":)(?=(?:[^\s(){};=&]*+[(){};=&]){2})\S++"  # a record in JSON is none
 _HEX = r"(?:[0-9A-Fa-f]{2,16}:?(?!\S)[ \t]*+)"
+_LETTER = r"(?=(?:[\da-fA-F]+:?[ \t]++){0,6}\d*[a-fA-F])"  # else they are numbers
 _STRETCH = re.compile(
     rf"(?P<run>(?:data:[\w/+.;=-]{{0,80}},)?(?<!{_RUN}){_RUN}{{{LONGEST},}}+)"
     r"|(?<!\S)(?:"
     r"(?P<lines>[\w+/=-]{40,}+(?!\S)(?:\s++[\w+/=-]{24,}+(?!\S))++(?:\s++[\w+/]*=++(?!\S))?)"
-    rf"|(?P<hex>(?:(?=(?:[\da-fA-F]+:?[ \t]++){{0,6}}\d*[a-fA-F]){_HEX}{{7,}}+[^\n]{{0,48}}(?:\n|\Z)){{2,}})"
+    rf"|(?P<hex>(?:{_LETTER}{_HEX}{{7,}}+[^\n]{{0,48}}(?:\n|\Z)){{2,}}"
+    rf"|{_LETTER}{_HEX}{{64,}}+)"  # else the search would begin again at each byte of a long line
     r"|(?P<numbers>(?=\S*\d)(?:[\d.,:;/%+*^|()\[\]eE-]++(?!\S)\s*+)++)"
     rf"|(?P<code>{_CODE}(?:\s++(?:\S{{1,40}}+\s++){{0,3}}?{_CODE})*+)"
     r")"

@@ -32,6 +32,7 @@ DATA = {
     "URL": "https://example.org/" + "a/b-c_d%20e/" * 30 + "?x=1&y=2",
     "minified code": MINIFIED * 8,
     "hex dump": HEX,
+    "bytes in one line": " ".join(BYTES * 100),
     "numbers": " ".join(NUMBERS),
     "rows of numbers": "\n".join(",".join(NUMBERS[n : n + 10]) for n in range(0, 300, 10)),
     "word": "a" * 10_000,
