@@ -83,6 +83,7 @@ class PreRanking(BaseModel):
             documents: number of documents in the request.
             results: how many results the request is about.
         """
+        results = min(results, documents)  # one may ask for any number, and a product with it may be infinite
         return min(max(math.ceil(self.share * documents), math.ceil(self.per_result * results), self.least), documents)
 
     def below_the_bar(self, prior: NDArray[np.float64], results: int = RESULTS) -> NDArray[np.bool_]:

@@ -30,7 +30,7 @@ def test_more_results_and_small_requests_are_read_further() -> None:
     prior = np.arange(100.0)[::-1].tolist()
     assert skipped(prior, share=0.2) == list(range(20, 100))
     assert skipped(prior, 15, share=0.2) == list(range(30, 100)), "two for each result"
-    assert skipped(prior, 50, share=0.2) == []
+    assert skipped(prior, 50, share=0.2) == skipped(prior, int(1e308), share=0.2) == []
     assert skipped(prior, share=0.2, least=40) == list(range(40, 100))
     assert skipped(prior[:20], share=0.01) == [], "a request of 20 is not cut"
     assert skipped([*prior[:20], 0.0], share=0.01) == [20]
