@@ -228,7 +228,7 @@ def spans(text: str, scored: Sequence[Span], threshold: float = THRESHOLD) -> li
         if one.score < threshold:
             continue
         last = runs[-1][-1] if runs else None
-        if last is not None and one.start <= last.end:  # overlapping blocks hold a sentence twice
+        if last is not None and one.start < last.end:  # overlapping blocks hold a sentence twice
             runs[-1][-1] = Span(last.start, max(last.end, one.end), max(last.score, one.score))
         elif last is not None and is_gap(text[last.end : one.start]):
             runs[-1].append(one)

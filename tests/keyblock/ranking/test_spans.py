@@ -51,6 +51,8 @@ def test_the_best_spans_are_runs_of_sentences_that_touch() -> None:
     assert spans(text, [Span(0, 4, 0.85), *scored[1:]]) == [Span(0, 9, 0.9), Span(17, 22, 0.4)]  # nearly as likely
     assert spans(text, scored, threshold=0.95) == []
     assert spans(text, [Span(0, 9, 0.3), Span(5, 16, 0.4)]) == [Span(0, 16, 0.4)]  # of blocks that overlap
+    chinese = [Span(0, 7, 0.95), Span(7, 14, 0.12), Span(14, 19, 0.3)]
+    assert spans("今天天气很好。我们去公园玩。他在家里。", chinese) == [chinese[0], chinese[2], chinese[1]]
 
 
 @pytest.mark.parametrize(
