@@ -7,7 +7,7 @@ encoder makes of each block stands that of the sentence encoder. The query's vec
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property, lru_cache
+from functools import cache, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -43,13 +43,13 @@ class Understanding:
     """
 
     def __init__(self, weight: float, dimensions: int, open_encoder: Callable[[], Encoder]) -> None:
-        self._weight, self._dimensions, self._open = weight, dimensions, open_encoder
-        self._of_query = lru_cache(QUERIES)(self._read)
+        self._weight, self._dimensions, self._opened = weight, dimensions, cache(open_encoder)
+        self._of_query = lru_cache(QUERIES)(partial(_vector, self._opened))  # a method would be a cycle
 
-    @cached_property
+    @property
     def encoder(self) -> Encoder:
         """The sentence encoder. Raises ValueError, in one line, if its file holds none."""
-        return self._open()
+        return self._opened()
 
     def has_read(self, document: PreparedDocument) -> bool:
         """Whether the document is understood."""
@@ -79,5 +79,6 @@ class Understanding:
             return -1.0
         return float((vectors[:, self._dimensions :].astype(np.float32) @ meant).max()) / QUANTUM
 
-    def _read(self, token_ids: bytes) -> NDArray[np.float32]:
-        return vector_of(np.frombuffer(token_ids, np.int32), self.encoder)
+
+def _vector(opened: Callable[[], Encoder], token_ids: bytes) -> NDArray[np.float32]:
+    return vector_of(np.frombuffer(token_ids, np.int32), opened())

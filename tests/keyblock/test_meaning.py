@@ -1,5 +1,6 @@
 """What understanding a document changes: which blocks are chosen of it, and whether the model reads it."""
 
+import weakref
 from collections.abc import Callable
 
 import numpy as np
@@ -105,6 +106,12 @@ def test_the_nearest_in_meaning_are_never_skipped(understanding: Callable[..., P
         kept = without_skipped(candidates, pipeline.config, results=2)
         skipped[name] = kept[-1].skipped
     assert skipped == {"plain": True, "understood": False}
+
+
+def test_nothing_is_left_of_what_understood(understanding: Callable[..., Pipeline]) -> None:
+    """Without a garbage collection: a service freezes what it has loaded, so that none would find it."""
+    left = weakref.ref(read(understanding()))
+    assert left() is None
 
 
 def test_a_bundle_without_the_encoder_at_hand_ranks_as_before(understanding: Callable[..., Pipeline]) -> None:
