@@ -12,6 +12,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from keyblock.runtime.cpus import default_threads
 from keyblock.runtime.providers import Precision, Provider
+from keyblock.wire import MOST_EXPIRES_IN
 
 DEFAULT_BUNDLE = Path(__file__).parent.parent / "models" / "default"
 MIB = 2**20
@@ -186,7 +187,7 @@ class Settings(Limits, BaseSettings):
         False, description="a full directory deletes the documents that were used longest ago; otherwise it refuses new ones"
     )
     store_ttl_seconds: int = Field(
-        0, ge=0, description="seconds until a stored document expires if it names no time itself; 0 for never"
+        0, ge=0, le=MOST_EXPIRES_IN, description="seconds until a stored document expires if it names no time itself; 0 for never"
     )
     store_replicas: int = Field(
         1,

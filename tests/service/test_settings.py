@@ -48,7 +48,10 @@ def test_flags_win_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None
     assert read_settings(["--port", "4321", "--bundle", "x/y"]).port == 4321
 
 
-@pytest.mark.parametrize(("name", "value"), [("port", "70000"), ("provider", "tpu"), ("log_level", "loud"), ("max_documents", "0")])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("port", "70000"), ("provider", "tpu"), ("log_level", "loud"), ("max_documents", "0"), ("store_ttl_seconds", f"{10**17}")],
+)
 def test_bad_values_are_refused(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(f"KEYBLOCK_{name.upper()}", value)
     with pytest.raises(ValidationError, match=name):
