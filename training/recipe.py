@@ -118,7 +118,7 @@ class Recipe(BaseModel):
     pipeline: PipelineConfig = Field(PipelineConfig(), description="what is served: segmenter to aggregator: keyblock.description")
     frequencies: str | None = Field(None, description="a frequencies.tsv; none: counted over the training documents")
     training: dict[str, Any] = Field({}, description="parts of the pipeline that are others while training, by name")
-    examples: Literal["selected", "gold", "segments"] = Field(
+    examples: Literal["selected", "shown", "gold", "segments"] = Field(
         "selected", description="what of a document is trained on: see EXAMPLES"
     )
     states: dict[str, Any] | None = Field(
@@ -272,8 +272,15 @@ class Recipe(BaseModel):
     def _marks_of_a_marker(self) -> Self:
         if self.marks and not self.model.get("marks"):
             raise ValueError("marks has nothing to learn with: give model.marks the width of a marker")
-        if self.marks and (self.examples != "selected" or self.training_pipeline.asks_model or self.pipeline.packing.grow):
-            raise ValueError("marks are learned on whole blocks of a selector without a model: examples selected, packing.grow off")
+        chosen_before = self.examples in ("selected", "shown") and not self.training_pipeline.asks_model
+        if self.examples == "shown" and not chosen_before:
+            raise ValueError(
+                "examples 'shown' adds to the blocks of a selector without a model: training.selector must not be learned"
+            )
+        if self.marks and not (chosen_before and not self.pipeline.packing.grow):
+            raise ValueError(
+                "marks are learned on whole blocks of a selector without a model: examples selected or shown, packing.grow off"
+            )
         if self.unanswered and not self.pointwise:
             raise ValueError("unanswered queries teach nothing by comparison: give pointwise a weight")
         return self

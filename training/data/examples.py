@@ -102,6 +102,28 @@ class Selected(Examples):
 
 
 @dataclass(frozen=True)
+class Shown(Selected):
+    """The blocks that the pipeline selects; where they hold no gold passage of a relevant document, its best block comes first.
+
+    A relevant document whose passage was not selected teaches that a text on the topic is an answer.
+    """
+
+    def prepare(self, query: PreparedQuery, pairs: Sequence[Pair], budget: int, rng: np.random.Generator) -> Prepared:
+        """The row."""
+        selections = self.pipeline.select_each(query, [pair.document for pair in pairs], budget)
+        row = self._row(query, [pair.document for pair in pairs], selections, budget)
+        for place, ((document, gold), selection) in enumerate(zip(pairs, selections, strict=True)):
+            overlaps = gold_overlaps(document, gold)
+            if len(row[place]) == 1 and overlaps.any() and not overlaps[row[place][0].taken].any():
+                best = max(np.flatnonzero(overlaps), key=lambda block: (selection.scores[block], overlaps[block]))
+                order = np.concatenate(([best], selection.taken)).astype(np.intp)
+                row[place] = [
+                    pack(self.pipeline.beside(query, document), document, order, self.pipeline.tokenizer.template, budget)
+                ]
+        return [row]
+
+
+@dataclass(frozen=True)
 class Gold(Examples):
     """The block that overlaps the gold passage most; a random block of a document without a gold passage (GoldP, BeST section 4).
 
@@ -154,7 +176,7 @@ class Segments(Examples):
         return [[[sequences[min(j, len(sequences) - 1)]] for sequences in blocks] for j in sorted(rows.tolist())]
 
 
-EXAMPLES: dict[str, Callable[[Pipeline], Examples]] = {"selected": Selected, "gold": Gold, "segments": Segments}
+EXAMPLES: dict[str, Callable[[Pipeline], Examples]] = {"selected": Selected, "shown": Shown, "gold": Gold, "segments": Segments}
 """The kinds of examples, by their names in a recipe's `examples`."""
 
 

@@ -19,7 +19,19 @@ from keyblock.prepared import PreparedDocument, PreparedQuery
 from keyblock.selectors import SELECTORS
 from training.data import examples as module
 from training.data.collection import Collection
-from training.data.examples import EXAMPLES, LEFT_OUT, Gold, Pair, Preparation, Row, Segments, Selected, gold_overlaps, token_labels
+from training.data.examples import (
+    EXAMPLES,
+    LEFT_OUT,
+    Gold,
+    Pair,
+    Preparation,
+    Row,
+    Segments,
+    Selected,
+    Shown,
+    gold_overlaps,
+    token_labels,
+)
 from training.data.types import Document, Span
 
 Asked = tuple[PreparedQuery, list[Pair]]
@@ -160,6 +172,22 @@ def test_what_needs_no_model_is_selected_at_once(
     assert ids_of(row)[3] == [ids_of_single_block(pipeline, query, pairs[3].document, 0)], "the query alone, where there is nothing"
 
 
+def test_a_gold_passage_that_was_not_selected_is_shown(query_and_pairs: Asked, change_pipeline: Callable[..., Pipeline]) -> None:
+    """The first block is selected: gold of the last block brings that block to the front, gold of the first changes nothing."""
+    pipeline, (query, (river, *others)) = change_pipeline(selector={"name": "first"}), query_and_pairs
+    starts, ends = (places.tolist() for places in (river.document.starts, river.document.ends))
+    last = len(starts) - 1
+    (selected,) = Selected(pipeline).prepare(query, [river, *others], BUDGET, np.random.default_rng(0))
+    assert last not in selected[0][0].taken
+    for block in (0, last):
+        pairs = [Pair(river.document, [Span("river-3", starts[block] + 2, ends[block])]), *others]
+        (row,) = Shown(pipeline).prepare(query, pairs, BUDGET, np.random.default_rng(0))
+        assert ids_of(row)[1:] == ids_of(selected)[1:]
+        assert block in row[0][0].taken
+        assert (ids_of(row)[0] == ids_of(selected)[0]) == (block == 0)
+        assert len(row[0][0].ids) <= BUDGET
+
+
 @pytest.mark.parametrize("keep", [0, 2])
 def test_what_the_model_selects_waits_for_it(query_and_pairs: Asked, change_pipeline: Callable[..., Pipeline], keep: int) -> None:
     """One passage a document: of the shortlist the one that the model scores best."""
@@ -180,7 +208,7 @@ def test_what_the_model_selects_waits_for_it(query_and_pairs: Asked, change_pipe
 def test_costs_are_known_before_the_model_chooses(change_pipeline: Callable[..., Pipeline]) -> None:
     joint, five = change_pipeline(), change_pipeline(aggregator={"name": "mean", "passages": 5})
     learned = change_pipeline(selector={"name": "learned", "keep": 7})
-    assert {name: of(joint).sequences for name, of in EXAMPLES.items()} == {"selected": 1, "gold": 1, "segments": 16}
+    assert {name: of(joint).sequences for name, of in EXAMPLES.items()} == {"selected": 1, "shown": 1, "gold": 1, "segments": 16}
     assert (Selected(five).sequences, Gold(five).sequences) == (5, 1)
     assert Selected(change_pipeline(aggregator={"name": "mean"})).sequences == 16
     assert (Segments(learned).sequences, Segments(learned, drawn=3).sequences) == (7, 3)
