@@ -228,6 +228,11 @@ def test_each_query_is_seen_with_its_answer_and_without(toy_path: Path) -> None:
     assert found.answered == pytest.approx(sigmoid(np.asarray([2.0, 2.0])))
     assert found.unanswered == pytest.approx(sigmoid(np.asarray([-1.0, 2.0])))
     assert found.right.tolist() == [True, False]
+    alone = top_scores(scores, Fusion(), 1)
+    assert alone.answered == pytest.approx(sigmoid(np.asarray([2.0, -1.0])))
+    assert alone.right.tolist() == [True, True]
+    assert set(alone.unanswered.tolist()) <= set(sigmoid(features[:, 0]).tolist())
+    assert alone.unanswered[0] < sigmoid(np.asarray(0.0)), "without river-3"
 
 
 def test_the_area_under_the_curve_is_the_share_of_pairs_in_order() -> None:

@@ -19,6 +19,7 @@ from training.data.first_stage import first_stage_run
 from training.data.types import Run
 from training.evaluate.calibration.first_stage import HeldOut, fuse_runs, learn
 from training.evaluate.calibration.fit import (
+    LISTS,
     DevScores,
     at_threshold,
     auroc,
@@ -254,7 +255,8 @@ def _answers(scored: Sequence[DevScores], fusion: Fusion) -> dict[str, Any]:
     usable = {name: tops for name, tops in by_collection.items() if len(tops.answered) and len(tops.unanswered)}
     if not usable:
         return {}
-    threshold = best_threshold(list(usable.values()))
+    of_each = [top_scores(one, fusion, most) for one in scored if one.collection.name in usable for most in LISTS]
+    threshold = best_threshold(of_each)
     reached = {name: at_threshold([tops], threshold.score) for name, tops in usable.items()}
     return {
         "answers": {
@@ -268,7 +270,7 @@ def _answers(scored: Sequence[DevScores], fusion: Fusion) -> dict[str, Any]:
         },
         "threshold": {
             **threshold._asdict(),
-            "interval": threshold_interval(list(usable.values())),
+            "interval": threshold_interval(of_each),
             "queries": sum(len(tops.answered) for tops in usable.values()),
             "unanswered": "the same queries without their relevant candidates",
         },

@@ -328,16 +328,25 @@ class Threshold(NamedTuple):
     refused: float
 
 
-def top_scores(scores: DevScores, fusion: Fusion) -> Tops:
-    """The best relevance scores of the queries, with and without their relevant candidates."""
+def top_scores(scores: DevScores, fusion: Fusion, most: int | None = None) -> Tops:
+    """The best relevance scores of the queries, with and without their relevant candidates.
+
+    With `most`, of so many candidates drawn at random: one relevant and others, or others alone.
+    """
     answered, unanswered, right = [], [], []
+    rng = np.random.default_rng(0)
     for query in scores.features:
-        found, relevant = sigmoid(scores.fused(query, fusion)), scores.labels(query) > 0
-        if relevant.any():
+        relevant = scores.labels(query) > 0
+        answers, others = (rng.permutation(np.flatnonzero(which)) for which in (relevant, ~relevant))
+        if most is not None:
+            answers = answers[:1]
+        if len(answers):
+            kept = np.isin(np.arange(len(relevant)), [*answers, *(others if most is None else others[: most - 1])])
+            found = sigmoid(scores.fused(query, fusion, kept))
             answered.append(found.max())
-            right.append(found[relevant].max() >= found.max())
-        if not relevant.all():
-            unanswered.append(sigmoid(scores.fused(query, fusion, ~relevant)).max())
+            right.append(found[relevant[kept]].max() >= found.max())
+        if len(others):
+            unanswered.append(sigmoid(scores.fused(query, fusion, np.isin(np.arange(len(relevant)), others[:most]))).max())
     return Tops(np.asarray(answered), np.asarray(unanswered), np.asarray(right, dtype=np.bool_))
 
 
@@ -351,6 +360,10 @@ def auroc(above: NDArray[np.float64], below: NDArray[np.float64]) -> float:
     below = np.sort(below)
     smaller, not_larger = np.searchsorted(below, above, "left"), np.searchsorted(below, above, "right")
     return float((smaller + not_larger).mean() / (2 * len(below)))
+
+
+LISTS = (1, 5, None)
+"""Candidates of the lists that the threshold is chosen on: users send one document as well as many, whose best scores higher."""
 
 
 def best_threshold(tops: Sequence[Tops]) -> Threshold:
