@@ -18,7 +18,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "Derive a collection of lessons from a collection with gold passages: texts that repeat a question against texts that "
         "answer it, answers in other words, documents of one sentence, and queries as people type them.",
     )
-    parser.add_argument("--collection", type=Path, required=True, help="a collection with gold passages (spans.jsonl)")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--collection", type=Path, help="a collection with gold passages (spans.jsonl)")
+    source.add_argument("--written", type=Path, nargs="+", metavar="FILE", help="lessons that people wrote, a JSON object a line")
     parser.add_argument("--out", type=Path, required=True, help="the directory to make; its name is the new collection's")
     parser.add_argument("--train", type=count, default=1000, help="lessons of split train at most")
     parser.add_argument("--dev", type=count, default=100, help="lessons of split dev at most")
@@ -37,10 +39,14 @@ def _derive(options: argparse.Namespace) -> None:
     from training.data.collection import Collection
     from training.derive.collection import derive
     from training.derive.wordnet import WordNet
+    from training.derive.written import derive_written
 
-    wordnet = WordNet(options.wordnet) if options.wordnet else None
-    splits = {"train": options.train, "dev": options.dev}
-    made = derive(Collection(options.collection), splits, options.out, _near(options.near), wordnet, options.seed)
+    if options.written:
+        made = derive_written(options.written, options.out, options.seed)
+    else:
+        wordnet = WordNet(options.wordnet) if options.wordnet else None
+        splits = {"train": options.train, "dev": options.dev}
+        made = derive(Collection(options.collection), splits, options.out, _near(options.near), wordnet, options.seed)
     print(f"{options.out}: {', '.join(f'{count:,} lessons of {split}' for split, count in made.items())}")
 
 

@@ -1,6 +1,6 @@
 """Writes a collection's lessons as a collection, which trains, calibrates and measures like any other."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -38,12 +38,25 @@ def derive(
     """
     if out.exists():
         raise FileExistsError(f"{out}: exists already; give another --out")
+    made = {
+        split: list(_lessons(collection, split, wanted, near, wordnet, (seed, number)))
+        for number, (split, wanted) in enumerate(splits.items())
+    }
+    for split, lessons in made.items():
+        if not lessons:
+            raise CollectionError(f"{collection.path}: no query of split {split} has a gold passage to derive lessons from")
+    write_lessons(made, out)
+    return {split: len(lessons) for split, lessons in made.items()}
+
+
+def write_lessons(splits: Mapping[str, Sequence[Lesson]], out: Path) -> None:
+    """Write each split's lessons as a collection; a split's run has a lesson's documents by the query's words that they share."""
     documents: list[Document] = []
     queries: dict[str, str] = {}
     spans: dict[str, list[Span]] = {}
     runs: dict[str, Run] = {split: {} for split in splits}
-    for number, (split, wanted) in enumerate(splits.items()):
-        for place, lesson in enumerate(_lessons(collection, split, wanted, near, wordnet, (seed, number))):
+    for split, lessons in splits.items():
+        for place, lesson in enumerate(lessons):
             name, shared = f"{split}-{place}", shared_count(lesson.query)
             queries[name], spans[name], runs[split][name] = lesson.query, [], {}
             for kind, texts in (("answer", lesson.answers), ("other", lesson.others)):
@@ -51,12 +64,9 @@ def derive(
                     documents.append(document := Document(f"{name}-{kind}-{index}", text.title, text.text))
                     spans[name] += [Span(document.doc_id, *gold) for gold in text.gold]
                     runs[split][name][document.doc_id] = float(shared(text.text))
-        if not runs[split]:
-            raise CollectionError(f"{collection.path}: no query of split {split} has a gold passage to derive lessons from")
     write_directory(out, documents, queries, spans, {split: list(run) for split, run in runs.items()})
     for split, run in runs.items():
         write_run(run, out / f"run.{split}.bm25.trec.gz", "shared-words")
-    return {split: len(run) for split, run in runs.items()}
 
 
 def _lessons(

@@ -1,6 +1,7 @@
 """Lessons derived from a collection: what answers is marked where it stands, and what does not answer holds no answer."""
 
 import gzip
+import json
 from pathlib import Path
 
 import numpy as np
@@ -165,3 +166,41 @@ def test_an_answer_in_other_words_keeps_names_and_numbers() -> None:
         assert "Building 7" in other
         assert "October" in other
     assert "heating" not in in_other_words(query, text, None, np.random.default_rng(1))
+
+
+WRITTEN = {
+    "title": "House rules",
+    "query": "Until what time can I play the piano?",
+    "keywords": "piano evening",
+    "request": "My daughter practises after her homework. I would like to know until when she may play.",
+    "answer": "Instruments have to fall silent at half past nine.",
+    "plain": "Until 9:30 p.m.",
+    "echoes": ["Until what time can I play the piano? Every tenant asks that sooner or later.", "Minutes: the piano. Put off."],
+    "near": ["Washing machines may run until ten.", "The piano was tuned in March."],
+    "context": ["The front door is locked at ten.", "Bicycles belong in the cellar."],
+}
+
+
+def test_written_lessons_have_three_forms_and_mark_what_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Twelve written lessons, two of them for dev; a question of two parts has both answers marked."""
+    rows = [
+        WRITTEN | {"answer": f"{animal.capitalize()}s sleep at {n}.", "plain": f"At {n}."} for n, animal in enumerate(ANIMALS, 30)
+    ]
+    rows[5] |= {"answer2": "The cellar is open at noon."}
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    assert main(["--written", str(tmp_path / "rows.jsonl"), "--out", str(tmp_path / "written")]) == 0
+    made = Collection(tmp_path / "written")
+    assert (len(made.split("train")), len(made.split("dev"))) == (30, 6)
+    assert made.query("train-1") == WRITTEN["keywords"]
+    for place, row in enumerate(row for n, row in enumerate(rows) if n % 10):
+        for query in (f"train-{3 * place + form}" for form in range(3)):
+            answers = {row["answer"], row["plain"], row.get("answer2", row["plain"])}
+            golds = {made.document(s.doc_id).text[s.start : s.end] for s in made.spans[query]}
+            assert golds == answers
+            others = [made.document(name).text for name in made.run("train")[query] if not made.qrels[query].get(name)]
+            assert len(others) >= 8
+            assert not any(answer in text for answer in answers for text in others)
+            assert any(echo in text for echo in WRITTEN["echoes"] for text in others)
+    (tmp_path / "rows.jsonl").write_text(json.dumps(WRITTEN | {"near": []}), encoding="utf-8")
+    assert main(["--written", str(tmp_path / "rows.jsonl"), "--out", str(tmp_path / "other")]) == 2
+    assert "line 1: near" in capsys.readouterr().err
