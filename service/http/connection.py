@@ -14,6 +14,7 @@ import orjson
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
@@ -239,6 +240,8 @@ class Connection(HttpToolsProtocol):
         if self._between_requests and not self.transport.get_write_buffer_size():
             self._answer_timer.stop()
         super().on_headers_complete()
+        if 0 < len(self.pipeline) < MOST_PIPELINED and sum(len(one.body) for one, _ in self.pipeline) <= HIGH_WATER_LIMIT:
+            self.flow.resume_reading()  # uvicorn reads no more, and then nobody sees that the client has gone
         self._head_timer.stop()
         self._note_wait()
 

@@ -364,10 +364,13 @@ def test_many_requests_at_once_close_the_connection(server: Server) -> None:
     assert server.closed("malformed") == before + 1
 
 
-def test_a_client_that_goes_ends_the_request_in_hand_whatever_waits_behind_it(server: Server) -> None:
+@pytest.mark.parametrize(("first", "then"), [(2 * SLOW_GET, b""), (SLOW_GET, SLOW_GET)])
+def test_a_client_that_goes_ends_the_request_in_hand_whatever_waits_behind_it(server: Server, first: bytes, then: bytes) -> None:
     state = server.server.server_state
     with server.connect() as client:
-        client.sendall(2 * SLOW_GET)
+        client.sendall(first)
+        wait_for(lambda: len(state.tasks) == 1)
+        client.sendall(then)
         wait_for(lambda: any(one.pipeline for one in state.connections))
     wait_for(lambda: not state.tasks)
 
