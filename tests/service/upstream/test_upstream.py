@@ -30,7 +30,7 @@ from service.upstream import scorer
 from service.upstream.passages import passage_text
 from tests.service.clock import FAR, Leaping
 from tests.service.faults import PATIENCE
-from tests.service.upstream.servers import Behaviour, Server, dies, drips, floods, hangs, says, scores, tei
+from tests.service.upstream.servers import Behaviour, Server, babbles, dies, drips, floods, hangs, says, scores, tei
 from tests.support.serving import Service
 
 QUERY = "Which river flows through Vienna?"
@@ -172,6 +172,7 @@ def test_a_retry_after_beyond_the_deadline_is_not_waited_for() -> None:
     [
         (says("<html>not found</html>", 404), "answers 404: check the URL"),
         (says("oh", 500), "answers 500: 'oh'"),
+        (babbles, "answers 500: '"),
         (says("", 302, location="http://elsewhere/"), "answers 302: it has moved"),
         (says("[" * 300 + "]" * 300), "answers nonsense: no list of results: a list of too many levels"),
         (says('{"results": [{"index": 0, "relevance_score": NaN}]}'), "answers nonsense: no JSON"),
