@@ -13,7 +13,9 @@ import httptools
 import orjson
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from keyblock.ranking.warnings import LONGEST_SHOWN
@@ -164,6 +166,7 @@ class Connection(HttpToolsProtocol):
         self._port = config
         self._received = Received()
         self._refused = False
+        self._in_hand: RequestResponseCycle | None = None
         self._head_timer, self._answer_timer = Timer(self.loop), Timer(self.loop)
 
     @property
@@ -183,6 +186,7 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
         super().connection_lost(exc)
+        self._give_up()
         self._unset_keepalive_if_required()
         self._head_timer.stop()
         self._answer_timer.stop()
@@ -236,6 +240,8 @@ class Connection(HttpToolsProtocol):
         if self._between_requests and not self.transport.get_write_buffer_size():
             self._answer_timer.stop()
         super().on_headers_complete()
+        if 0 < len(self.pipeline) < MOST_PIPELINED and sum(len(one.body) for one, _ in self.pipeline) <= HIGH_WATER_LIMIT:
+            self.flow.resume_reading()  # uvicorn reads no more, and then nobody sees that the client has gone
         self._head_timer.stop()
         self._note_wait()
 
@@ -289,9 +295,7 @@ class Connection(HttpToolsProtocol):
             self.drop(why)
             return
         self._refused = True
-        if not self._between_requests:
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
+        self._give_up()
         self._port.closed(why)
         self._port.waiting[self] = None
         body = orjson.dumps(NATIVE.error(problem))
@@ -303,6 +307,17 @@ class Connection(HttpToolsProtocol):
         self._received.overhead = 0
         self._head_timer.stop()
         self._head_timer.start(LINGER_SECONDS, self.transport.abort)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        """Answer a request, which is not the newest of its connection if others wait behind it."""
+        self._in_hand = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def _give_up(self) -> None:
+        """Tell the request in hand that nobody waits for its answer; uvicorn only knows the newest of the connection."""
+        if self._in_hand is not None and not self._in_hand.response_complete:
+            self._in_hand.disconnected = True
+            self._in_hand.message_event.set()
 
     def _note_wait(self) -> None:
         """Note whether the connection waits for its client from now on."""

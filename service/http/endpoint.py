@@ -146,6 +146,7 @@ class Exchange:
     async def _answer_each(self, asked: Queries, place: Place, *, large: bool) -> PiecesResponse:
         """The answers to several queries. Raises RequestError for what concerns all of them."""
         if not asked.asked:
+            self._stages.metrics = self._ranker.models.default.metrics  # no query says which
             errors = enumerate(one for one in asked.calls if isinstance(one, RequestError))
             return queries.together([self._failed(*error) for error in errors])
         model = self._model(*asked.asked)

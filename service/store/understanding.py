@@ -69,10 +69,11 @@ class BackgroundReading:
 
     @understanding.setter
     def understanding(self, understanding: Understanding | None) -> None:
-        self._understanding = understanding
-        if understanding is not None and self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="understand", daemon=True)
-            self._thread.start()
+        with self._changed:
+            self._understanding = understanding
+            if understanding is not None and self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="understand", daemon=True)
+                self._thread.start()
 
     def add(self, names: Iterable[Name]) -> None:
         """Let documents be understood; one that waits already, or finds no place, is left out."""
@@ -94,8 +95,8 @@ class BackgroundReading:
         with self._changed:
             self._closing = True
             self._changed.notify()
-        if self._thread is not None:
-            self._thread.join()
+        if (thread := self._thread) is not None:
+            thread.join()
 
     def _run(self) -> None:
         if sys.platform == "linux":  # there a thread has a priority of its own
@@ -115,8 +116,9 @@ class BackgroundReading:
                 log.warning("stored documents are understood later: %s", error)
                 self._rest(RETRY)
             except Exception:
-                log.exception("stored documents are not understood until the service starts again")
-                self._understanding = None
+                log.exception("stored documents are not understood until the next reload or start")
+                with self._changed:
+                    self._understanding = self._thread = None
                 return
 
     def _next(self) -> None:

@@ -210,7 +210,7 @@ class Upstream:
             self._failures += 1
             self._away_until = now + AWAY_SECONDS
         self._metrics.add("upstream_requests", outcome=outcome)
-        kind = problem[:20]
+        kind = problem[: len("answers 500")]  # what follows may be the upstream's words, which are others each time
         if now - self._logged.get(kind, -QUIET_SECONDS) >= QUIET_SECONDS:
             self._logged[kind] = now
             log.warning("upstream %s", problem)

@@ -61,7 +61,8 @@ class UpstreamScorer(Scorer):
         began = time.perf_counter()
         timeout_at = began + self._settings.upstream_timeout_ms / 1000
         until = timeout_at if priority.until is None else min(priority.until, timeout_at)
-        request = _Request(call, self._passages(call, candidates), tokens, order, self._settings.upstream_batch)
+        passages = await asyncio.to_thread(self._passages, call, candidates)
+        request = _Request(call, passages, tokens, order, self._settings.upstream_batch)
         await self._ask(request, until)
         ended = time.perf_counter()
         started = request.started or ended

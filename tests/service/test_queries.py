@@ -153,6 +153,7 @@ def test_a_failure_of_the_model_is_that_of_its_query(client: TestClient, ranker:
 def test_no_queries_have_no_answers(client: TestClient) -> None:
     assert ask(client, [], documents=SHARED) == []
     assert [one["error"]["code"] for one in ask(client, [1, None])] == [422, 422]
+    assert 'model=""' not in client.get("/metrics").text
 
 
 @pytest.mark.parametrize(

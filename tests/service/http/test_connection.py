@@ -22,6 +22,7 @@ from service.errors import RequestError
 from service.http import connection
 from service.http.connection import HEAD_BYTES, MOST_HEADERS, MOST_PIPELINED, MOST_SMALL_CHUNKS, STEADY_BYTES, Port, Received
 from service.http.dialects.common import PiecesResponse
+from service.http.endpoint import disconnected
 from service.settings import Settings
 from service.telemetry.metrics import TABLE, Metrics
 from tests.service.faults import PATIENCE, wait_for
@@ -77,8 +78,9 @@ class Server:
     async def large(self, _: Request) -> Response:
         return PiecesResponse([bytes([65 + n]) * 2**20 for n in range(LARGE // 2**20)])
 
-    async def slow(self, _: Request) -> Response:
-        while not self.released.is_set():
+    async def slow(self, request: Request) -> Response:
+        gone = asyncio.create_task(disconnected(request))
+        while not self.released.is_set() and not gone.done():
             await asyncio.sleep(0.01)
         return PlainTextResponse("done")
 
@@ -360,6 +362,17 @@ def test_many_requests_at_once_close_the_connection(server: Server) -> None:
     before = server.closed("malformed")
     assert server.ask((GET + b"\r\n") * 10_000).count(b"200 OK") <= 1
     assert server.closed("malformed") == before + 1
+
+
+@pytest.mark.parametrize(("first", "then"), [(2 * SLOW_GET, b""), (SLOW_GET, SLOW_GET)])
+def test_a_client_that_goes_ends_the_request_in_hand_whatever_waits_behind_it(server: Server, first: bytes, then: bytes) -> None:
+    state = server.server.server_state
+    with server.connect() as client:
+        client.sendall(first)
+        wait_for(lambda: len(state.tasks) == 1)
+        client.sendall(then)
+        wait_for(lambda: any(one.pipeline for one in state.connections))
+    wait_for(lambda: not state.tasks)
 
 
 def test_an_answer_that_nobody_reads_is_given_up(hasty: Server) -> None:

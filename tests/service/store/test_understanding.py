@@ -163,6 +163,9 @@ def test_an_encoder_that_fails_costs_no_request(opened: Any, understanding: Pipe
     encoder.fault = RuntimeError("no memory")
     put(library, understanding, "a")
     wait_for(lambda: library.reading.understanding is None)
-    assert "not understood until the service starts again" in caplog.text
+    assert "not understood until the next reload or start" in caplog.text
     put(library, understanding, "b")
     assert found(library, "b") is not None
+    encoder.fault, library.reading.understanding = None, understanding.understanding  # a reload
+    for identity in ("a", "b"):
+        wait_for(lambda one=identity: is_understood(library, understanding, one))

@@ -5,6 +5,7 @@ import json
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Self
+from uuid import uuid4
 
 Behaviour = Callable[[asyncio.StreamWriter, dict[str, Any]], Awaitable[None]]
 
@@ -43,6 +44,11 @@ def says(content: str | bytes, status: int = 200, **headers: str) -> Behaviour:
         respond(writer, raw, status, {name.replace("_", "-"): value for name, value in headers.items()})
 
     return answer
+
+
+async def babbles(writer: asyncio.StreamWriter, _asked: dict[str, Any]) -> None:
+    """Fails, with other words each time."""
+    respond(writer, uuid4().hex.encode(), 500)
 
 
 async def hangs(_writer: asyncio.StreamWriter, _asked: dict[str, Any]) -> None:

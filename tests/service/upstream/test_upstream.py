@@ -5,6 +5,7 @@ import functools
 import json
 import logging
 import re
+import threading
 from asyncio import StreamWriter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,10 +26,11 @@ from service.settings import DEFAULT_BUNDLE, Settings, UpstreamKind
 from service.store.opening import open_store
 from service.telemetry.metrics import Metrics
 from service.upstream import client as asking
+from service.upstream import scorer
 from service.upstream.passages import passage_text
 from tests.service.clock import FAR, Leaping
 from tests.service.faults import PATIENCE
-from tests.service.upstream.servers import Behaviour, Server, dies, drips, floods, hangs, says, scores, tei
+from tests.service.upstream.servers import Behaviour, Server, babbles, dies, drips, floods, hangs, says, scores, tei
 from tests.support.serving import Service
 
 QUERY = "Which river flows through Vienna?"
@@ -170,6 +172,7 @@ def test_a_retry_after_beyond_the_deadline_is_not_waited_for() -> None:
     [
         (says("<html>not found</html>", 404), "answers 404: check the URL"),
         (says("oh", 500), "answers 500: 'oh'"),
+        (babbles, "answers 500: '"),
         (says("", 302, location="http://elsewhere/"), "answers 302: it has moved"),
         (says("[" * 300 + "]" * 300), "answers nonsense: no list of results: a list of too many levels"),
         (says('{"results": [{"index": 0, "relevance_score": NaN}]}'), "answers nonsense: no JSON"),
@@ -314,6 +317,20 @@ def test_what_cannot_be_an_upstream_is_refused_at_the_start() -> None:
     name = json.loads((DEFAULT_BUNDLE / "bundle.json").read_text(encoding="utf-8"))["name"]
     with pytest.raises(BundleError, match="are both called"):
         Ranker.load(Settings(upstream="http://host/rerank", upstream_model=name, bundle=(DEFAULT_BUNDLE,)))
+
+
+def test_passages_are_cut_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A megabyte of tables takes nearly a tenth of a second, for which nobody else would be answered."""
+    threads = set()
+
+    def noted(*arguments: Any) -> str:
+        threads.add(threading.current_thread().name.partition("_")[0])
+        return passage_text(*arguments)
+
+    monkeypatch.setattr(scorer, "passage_text", noted)
+    with Server(scores) as server, serving(server.url, upstream_kind="jina") as client:
+        rerank(client)
+    assert threads == {"asyncio"}
 
 
 def test_a_word_without_end_is_not_sent_whole() -> None:
