@@ -205,6 +205,7 @@ def test_of_two_requests_that_wait_the_one_of_the_smaller_priority_is_scored_fir
             ranker.worker.jobs()[-1].future.add_done_callback(lambda _, number=number: ended.append(number))  # type: ignore[misc]
         faulty.open.set()
         assert [answer.result(PATIENCE).status_code for answer in answers] == [200] * 3
+    wait_for(lambda: len(ended) == 3)  # an answer may come before its future has told
     assert ended == [1, 3, 2]
 
 
