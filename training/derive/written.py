@@ -34,7 +34,7 @@ class Written(BaseModel):
     request: str = Field(description="the same need told at length")
     answer: str = Field(description="what answers, as it would stand in the document")
     answer2: str = Field("", description="what answers the second of two questions")
-    plain: str = Field(description="the shortest answer")
+    plain: str = Field(description="the shortest answer, of two questions perhaps to the first alone")
     echoes: tuple[str, ...] = Field(min_length=1, description="texts with the question's words that do not answer")
     near: tuple[str, ...] = Field(min_length=1, description="texts on the topic that look like an answer and are none")
     context: tuple[str, ...] = Field(min_length=1, description="what stands around the answer")
@@ -85,7 +85,7 @@ def _answers(one: Written, written: Sequence[Written], rng: np.random.Generator)
     near = some_of(one.near, int(rng.integers(0, 3)), rng)
     return [
         _document(one, [], one.answers, rng),
-        _document(one, [], [one.plain], rng),
+        *([] if one.answer2 else [_document(one, [], [one.plain], rng)]),
         _document(one, [*_context(one, rng), *near], one.answers, rng),
         _document(one, [*_context(one, rng), one_of(one.echoes, rng)], one.answers, rng),
         _document(one, [*one.near, one_of(one.echoes, rng), *_filler(one, written, rng)], one.answers, rng),
