@@ -100,13 +100,14 @@ def _others(one: Written, written: Sequence[Written], rng: np.random.Generator) 
     shared = shared_count(one.query)
     elsewhere = [other for other in some_of(written, 60, rng) if other is not one]
     alike = sorted(elsewhere, key=lambda other: -shared(other.answer))[:2]
-    parts = [
-        [echoes[0]],
-        [made],
+    parts = [  # mostly of what looks like an answer: echoes share more words, and so are drawn as hard negatives
+        [one_of((echoes[0], made), rng)],
         [echoes[-1], *_context(one, rng)],
         [near[0]],
+        [near[-1]],
         list(one.near),
         [*near, *_context(one, rng)],
+        [near[-1], *_context(one, rng)],
         [*one.near, one_of(one.echoes, rng), *one.context],
         [*near, made, *_filler(one, written, rng)],
     ]
