@@ -53,7 +53,7 @@ class LookedScores(DevScores):
 
 
 def look_at_dev(scores: DevScores, ranker: LocalRanker, look: SecondLook) -> LookedScores:
-    """Read on in each query's best candidates, and in as many more as are relevant.
+    """Read on in all candidates of each query: in a shorter list, which the threshold is chosen on too, others are the best.
 
     Args:
         scores: of the first look.
@@ -67,8 +67,7 @@ def look_at_dev(scores: DevScores, ranker: LocalRanker, look: SecondLook) -> Loo
 
     found = LookedScores(scores.collection, scores.features, scores.documents, {}, look)
     for query, documents in tqdm(scores.documents.items(), desc=f"{scores.collection.name}, second look"):
-        most = look.documents + int(scores.labels(query).sum())
-        outcome = reading(most).answered(query, documents).outcome
+        outcome = reading(len(documents)).answered(query, documents).outcome
         further = np.full(len(documents), np.nan)
         if outcome is not None:
             further[list(outcome.looked.documents)] = [logits.max() for logits in outcome.looked.logits]
