@@ -273,10 +273,8 @@ class Recipe(BaseModel):
         if self.marks and not self.model.get("marks"):
             raise ValueError("marks has nothing to learn with: give model.marks the width of a marker")
         chosen_before = self.examples in ("selected", "shown") and not self.training_pipeline.asks_model
-        if self.examples == "shown" and not chosen_before:
-            raise ValueError(
-                "examples 'shown' adds to the blocks of a selector without a model: training.selector must not be learned"
-            )
+        if self.examples == "shown" and not (chosen_before and self.training_pipeline.aggregator["name"] == "joint"):
+            raise ValueError("examples 'shown' adds to one sequence of chosen blocks: a selector without a model, aggregator joint")
         if self.marks and not (chosen_before and not self.pipeline.packing.grow):
             raise ValueError(
                 "marks are learned on whole blocks of a selector without a model: examples selected or shown, packing.grow off"

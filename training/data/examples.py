@@ -113,10 +113,11 @@ class Shown(Selected):
         selections = self.pipeline.select_each(query, [pair.document for pair in pairs], budget)
         row = self._row(query, [pair.document for pair in pairs], selections, budget)
         for place, ((document, gold), selection) in enumerate(zip(pairs, selections, strict=True)):
-            overlaps = gold_overlaps(document, gold)
-            if len(row[place]) == 1 and overlaps.any() and not overlaps[row[place][0].taken].any():
+            overlaps, packed = gold_overlaps(document, gold), row[place][0]
+            whole = packed.taken[:-1] if packed.cut else packed.taken  # what is left of the last block may hold none of it
+            if overlaps.any() and not overlaps[whole].any():
                 best = max(np.flatnonzero(overlaps), key=lambda block: (selection.scores[block], overlaps[block]))
-                order = np.concatenate(([best], selection.taken)).astype(np.intp)
+                order = np.asarray([best, *(block for block in selection.taken if block != best)], np.intp)
                 row[place] = [
                     pack(self.pipeline.beside(query, document), document, order, self.pipeline.tokenizer.template, budget)
                 ]

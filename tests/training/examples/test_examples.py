@@ -173,13 +173,15 @@ def test_what_needs_no_model_is_selected_at_once(
 
 
 def test_a_gold_passage_that_was_not_selected_is_shown(query_and_pairs: Asked, change_pipeline: Callable[..., Pipeline]) -> None:
-    """The first block is selected: gold of the last block brings that block to the front, gold of the first changes nothing."""
+    """The first blocks are selected: gold of another block, or of the one that is cut, brings it to the front."""
     pipeline, (query, (river, *others)) = change_pipeline(selector={"name": "first"}), query_and_pairs
     starts, ends = (places.tolist() for places in (river.document.starts, river.document.ends))
     last = len(starts) - 1
     (selected,) = Selected(pipeline).prepare(query, [river, *others], BUDGET, np.random.default_rng(0))
     assert last not in selected[0][0].taken
-    for block in (0, last):
+    cut = int(selected[0][0].taken[-1])
+    assert selected[0][0].cut
+    for block in (0, cut, last):
         pairs = [Pair(river.document, [Span("river-3", starts[block] + 2, ends[block])]), *others]
         (row,) = Shown(pipeline).prepare(query, pairs, BUDGET, np.random.default_rng(0))
         assert ids_of(row)[1:] == ids_of(selected)[1:]
