@@ -189,12 +189,17 @@ def fit_again(recipe: Recipe, collections: Sequence[Collection], run: Path) -> I
 
 
 def check_mixture(recipe: Recipe, collections: Sequence[Collection]) -> None:
-    """Raise RecipeError unless the recipe's mixture names these collections."""
+    """Raise RecipeError unless the recipe's mixture names these collections, and `marked` one of them."""
     names = distinct_names(collections)
     if recipe.mixture and set(recipe.mixture) != set(names):
         raise RecipeError(
             f"mixture names {', '.join(sorted(recipe.mixture))}, but the collections are {', '.join(sorted(names))}; "
             "give each a share, or --set mixture={} for equal ones"
+        )
+    if recipe.marks and recipe.marked and not any(one.has_spans for one in collections if one.name in recipe.marked):
+        raise RecipeError(
+            f"marked names {', '.join(recipe.marked)}: no collection with gold passages among {', '.join(sorted(names))}, "
+            "so the marker would learn that nothing answers. Name one, or --set marked=[] for all"
         )
 
 

@@ -237,6 +237,8 @@ def test_a_mixture_must_name_the_collections_given(train_toy: TrainToy, toy: Col
         train_toy(mixture={"toy": 1, "sea": 1})
     with pytest.raises(RecipeError, match="mixture names toy, but the collections are other, toy"):
         train_toy(on=[toy, other], mixture={"toy": 1})
+    with pytest.raises(RecipeError, match="marked names sea: no collection with gold passages among toy, so the marker would"):
+        train_toy(model={"name": "cross_encoder", "marks": 4}, marks=1.0, marked=["sea"])
     with pytest.raises(CollectionError, match="one name"):
         train_toy(on=[toy, toy])
     assert not (tmp_path / "run").exists()
