@@ -55,15 +55,16 @@ def write_lessons(splits: Mapping[str, Sequence[Lesson]], out: Path) -> None:
     queries: dict[str, str] = {}
     spans: dict[str, list[Span]] = {}
     runs: dict[str, Run] = {split: {} for split in splits}
-    for split, lessons in splits.items():
+    for number, (split, lessons) in enumerate(splits.items()):
         for place, lesson in enumerate(lessons):
             name, shared = f"{split}-{place}", shared_count(lesson.query)
             queries[name], spans[name], runs[split][name] = lesson.query, [], {}
-            for kind, texts in (("answer", lesson.answers), ("other", lesson.others)):
-                for index, text in enumerate(texts):
-                    documents.append(document := Document(f"{name}-{kind}-{index}", text.title, text.text))
-                    spans[name] += [Span(document.doc_id, *gold) for gold in text.gold]
-                    runs[split][name][document.doc_id] = float(shared(text.text))
+            texts = [*lesson.answers, *lesson.others]
+            order = np.random.default_rng((number, place)).permutation(len(texts))  # neither a tie nor an id tells what answers
+            for index, text in enumerate(texts[which] for which in order):
+                documents.append(document := Document(f"{name}-{index}", text.title, text.text))
+                spans[name] += [Span(document.doc_id, *gold) for gold in text.gold]
+                runs[split][name][document.doc_id] = float(shared(text.text))
     write_directory(out, documents, queries, spans, {split: list(run) for split, run in runs.items()})
     for split, run in runs.items():
         write_run(run, out / f"run.{split}.bm25.trec.gz", "shared-words")
@@ -92,7 +93,8 @@ def _sources(collection: Collection, split: str) -> Iterator[tuple[str, Source]]
     for query in collection.split(split):
         for span in collection.spans.get(query, ())[:1]:
             document = collection.document(span.doc_id)
-            source = Source(collection.query(query), document.title, document.text, span)
+            rest = (collection.document(one.doc_id).text[one.start : one.end].strip() for one in collection.spans[query][1:])
+            source = Source(collection.query(query), document.title, document.text, span, others=tuple(filter(None, rest)))
             if not source.passage or len(source.passage) > LONGEST_PASSAGE:
                 continue
             other = before.get(span.doc_id)

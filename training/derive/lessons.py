@@ -55,6 +55,7 @@ class Source(NamedTuple):
         document: the document's text.
         gold: the passage's place in it.
         beside: another query with a gold passage elsewhere in the document, if there is one: its text and its passage.
+        others: the query's other gold passages, in any document.
     """
 
     query: str
@@ -62,11 +63,16 @@ class Source(NamedTuple):
     document: str
     gold: Span
     beside: tuple[str, str] | None = None
+    others: tuple[str, ...] = ()
 
     @property
     def passage(self) -> str:
         """The gold passage."""
         return self.document[self.gold.start : self.gold.end].strip()
+
+    def answered_by(self, text: str) -> bool:
+        """Whether a text holds a sentence of a gold passage."""
+        return any(part in text for passage in (self.passage, *self.others) for part in split(passage))
 
 
 class Lesson(NamedTuple):
@@ -111,14 +117,15 @@ class Teacher:
         """A text that repeats the query and does not answer it."""
         return echo(source.query, self.questions, rng)
 
-    def _filler(self, most: int, rng: np.random.Generator) -> list[str]:
-        return [self.passages[place] for place in rng.integers(len(self.passages), size=int(rng.integers(0, most + 1)))]
+    def _filler(self, source: Source, most: int, rng: np.random.Generator) -> list[str]:
+        drawn = [self.passages[place] for place in rng.integers(len(self.passages), size=int(rng.integers(0, most + 1)))]
+        return [text for text in drawn if not source.answered_by(text)]
 
     def buried(
         self, source: Source, answer: str, beside: Sequence[str], rng: np.random.Generator, most: int = 8, marked: str = ""
     ) -> Text:
         """The answer at any place among filler and the texts beside it; `marked` is the part of it that answers: all by default."""
-        parts = [*self._filler(most, rng), *beside]
+        parts = [*self._filler(source, most, rng), *beside]
         parts = [parts[place] for place in rng.permutation(len(parts))]
         place = int(rng.integers(len(parts) + 1))
         before = "".join(f"{part}\n\n" for part in parts[:place])
@@ -127,7 +134,7 @@ class Teacher:
 
     def hidden(self, source: Source, texts: Sequence[str], rng: np.random.Generator, most: int = 8) -> Text:
         """Texts that do not answer, among filler."""
-        parts = [*self._filler(most, rng), *texts]
+        parts = [*self._filler(source, most, rng), *texts]
         return Text(_title(source, rng), "\n\n".join(parts[place] for place in rng.permutation(len(parts))))
 
     def around(self, source: Source, inserted: str, keep: bool, rng: np.random.Generator) -> Text:
@@ -137,6 +144,8 @@ class Teacher:
         first = max(0, start - int(rng.integers(room + 1)))
         before, after = source.document[first:start], source.document[end : first + WINDOW]
         passage = source.document[start:end] if keep else ""
+        for other in source.others if not keep else ():
+            before, after = before.replace(other, ""), after.replace(other, "")
         if rng.random() < 0.5:
             before = _insert(before, inserted, rng)
         else:
@@ -148,9 +157,11 @@ class Teacher:
         """Passages that do not answer: of the same document, and of others, by shared words and by chance."""
         shared = shared_count(source.query)
         rest = source.document[: source.gold.start] + "\n\n" + source.document[source.gold.end :]
-        same = sorted(pieces(rest), key=lambda piece: -shared(piece))[:12]
+        same = sorted((p for p in pieces(rest) if not source.answered_by(p)), key=lambda piece: -shared(piece))[:12]
         sample = [self.passages[place] for place in rng.integers(len(self.passages), size=60)]
-        other = sorted((p for p in sample if p not in source.document), key=lambda piece: -shared(piece))
+        other = sorted(
+            (p for p in sample if p not in source.document and not source.answered_by(p)), key=lambda piece: -shared(piece)
+        )
         wanted = [*some_of(same, count // 2, rng), *other[: count // 4]]
         wanted += some_of(other[count // 4 :], count - len(wanted), rng)
         short = [some_of(split(piece), 1, rng)[0] if rng.random() < 0.3 else piece for piece in wanted if piece.strip()]

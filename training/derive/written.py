@@ -3,6 +3,7 @@
 A file has one JSON object a line: see `Written`.
 """
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from training.derive.queries import typed
 from training.recipe import problems
 
 FORMS = ("query", "keywords", "request")
-DEV = 10  # one of so many written lessons is of split dev
+DEV = 10  # one of so many written lessons is of split dev, by a hash of its query: so it stays there when others come
 
 
 class Written(BaseModel):
@@ -29,12 +30,12 @@ class Written(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     title: str = Field(description="title of the document")
-    query: str = Field(description="the question")
+    query: str = Field(min_length=1, description="the question")
     keywords: str = Field(description="the same need in a few words")
     request: str = Field(description="the same need told at length")
-    answer: str = Field(description="what answers, as it would stand in the document")
+    answer: str = Field(min_length=1, description="what answers, as it would stand in the document")
     answer2: str = Field("", description="what answers the second of two questions")
-    plain: str = Field(description="the shortest answer, of two questions perhaps to the first alone")
+    plain: str = Field(min_length=1, description="the shortest answer, of two questions perhaps to the first alone")
     echoes: tuple[str, ...] = Field(min_length=1, description="texts with the question's words that do not answer")
     near: tuple[str, ...] = Field(min_length=1, description="texts on the topic that look like an answer and are none")
     context: tuple[str, ...] = Field(min_length=1, description="what stands around the answer")
@@ -48,12 +49,17 @@ class Written(BaseModel):
 def derive_written(paths: Sequence[Path], out: Path, seed: int = 0) -> dict[str, int]:
     """Write the lessons of files as a collection with the splits train and dev. Returns how many lessons each split got.
 
-    Raises FileError for a line that is no lesson, FileExistsError for a directory that exists.
+    Raises FileError for a line that is no lesson, ValueError for too few, FileExistsError for a directory that exists.
     """
     if out.exists():
         raise FileExistsError(f"{out}: exists already; give another --out")
     written = read_written(paths)
-    splits = {"train": [one for place, one in enumerate(written) if place % DEV], "dev": written[::DEV]}
+    splits: dict[str, list[Written]] = {"train": [], "dev": []}
+    for one in written:
+        drawn = hashlib.sha256(" ".join(one.query.lower().split()).encode()).digest()[0]
+        splits["dev" if drawn % DEV == 0 else "train"].append(one)
+    if not all(splits.values()):
+        raise ValueError(f"{len(written)} written lessons are too few: one of about {DEV} is for dev, and train has the others")
     made = {split: list(written_lessons(own, (seed, number))) for number, (split, own) in enumerate(splits.items())}
     write_lessons(made, out)
     return {split: len(lessons) for split, lessons in made.items()}

@@ -2,7 +2,9 @@
 
 import gzip
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -74,6 +76,17 @@ def test_what_answers_is_marked_and_what_does_not_holds_no_answer(made: Collecti
         assert all(gold == gold.strip() and len(gold) > 20 for gold in golds)
         for other in set(candidates) - set(answers):
             assert not any(gold in made.document(other).text for gold in golds)
+
+
+@pytest.mark.parametrize("seed", [1, 3, 4, 5])
+def test_no_filler_holds_the_answer(tmp_path: Path, seed: int) -> None:
+    """A text that does not answer has no whole sentence of the gold passage, with which some fillers of these seeds were drawn."""
+    derive(Collection(write_articles(tmp_path)), {"train": 40}, tmp_path / "lessons", near_by_words, seed=seed)
+    made = Collection(tmp_path / "lessons")
+    for query in made.split("train"):
+        others = " ".join(made.document(name).text for name in made.run("train")[query] if name not in made.qrels[query])
+        golds = {made.document(s.doc_id).text[s.start : s.end] for s in made.spans[query]}
+        assert not [gold for gold in golds if "raises its young for" in gold and gold in others]
 
 
 def test_the_sentence_of_a_passage_that_answers_is_marked(made: Collection) -> None:
@@ -182,25 +195,35 @@ WRITTEN = {
 
 
 def test_written_lessons_have_three_forms_and_mark_what_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Twelve written lessons, two of them for dev; a question of two parts has both answers marked."""
-    rows = [
-        WRITTEN | {"answer": f"{animal.capitalize()}s sleep at {n}.", "plain": f"At {n}."} for n, animal in enumerate(ANIMALS, 30)
-    ]
-    rows[5] |= {"answer2": "The cellar is open at noon."}
-    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    assert main(["--written", str(tmp_path / "rows.jsonl"), "--out", str(tmp_path / "written")]) == 0
-    made = Collection(tmp_path / "written")
-    assert (len(made.split("train")), len(made.split("dev"))) == (30, 6)
-    assert made.query("train-1") == WRITTEN["keywords"]
-    for place, row in enumerate(row for n, row in enumerate(rows) if n % 10):
-        for query in (f"train-{3 * place + form}" for form in range(3)):
-            answers = {row["answer"], row.get("answer2", row["plain"])}
-            golds = {made.document(s.doc_id).text[s.start : s.end] for s in made.spans[query]}
-            assert golds == answers
-            others = [made.document(name).text for name in made.run("train")[query] if not made.qrels[query].get(name)]
-            assert len(others) >= 8
-            assert not any(answer in text for answer in answers for text in others)
-            assert any(echo in text for echo in WRITTEN["echoes"] for text in others)
-    (tmp_path / "rows.jsonl").write_text(json.dumps(WRITTEN | {"near": []}), encoding="utf-8")
-    assert main(["--written", str(tmp_path / "rows.jsonl"), "--out", str(tmp_path / "other")]) == 2
-    assert "line 1: near" in capsys.readouterr().err
+    """A question of two parts has both answers marked; a lesson stays in its split when others come."""
+
+    def derived(name: str, rows: Sequence[dict[str, Any]]) -> Collection:
+        (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+        assert main(["--written", str(tmp_path / "rows.jsonl"), "--out", str(tmp_path / name)]) == 0
+        return Collection(tmp_path / name)
+
+    def row(animal: str, hour: int) -> dict[str, Any]:
+        own = {"query": f"When does the {animal} {hour} sleep?", "keywords": f"{animal} {hour}"}
+        return WRITTEN | own | {"answer": f"{animal.capitalize()}s rest at {hour} sharp.", "plain": f"At {hour}."}
+
+    rows = {one["keywords"]: one for n, animal in enumerate(ANIMALS * 3) for one in [row(animal, 30 + n)]}
+    rows["otter 30"] |= {"answer2": "The cellar is open at noon."}
+    made = derived("written", list(rows.values()))
+    for split in ("train", "dev"):
+        names = made.split(split)
+        for place in range(0, len(names), 3):
+            of = rows.pop(made.query(names[place + 1]))
+            answers = {of["answer"], of.get("answer2", of["plain"])}
+            for query in names[place : place + 3]:
+                assert {made.document(s.doc_id).text[s.start : s.end] for s in made.spans[query]} == answers
+                others = [made.document(name).text for name in made.run(split)[query] if name not in made.qrels[query]]
+                assert len(others) >= 8
+                assert not any(answer in text for answer in answers for text in others)
+                assert any(echo in text for echo in WRITTEN["echoes"] for text in others)
+    assert not rows, "each is in a split"
+    more = derived("more", [row("newt", 9), *(row(animal, 30 + n) for n, animal in enumerate(ANIMALS * 3))])
+    assert {made.query(q) for q in made.split("dev")[1::3]} <= {more.query(q) for q in more.split("dev")[1::3]}
+    for wrong, problem in ((WRITTEN | {"near": []}, "line 1: near"), (WRITTEN, "too few")):
+        (tmp_path / "rows.jsonl").write_text(json.dumps(wrong), encoding="utf-8")
+        assert main(["--written", str(tmp_path / "rows.jsonl"), "--out", str(tmp_path / "other")]) == 2
+        assert problem in capsys.readouterr().err
