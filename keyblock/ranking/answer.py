@@ -365,11 +365,10 @@ def _diverse(
         warnings.append("diversity: left out, since this model's bundle has no vectors of blocks to compare")
         return order
     relevance = _probable(pipeline.config, ranking)[scored]
-    places = yield from by_marginal_relevance(relevance, np.asarray(vectors), options.diversity, late)
-    if len(places) < len(scored):
-        warnings.append(
-            f"diversity: time was up after {len(places)} of {len(scored)} results; the others are ordered by their scores"
-        )
+    wanted = min(options.top_n or len(scored), len(scored))
+    places = yield from by_marginal_relevance(relevance, np.asarray(vectors), options.diversity, late, wanted)
+    if len(places) < wanted:
+        warnings.append(f"diversity: time was up after {len(places)} of {wanted} results; the others are ordered by their scores")
     first = dict.fromkeys(scored[place] for place in places)
     return [*first, *(number for number in order if number not in first)]
 

@@ -7,7 +7,7 @@ from keyblock.ranking.pruning import Late, Steps, never
 
 
 def by_marginal_relevance(
-    relevance: NDArray[np.float64], vectors: NDArray[np.int8], diversity: float, late: Late = never
+    relevance: NDArray[np.float64], vectors: NDArray[np.int8], diversity: float, late: Late = never, most: int | None = None
 ) -> Steps[list[int]]:
     """The numbers of results, each the most relevant one that is unlike those before it; ties keep the order given.
 
@@ -21,13 +21,14 @@ def by_marginal_relevance(
         vectors: shape (n, dimensions), what the results say, of any length.
         diversity: 0 to 1.
         late: once it is, the list ends; it has at least one result.
+        most: how many numbers are wanted; none: all.
     """
     whole = vectors.astype(np.float64)  # products of integers are exact: equal vectors tie
     lengths = np.maximum(np.linalg.norm(whole, axis=1), 1.0)
     gain = (1 - diversity) * relevance / max(float(relevance.max(initial=0.0)), np.finfo(np.float64).tiny)
     worth, nearest = gain.copy(), np.full(len(gain), -np.inf)
     chosen: list[int] = []
-    while len(chosen) < len(gain) and not (chosen and late()):
+    while len(chosen) < min(len(gain), most or len(gain)) and not (chosen and late()):
         best = int(np.argmax(worth))
         chosen.append(best)
         nearest = np.maximum(nearest, whole @ whole[best] / (lengths * lengths[best]))

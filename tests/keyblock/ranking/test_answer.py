@@ -148,3 +148,9 @@ def test_once_it_is_late_what_is_chosen_is_first() -> None:
     looks = iter([False])
     vectors = np.asarray([EAST, EAST, NORTH, NORTH], np.int8)
     assert finished(by_marginal_relevance(np.asarray([0.4, 0.4, 0.3, 0.2]), vectors, 0.5, lambda: next(looks, True))) == [0, 2]
+
+
+def test_it_is_late_only_for_results_that_are_wanted(pipeline: Pipeline, candidates: list[Candidate]) -> None:
+    known = [one._replace(vectors=np.ones((len(one.blocks), 2), np.int8)) for one in candidates[:3]]
+    asked = [complete(pipeline, known, [2, -2, 1], lambda: True, diversity=0.5, top_n=top_n).warnings for top_n in (1, 2)]
+    assert asked == [[], ["diversity: time was up after 1 of 2 results; the others are ordered by their scores"]]
