@@ -176,7 +176,7 @@ def _looking(
     kept = list(takewhile(lambda place: logits[place].max() > -np.inf, range(len(logits))))  # time may have been up
     fused = look.fuse(judged.worth[[best[k] for k in kept]], np.asarray([logits[k].max() for k in kept], np.float64))
     marks = None if found.marks is None or not alone else [found.marks[parts[k]] for k in kept]
-    return Looked([best[k] for k in kept], fused.tolist(), [logits[k] for k in kept], [sequences[k] for k in kept], marks)
+    return Looked([best[k] for k in kept], fused.tolist(), [logits[k] for k in kept], [sequences[k] for k in kept], marks, judged)
 
 
 def choosing(pipeline: Pipeline, query: PreparedQuery, budget: int | None, keep: Keep[T]) -> "Flow[Chosen[T]]":

@@ -55,6 +55,7 @@ class Looked(NamedTuple):
             that of the first look.
         sequences: for each of them what the model read.
         marks: for each of them the token logits of each sequence; None if tokens are not marked.
+        judged: how all documents compared before it; None without one.
     """
 
     documents: Sequence[int] = ()
@@ -62,6 +63,7 @@ class Looked(NamedTuple):
     logits: Sequence[NDArray[np.float32]] = ()
     sequences: Sequence[list[Packed]] = ()
     marks: Sequence[Sequence[NDArray[np.float32]]] | None = None
+    judged: "Judged | None" = None
 
     @property
     def tokens(self) -> int:
@@ -405,12 +407,12 @@ def rank(
         activation: maps the fused logit to the score; None: scores stay logits.
         looked: what a second look found.
     """
-    judged = judge(candidates, logits, fusion, near)
-    worth, group, without_model = judged.worth, judged.group, judged.without_model
+    judged = looked.judged or judge(candidates, logits, fusion, near)
+    group, without_model = judged.group, judged.without_model
     by_model = group == GROUPS.index(ScoredBy.MODEL)
-    joined = SecondLook.joined(np.where(by_model, worth, -np.inf), list(looked.documents), looked.fused)
-    worth[by_model] = joined[by_model]
-    order = judged.order
+    joined = SecondLook.joined(np.where(by_model, judged.worth, -np.inf), list(looked.documents), looked.fused)
+    worth = np.where(by_model, joined, judged.worth)
+    order = judged._replace(worth=worth).order
     scores = _scores(worth, group, order, activation)
     return Ranking(
         order.tolist(),
