@@ -127,16 +127,15 @@ class Queries:
 
     Args:
         calls: in the order given; an error for a query that cannot be asked.
-        candidates: of the calls whose documents are some of those that all share, by the call's place: their numbers among these.
 
     Attributes:
-        calls, candidates: as given.
+        calls: as given.
         asked: the calls without the errors.
         documents: the documents of all calls, each once.
     """
 
-    def __init__(self, calls: Sequence[Call | RequestError], candidates: Mapping[int, Sequence[int]]) -> None:
-        self.calls, self.candidates = calls, candidates
+    def __init__(self, calls: Sequence[Call | RequestError]) -> None:
+        self.calls = calls
         self.asked = [call for call in calls if isinstance(call, Call)]
         known: dict[object, int] = {}
         self.documents = Documents([], [], [])

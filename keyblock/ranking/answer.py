@@ -194,9 +194,9 @@ def _about_order(request: RankRequest, config: PipelineConfig, outcome: Outcome,
     return [
         *about_first_stage(request.first_stage, config, fused=bool(ranking.fused)),
         *about_unknown(outcome.missing.unknown, request.documents.stored_ids),
-        *about_empty(empty_documents(outcome)),
+        *about_empty([request.number(place) for place in empty_documents(outcome)]),
         *about_letters(
-            (number, request.documents.texts[number][start:end])
+            (request.number(number), request.documents.texts[number][start:end])
             for number, one in enumerate(outcome.candidates)
             if one.sequences
             for start, end, _ in one.blocks

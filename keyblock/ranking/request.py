@@ -94,6 +94,7 @@ class RankRequest:
         asked: the requested parts of the answer beside the order.
         first_stage: the first stage's scores, and how to fuse them.
         second_look: whether the model may read on in the best documents, if the pipeline says how.
+        numbers: of the documents in answer and warnings, if they are not their places.
     """
 
     query: str | PreparedQuery
@@ -104,3 +105,8 @@ class RankRequest:
     asked: AnswerOptions = ORDER_ALONE
     first_stage: FirstStage = NOT_SENT
     second_look: bool = True
+    numbers: Sequence[int] | None = None
+
+    def number(self, place: int) -> int:
+        """The number of the document at this place."""
+        return place if self.numbers is None else self.numbers[place]

@@ -6,7 +6,6 @@ At the paths of /rerank the payload tells the dialect; others have their own pat
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
@@ -155,9 +154,8 @@ class Exchange:
         async def answer(number: int) -> PiecesResponse:
             try:
                 call, stages = asked.call(number), self._stages.branch()
-                write = partial(queries.answer, candidates=asked.candidates.get(number))
                 scoring = model.score_one(call, admitted, stages)
-                answered = await self._answered(call, model, scoring, stages, write, large=large)
+                answered = await self._answered(call, model, scoring, stages, native.answer, large=large)
             except Exception as error:
                 return self._failed(number, error)
             self._ranker.metrics.add("queries", outcome="ok")

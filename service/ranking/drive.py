@@ -261,7 +261,7 @@ def _check_strict(call: Call, missing: Missing) -> None:
         raise RequestError(503, f"{problem}; try again, or ask without `strict`", retry_after=AWAY_SECONDS)
     if missing.unknown:
         problem = f"the store has no document of these ids: {named(missing.unknown, ids)}; store them, or ask without `strict`"
-        raise RequestError(422, problem, ("documents", min(missing.unknown), "id"))
+        raise RequestError(422, problem, ("documents", call.number(min(missing.unknown)), "id"))
 
 
 async def prepare_once(model: Parts, queries: Queries, admitted: Admitted) -> None:

@@ -81,17 +81,18 @@ def test_a_query_has_its_own_documents_or_some_of_those_that_all_share(client: T
         client,
         [
             {"query": "river", "documents": ["a bridge", RIVER]},
-            {"query": "river", "candidates": [2, 0], "first_stage_scores": [1, 3]},
+            {"query": "river", "candidates": [2, 0, 3], "first_stage_scores": [1, 3, 0]},
             {"query": "river"},
         ],
-        documents=SHARED,
+        documents=[*SHARED, ""],
     )
     assert near(own["results"], alone(client, "river", ["a bridge", RIVER]))
-    assert near(every["results"], alone(client, "river", SHARED))
+    assert near(every["results"], alone(client, "river", [*SHARED, ""]))
     scores = {one["index"]: one["relevance_score"] for one in every["results"]}
     assert {one["index"]: one["relevance_score"] for one in some["results"]} == pytest.approx(
-        {0: scores[0], 2: scores[2]}, abs=1e-5
+        {0: scores[0], 2: scores[2], 3: 0}, abs=1e-5
     )
+    assert "documents without text to score, ranked last: 3" in some["meta"]["warnings"], "its number among the shared ones"
     assert some["meta"]["warnings"][0].startswith("first_stage_scores: "), "they were read: this bundle names no fusion"
 
 

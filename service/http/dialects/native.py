@@ -107,7 +107,7 @@ def _first_stage(options: Options, n_documents: int) -> FirstStage:
 def result_of(call: Call, answered: Answered, index: int) -> Result:
     """The place of a document."""
     ranking = answered.ranking
-    result: Result = {"index": index, "relevance_score": float(ranking.scores[index])}
+    result: Result = {"index": call.number(index), "relevance_score": float(ranking.scores[index])}
     if (fused := ranking.fused.get(index)) is not None:
         result["fused_score"] = fused
     if (identity := call.documents.ids[index]) is not None:

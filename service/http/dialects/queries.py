@@ -1,10 +1,10 @@
 """Several queries in one native request: each is answered as a request of its own, with the options that all share."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import orjson
 
-from keyblock.ranking.answer import Answered
 from keyblock.ranking.warnings import first_few
 from keyblock.wire import QueriesOptions, QueryOptions
 from service.call import Call, Documents, Queries
@@ -13,7 +13,6 @@ from service.http.bodies.parsing import described
 from service.http.dialects import native
 from service.http.dialects.common import (
     COST_HEADERS,
-    About,
     Payload,
     PiecesResponse,
     in_pieces,
@@ -43,27 +42,20 @@ def read(payload: Payload, limits: Limits) -> Queries:
     warnings: list[str] = []
     shared = _documents(payload, options.document_ids, options, limits, warnings)
     calls: list[Call | RequestError] = []
-    candidates: dict[int, Sequence[int]] = {}
-    for number, one in enumerate(given):
+    for one in given:
         try:
-            call, chosen = _call(one, shared, options, limits, list(warnings))
+            calls.append(_call(one, shared, options, limits, list(warnings)))
         except RequestError as error:
             calls.append(error)
-            continue
-        calls.append(call)
-        if chosen is not None:
-            candidates[number] = chosen
-    queries = Queries(calls, candidates)
+    queries = Queries(calls)
     if queries.pairs > limits.max_documents_in_flight:
         problem = f"have {queries.pairs} documents together, limit {limits.max_documents_in_flight}: send fewer in a request"
         raise RequestError(422, problem, ("queries",))
     return queries
 
 
-def _call(
-    given: object, shared: Documents | None, options: QueriesOptions, limits: Limits, warnings: list[str]
-) -> tuple[Call, Sequence[int] | None]:
-    """A query's call, and which of the shared documents it has, if it says so. Raises RequestError 422."""
+def _call(given: object, shared: Documents | None, options: QueriesOptions, limits: Limits, warnings: list[str]) -> Call:
+    """A query's call. Raises RequestError 422."""
     if not isinstance(given, dict):
         raise RequestError(422, f"must be an object with 'query', not {described(given)}")
     query = read_query(given.get("query"), limits, warnings)
@@ -82,7 +74,7 @@ def _call(
         documents = _taken(shared, range(len(shared)) if own.candidates is None else own.candidates)
     if own.first_stage_scores is not None:
         options = options.model_copy(update={"first_stage_scores": own.first_stage_scores})
-    return native.call_of(query, documents, options, warnings), own.candidates
+    return replace(native.call_of(query, documents, options, warnings), numbers=own.candidates)
 
 
 def _documents(
@@ -105,14 +97,6 @@ def _taken(shared: Documents, numbers: Iterable[int]) -> Documents:
             raise RequestError(422, f"is {number}, and the queries share {len(shared)} documents", ("candidates", place))
         taken.take(shared, number)
     return taken
-
-
-def answer(call: Call, answered: Answered, about: About, candidates: Sequence[int] | None) -> PiecesResponse:
-    """The answer to one of the queries; `index` is a place among the shared documents if its `candidates` are."""
-    if candidates is None:
-        return native.answer(call, answered, about)
-    results = ({**native.result_of(call, answered, number), "index": candidates[number]} for number in answered.ranking.order)
-    return native.whole(call, answered, about, "results", results)
 
 
 def error(problem: RequestError) -> PiecesResponse:
