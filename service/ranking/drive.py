@@ -329,4 +329,5 @@ async def look_up(
 def renew(library: Library, documents: Documents, stale: dict[str, StoredDocument], fingerprint: bytes) -> None:
     """Write the stale documents of `look_up` back in the background, as they have been prepared again since."""
     by_id = documents.by_id
-    library.renew(by_id.namespace, [(stale[identity], one) for identity, one in by_id.renewed.items()], fingerprint)
+    renewed = by_id.renewed.copy()  # a slice that ends late may still add to it
+    library.renew(by_id.namespace, [(stale[identity], one) for identity, one in renewed.items()], fingerprint)
