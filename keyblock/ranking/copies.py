@@ -6,7 +6,6 @@ same. One word in a sentence of 25 makes them differ.
 
 import math
 import re
-from typing import NamedTuple
 
 from keyblock.text.normalization import caseless
 from keyblock.text.sentences import BULLETS, CLOSING, FULL_STOPS, MARKS, OPENING
@@ -18,17 +17,12 @@ _AROUND = "".join(set(CLOSING + OPENING + MARKS + FULL_STOPS) - set(BULLETS)) + 
 _NUMBER = re.compile(r"\d+")
 
 
-class _Known(NamedTuple):
-    runs: frozenset[str]
-    numbers: list[str]
-
-
 class Copies:
     """The sentences seen so far."""
 
     def __init__(self) -> None:
         self._exact: set[str] = set()
-        self._near: dict[str, list[_Known]] = {}
+        self._near: dict[tuple[str, str], list[frozenset[str]]] = {}  # runs of sentences, by one of them and by their numbers
 
     def add(self, sentence: str) -> bool:
         """Add a sentence; False if it is a copy of one that was added."""
@@ -37,16 +31,16 @@ class Copies:
             return False
         self._exact.add(text)
         runs = frozenset(text[at : at + RUN] for at in range(len(text) - RUN + 1))
-        known = _Known(runs, _NUMBER.findall(text))
+        numbers = " ".join(_NUMBER.findall(text))
         # sets that are ALIKE share one of the first runs of each, in any fixed order
-        first = sorted(runs)[: len(runs) - math.ceil(ALIKE * len(runs)) + 1]
-        if any(_alike(known, other) for run in first for other in self._near.get(run, ())):
+        first = [(run, numbers) for run in sorted(runs)[: len(runs) - math.ceil(ALIKE * len(runs)) + 1]]
+        if any(_alike(runs, other) for other in {other for key in first for other in self._near.get(key, ())}):
             return False
-        for run in first:
-            self._near.setdefault(run, []).append(known)
+        for key in first:
+            self._near.setdefault(key, []).append(runs)
         return True
 
 
-def _alike(one: _Known, other: _Known) -> bool:
-    both = len(one.runs & other.runs)
-    return one.numbers == other.numbers and both >= ALIKE * (len(one.runs) + len(other.runs) - both)
+def _alike(one: frozenset[str], other: frozenset[str]) -> bool:
+    both = len(one & other)
+    return both >= ALIKE * (len(one) + len(other) - both)

@@ -1,6 +1,7 @@
 """Pruning, on documents small enough to see what should be left, and over any text."""
 
 import itertools
+import time
 from random import Random
 
 import pytest
@@ -227,6 +228,12 @@ def test_what_counts_as_a_copy(one: str, other: str, copies: bool) -> None:
     seen = Copies()
     assert seen.add(one)
     assert seen.add(other) is not copies
+
+
+def test_lines_of_one_form_with_other_numbers_are_not_compared() -> None:
+    seen, began = Copies(), time.process_time()
+    assert all(seen.add(f"The invoice with the number {number} was paid in full before the end.") for number in range(1000))
+    assert time.process_time() - began < 2, "compared with all others, they took 9 s"
 
 
 def test_contexts_have_each_sentence_once() -> None:
