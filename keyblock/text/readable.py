@@ -79,6 +79,8 @@ def without_data(text: str, rows: NDArray[np.int32]) -> Iterator[str]:
             yield text[done:start]
             yield "\n\n" + " " * (end - start - 4) + "\n\n" if end - start >= 4 else " " * (end - start)
             done = end
+        else:
+            yield ""  # nothing was found for a while, which may have taken as long
     yield text[done:]
 
 
@@ -88,6 +90,7 @@ def _stretches(text: str, rows: NDArray[np.int32]) -> Iterator[tuple[int, int]]:
         for found in _STRETCH.finditer(text[before : (last + 1) * ROW + AROUND]):
             if _is_long(found):
                 yield before + found.start(), before + found.end()
+        yield 0, 0
 
 
 def _groups(rows: NDArray[np.int32]) -> Iterable[tuple[int, int]]:

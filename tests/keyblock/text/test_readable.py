@@ -118,3 +118,6 @@ def test_a_text_of_any_length_is_read_in_steps() -> None:
     assert len(steps) > 5000
     assert "".join("".join(steps).split()) == A.replace(" ", "") * 5000
     assert rows.dtype == np.int32
+    blank = "\n" * (1 << 20)
+    (odd,) = oddities([blank])
+    assert len(list(without_data(blank, odd.rows))) > 16, "also where no step finds anything"
