@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable
+from itertools import islice
 
 import bm25s
 import Stemmer
@@ -50,7 +51,15 @@ def bm25_run(collection: Collection, queries: Iterable[str], pool: list[str], de
 
 
 def complete_run(collection: Collection, split: str, depth: int = 100) -> Run:
-    """The first-stage run of a split; for the queries that it leaves out, `bm25_run` retrieves from the same pool."""
-    run = first_stage_run(collection, split, depth)
+    """The `depth` best of each query of a split; for those that its run leaves out, `bm25_run` retrieves from the same pool."""
+    if not collection.has_run(split):
+        return first_stage_run(collection, split, depth)
+    run = _listed(collection, split, depth)
     missing = [q for q in collection.split(split) if q not in run]
     return run | (bm25_run(collection, missing, candidate_pool(collection, split), depth) if missing else {})
+
+
+def _listed(collection: Collection, split: str, depth: int) -> Run:
+    """The `depth` best of the split's queries in its run, which 'dev.small' shares with 'dev'."""
+    run = collection.run(split)
+    return {query: dict(islice(run[query].items(), depth)) for query in collection.split(split) if query in run}
