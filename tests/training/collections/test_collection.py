@@ -276,6 +276,10 @@ def test_only_what_the_run_leaves_out_is_retrieved_from_the_pool_that_it_names(t
     assert all(len(scores) == 3 for scores in complete.values())
     assert all(d.startswith(q[:-1]) for q, scores in complete.items() for d in scores)
     assert set().union(*complete.values()) <= set(candidate_pool(toy, "train"))
+    assert first_stage_run(toy, "train.part", depth=3) == {"stone?": complete["stone?"]}
+    (toy_copy / "splits" / "train.other.txt").write_text("teacher?\n", encoding="utf-8")
+    with pytest.raises(CollectionError, match=r"no query of split train\.other is in its first-stage run"):
+        first_stage_run(toy, "train.other")
 
 
 def test_what_the_collection_lacks_is_named(toy: Collection) -> None:
