@@ -266,6 +266,8 @@ class Recipe(BaseModel):
             raise ValueError(f"best chooses what is trained on itself: leave examples {self.examples!r} out")
         if self.best and self.selector_run:
             raise ValueError("best selects by the iteration before: leave selector_run out")
+        if self.best and self.probe:
+            raise ValueError("best trains each ranker at once: leave probe out")
         return self
 
     @model_validator(mode="after")

@@ -167,6 +167,7 @@ STATIC = "pipeline.encoder={name: static, file: table.npz}"
         (["best={}", LEARNED, "training.aggregator={name: max, passages: 2}"], "training.aggregator max of 1"),
         (["best={}", LEARNED, ONE, "examples=gold"], "best chooses what is trained on itself: leave examples 'gold' out"),
         (["best={}", LEARNED, ONE, "selector_run=runs/other"], "best selects by the iteration before: leave selector_run out"),
+        (["best={}", LEARNED, ONE, "probe={}"], "best trains each ranker at once: leave probe out"),
         (["probe={}", "steps=0", "init=runs/other"], "steps 0 trains nothing: leave probe out"),
         (["examples=shown", "pipeline.aggregator.name=max"], "examples 'shown' adds to one sequence of chosen blocks"),
         ([f"distillation={{{TEACHER}, best: 128}}"], "distillation.best: Input should be less than or equal to 64"),  # 2^128: inf

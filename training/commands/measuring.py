@@ -17,6 +17,7 @@ from training.data.files import join_runs, read_run, write_json
 from training.data.first_stage import first_stage_run
 from training.data.types import Run
 from training.evaluate.evaluate import (
+    RUN_FILE,
     Evaluation,
     average_seeds,
     baselines,
@@ -123,7 +124,13 @@ def _rankers(options: argparse.Namespace, collection: Collection) -> Iterator[Ra
 
 
 def _write(evaluation: Evaluation, seeds: Sequence[Evaluation], out: Path) -> None:
-    """Write the evaluation's files; each of several seeds has a directory of its own."""
+    """Write the evaluation's files; each of several seeds has a directory of its own.
+
+    Runs of an earlier evaluation go first: `read_system` would read them in place of the seeds, or among them.
+    """
+    if len(seeds) > 1:
+        for old in (out / RUN_FILE, *out.glob(f"seed-*/{RUN_FILE}"), *out.glob(f"bundle-*/{RUN_FILE}")):
+            old.unlink(missing_ok=True)
     write_evaluation(evaluation, out)
     for number, seed in enumerate(seeds if len(seeds) > 1 else (), 1):
         write_evaluation(seed, out / f"seed-{number}")

@@ -50,7 +50,7 @@ def _learn(options: argparse.Namespace) -> None:
     collections = [Collection(path) for path in options.collection]
     names, bar = distinct_names(collections), pre_ranking.reads(options.depth)
     preparations = [Preparation(collection, system.pipeline) for collection in collections]
-    train = [_requests(one, options.split, options) for one in preparations]
+    train, measured = ([_requests(one, split, options) for one in preparations] for split in (options.split, options.measured))
     prior = fit_prior(train, bar)
     learned = {"pre_ranking": pre_ranking.model_copy(update={"prior": prior}).model_dump()}
     config_with = PipelineConfig.model_validate(config.model_dump() | learned)
@@ -65,7 +65,6 @@ def _learn(options: argparse.Namespace) -> None:
     if len(names) > 1:
         with suppress(ValueError):  # the requests of the other collections may be too few
             priors["both, learned without it"] = [[fit_prior(train[:n] + train[n + 1 :], bar), fusion] for n in range(len(names))]
-    measured = [_requests(one, options.measured, options) for one in preparations]
     print(prior.model_dump_json(), _table(dict(zip(names, measured, strict=True)), priors), sep="\n\n")
 
 

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable
+from itertools import islice
 
 import bm25s
 import Stemmer
@@ -18,9 +19,14 @@ def candidate_pool(collection: Collection, split: str) -> list[str]:
 
 
 def first_stage_run(collection: Collection, split: str, depth: int = 100) -> Run:
-    """The collection's run of a split; without one, the `depth` best of all documents for each query, by `bm25_run`."""
+    """The `depth` best of a split's queries in its run; without a run, of all documents for each query, by `bm25_run`.
+
+    Raises CollectionError for a run that names no query of the split.
+    """
     if collection.has_run(split):
-        return collection.run(split)
+        if listed := _listed(collection, split, depth):
+            return listed
+        raise CollectionError(f"{collection.path}: no query of split {split} is in its first-stage run")
     queries, pool = collection.split(split), candidate_pool(collection, split)
     print(
         f"{collection.name}: has no first-stage run of split {split}; BM25 retrieves {min(depth, len(pool))} of all {len(pool):,} "
@@ -50,7 +56,16 @@ def bm25_run(collection: Collection, queries: Iterable[str], pool: list[str], de
 
 
 def complete_run(collection: Collection, split: str, depth: int = 100) -> Run:
-    """The first-stage run of a split; for the queries that it leaves out, `bm25_run` retrieves from the same pool."""
-    run = first_stage_run(collection, split, depth)
+    """The `depth` best of each query of a split; for those that its run leaves out, `bm25_run` retrieves from the same pool."""
+    if not collection.has_run(split):
+        return first_stage_run(collection, split, depth)
+    run = _listed(collection, split, depth)
     missing = [q for q in collection.split(split) if q not in run]
     return run | (bm25_run(collection, missing, candidate_pool(collection, split), depth) if missing else {})
+
+
+def _listed(collection: Collection, split: str, depth: int) -> Run:
+    """The `depth` best of the split's queries in its run, which 'dev.small' shares with 'dev'."""
+    run = collection.run(split)
+    named = ((query, run[query]) for query in collection.split(split) if query in run)
+    return {query: scores if len(scores) <= depth else dict(islice(scores.items(), depth)) for query, scores in named}

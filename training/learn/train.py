@@ -56,7 +56,7 @@ def train(recipe: Recipe, collections: Sequence[Collection], run: Path, cache: P
     with locked(run, wanted=accelerator.is_main_process):
         if accelerator.is_main_process:
             begin(recipe, collections, backbone, run)
-            _say(recipe, [*unknown, *dropped(recipe)])
+            say(recipe, [*unknown, *dropped(recipe)])
         accelerator.wait_for_everyone()
         if (chooser := load_chooser(run)) is not None:
             chooser.to(accelerator.device)
@@ -69,10 +69,11 @@ def train(recipe: Recipe, collections: Sequence[Collection], run: Path, cache: P
         trainer.train()
         data.close()
         if accelerator.is_main_process and recipe.init and recipe.steps and not trainer.kept_beginning:
-            _say(recipe, fit_again(recipe, collections, run))
+            say(recipe, fit_again(recipe, collections, run))
 
 
-def _say(recipe: Recipe, lines: Iterable[str]) -> None:
+def say(recipe: Recipe, lines: Iterable[str]) -> None:
+    """Print lines to standard error, behind the recipe's name."""
     for line in lines:
         print(f"{recipe.name}: {line}", file=sys.stderr)
 

@@ -265,14 +265,21 @@ def test_empty_documents_and_queries_are_no_obstacle(tmp_path: Path) -> None:
         bm25_run(collection, ["q"], ["b", "c"])
 
 
-def test_only_what_the_run_leaves_out_is_retrieved_from_the_pool_that_it_names(toy: Collection) -> None:
+def test_only_what_the_run_leaves_out_is_retrieved_from_the_pool_that_it_names(toy_copy: Path) -> None:
+    """Of a part of train, which shares its run: three of four documents a query."""
+    toy = Collection(toy_copy)
+    (toy_copy / "splits" / "train.part.txt").write_text("river!\nstone?\nbridge!\n", encoding="utf-8")
     assert candidate_pool(toy, "dev") == sorted(f"{t}-{n}" for t in ("teacher", "letter", "forest", "window") for n in range(4))
-    given, complete = toy.run("train"), complete_run(toy, "train", depth=3)
-    assert list(complete) == [*given, *(q for q in toy.split("train") if q.endswith("!"))]
-    assert all(complete[q] == given[q] for q in given)
-    assert all(len(scores) == 3 for q, scores in complete.items() if q.endswith("!"))
-    assert all(d.startswith(q[:-1]) for q, scores in complete.items() if q.endswith("!") for d in scores)
+    given, complete = toy.run("train"), complete_run(toy, "train.part", depth=3)
+    assert list(complete) == ["stone?", "river!", "bridge!"]
+    assert list(complete["stone?"].items()) == list(given["stone?"].items())[:3]
+    assert all(len(scores) == 3 for scores in complete.values())
+    assert all(d.startswith(q[:-1]) for q, scores in complete.items() for d in scores)
     assert set().union(*complete.values()) <= set(candidate_pool(toy, "train"))
+    assert first_stage_run(toy, "train.part", depth=3) == {"stone?": complete["stone?"]}
+    (toy_copy / "splits" / "train.other.txt").write_text("teacher?\n", encoding="utf-8")
+    with pytest.raises(CollectionError, match=r"no query of split train\.other is in its first-stage run"):
+        first_stage_run(toy, "train.other")
 
 
 def test_what_the_collection_lacks_is_named(toy: Collection) -> None:

@@ -97,4 +97,5 @@ def test_a_bundle_learns_what_promises(printed: Printed, refused: Printed, toy_b
 def test_what_cannot_be_learned(refused: Printed, toy_bundle: Bundle, tmp_path: Path) -> None:
     options = ("--bundle", toy_bundle.path, "--out", tmp_path / "out", "--collection", collection(tmp_path / "a"))
     assert "--share must be above 0 and at most 1, not 2" in refused(prior_main, *options, "--share", 2)
+    assert prior_main(strings(*options, "--measured", "nowhere", "--depth", 40, "--share", 0.2)) == 2
     assert not (tmp_path / "out").exists()

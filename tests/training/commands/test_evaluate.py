@@ -164,8 +164,11 @@ def test_the_correction_is_chosen(printed: Printed, toy: Collection, tmp_path: P
 
 
 def test_seeds_are_measured_together(printed: Printed, toy_run: Path, toy_path: Path, tmp_path: Path) -> None:
-    """Two runs, here of one and the same seed."""
+    """Two runs, here of one and the same seed; the place held the worse ones of an earlier evaluation of three."""
     seeds, out, common = tmp_path / "keyb", tmp_path / "out", ("--collection", toy_path, "--queries", 3)
+    for place in (out, out / "seed-3", out / "bundle-2"):
+        place.mkdir()
+        shutil.copy(toy_path / "run.dev.bm25.trec.gz", place / "run.trec.gz")
     for seed in (1, 2):
         shutil.copytree(toy_run, seeds / f"seed-{seed}")
     rows = cells(printed(evaluate_main, "--run", seeds, *common, "--out", out))

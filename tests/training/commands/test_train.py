@@ -54,15 +54,25 @@ def test_collections_that_cannot_be_trained_on(
     assert not (tmp_path / "run" / "checkpoint").exists()
 
 
-@pytest.mark.parametrize(("lacking", "refuses"), [(2, False), (13, True)])
+BEST = ("best.iterations=1", "training={selector: {name: learned}, aggregator: {name: max, passages: 1}}")
+
+
+@pytest.mark.parametrize(("lacking", "refuses", "procedure"), [(2, False, ()), (13, True, ()), (2, False, BEST), (13, True, BEST)])
 def test_judgements_of_unknown_documents(
-    recipe_file: Path, toy_copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], lacking: int, refuses: bool
+    recipe_file: Path,
+    toy_copy: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    lacking: int,
+    refuses: bool,
+    procedure: tuple[str, ...],
 ) -> None:
     """The toy has 48 judgements: 2 of 50 are left out, 13 of 61 are more than a fifth."""
     path = toy_copy / "qrels.tsv.gz"
     lines = gzip.decompress(path.read_bytes()).decode() + "".join(f"river? 0 sea-{number} 1\n" for number in range(lacking))
     path.write_bytes(gzip.compress(lines.encode()))
-    arguments = strings(recipe_file, "--collection", toy_copy, "--set", "steps=1", "--out", tmp_path / "run")
+    sets = (part for key in ("steps=1", *procedure) for part in ("--set", key))
+    arguments = strings(recipe_file, "--collection", toy_copy, *sets, "--out", tmp_path / "run")
     assert train_main(arguments) == (2 if refuses else 0)
     said = capsys.readouterr().err
     if refuses:

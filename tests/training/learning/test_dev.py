@@ -91,6 +91,12 @@ def test_documents_without_a_block_come_last(build: Build, toy_copy: Path) -> No
         assert first(build(collection, aggregator={"name": aggregator}), -1.0) == 1.0
 
 
+def test_the_sample_is_of_the_split(build: Build, toy_copy: Path) -> None:
+    """The run may name more."""
+    (toy_copy / "splits" / "dev.txt").write_text("forest?\nletter!\n", encoding="utf-8")
+    assert set(build(Collection(toy_copy)).candidates["toy"]) == {"forest?", "letter!"}
+
+
 def test_the_sample_is_fixed(build: Build) -> None:
     def pairs(**changes: int) -> list[tuple[str, str]]:
         return [(q, d) for q, documents in build(**changes).candidates["toy"].items() for d in documents]
@@ -105,6 +111,7 @@ def test_the_sample_is_fixed(build: Build) -> None:
 )
 def test_what_the_collection_lacks_is_reported_before_training(build: Build, toy_copy: Path, line: str, said: str) -> None:
     (toy_copy / "run.dev.bm25.trec.gz").write_bytes(gzip.compress(f"{line}\n".encode()))
+    (toy_copy / "splits" / "dev.txt").write_text(line.partition(" ")[0], encoding="utf-8")
     with pytest.raises(CollectionError, match=said):
         build(Collection(toy_copy))
 
