@@ -5,9 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import yaml
-
-from training.commands.command import make_parser, quiet_transformers, run
+from training.commands.command import as_yaml, make_parser, quiet_transformers, run
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="where the copy goes: a new or empty directory")
     parser.add_argument(
         "--selector",
-        type=yaml.safe_load,
+        type=as_yaml,
         metavar="YAML",
         help="'vectors', or a hybrid with your weights; when left out a hybrid, and vectors with --scale",
     )
@@ -53,12 +51,15 @@ def _encoder(options: argparse.Namespace) -> None:
 
     quiet_transformers()
     given = load_bundle(options.bundle)
-    if options.meaning is None:
-        bundle = write_encoder_bundle(given, options.model, options.out, options.selector, options.scale)
-    elif options.selector or options.scale:
+    if options.meaning is not None and (options.selector or options.scale):
         raise ValueError("--meaning leaves the bundle's selector and scores as they are: leave out --selector and --scale")
-    else:
-        bundle = write_understanding_bundle(given, options.model, options.out, options.meaning)
+    try:
+        if options.meaning is None:
+            bundle = write_encoder_bundle(given, options.model, options.out, options.selector, options.scale)
+        else:
+            bundle = write_understanding_bundle(given, options.model, options.out, options.meaning)
+    except RuntimeError as error:  # ExportError, SessionError, and PyTorch's own
+        raise ValueError(str(error)) from error
     size = sum(entry.bytes for entry in bundle.manifest.files.values())
     print(f"{bundle.path}: {bundle.manifest.name} with the encoder {options.model}, {size / 1e6:.0f} MB")
     if options.meaning is None and bundle.pipeline.config.fusion != Fusion():

@@ -397,7 +397,7 @@ def write_bundle(path: str | Path, manifest: Manifest, files: Mapping[str, Path]
     Raises:
         BundleError: the target is taken, or the new bundle does not load.
     """
-    path = Path(path).absolute()
+    path = Path(path).resolve()  # what is renamed is the directory behind a link
     check_target(path, overwrite)
     if wrong := [name for name in files if not _PLAIN_NAME.fullmatch(name)]:
         raise BundleError(f"{path}: {wrong[0]!r} is no plain file name inside the bundle; rename it")
@@ -421,12 +421,13 @@ def write_bundle(path: str | Path, manifest: Manifest, files: Mapping[str, Path]
 
 def check_target(path: Path, overwrite: bool) -> None:
     """Raise BundleError unless a bundle may be written to this path; callers check before they make a bundle, which takes long."""
+    path = path.resolve()
+    if os.path.ismount(path):
+        raise BundleError(f"{path}: cannot be replaced, since a file system is mounted there; give a new directory inside of it")
+    above = next(parent for parent in path.parents if parent.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+        raise BundleError(f"{path}: cannot be written: {above} is {'not writable' if above.is_dir() else 'a file'}; check the path")
     if not path.exists():
-        above = next(parent for parent in path.absolute().parents if parent.exists())
-        if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
-            raise BundleError(
-                f"{path}: cannot be written: {above} is {'not writable' if above.is_dir() else 'a file'}; check the path"
-            )
         return
     if not path.is_dir():
         raise BundleError(f"{path}: is a file; give a directory for the bundle")

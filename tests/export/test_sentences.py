@@ -1,5 +1,6 @@
 """Bundles with a sentence encoder: what keyblock-encoder writes, what it reads by, and which encoders it refuses."""
 
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -79,12 +80,17 @@ def test_a_bundle_is_copied_with_the_requested_selector(
     assert copied.files["model.onnx"] == embedded.manifest.files["model.onnx"]
 
 
-def test_an_encoder_of_other_tokens_is_refused(embedded: Bundle, backbone: Path, tmp_path: Path) -> None:
+def test_an_encoder_of_other_tokens_is_refused(backbone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In one line, as a selector that is no YAML is."""
     other = Path(shutil.copytree(backbone, tmp_path / "other"))
     file = other / "tokenizer.json"
     file.write_text(file.read_text(encoding="utf-8").replace('"zoo":', '"zooo":'), encoding="utf-8")
-    with pytest.raises(ExportError, match="an encoder must have the ranker's vocabulary"):
-        write_encoder_bundle(embedded, str(other), tmp_path / "out")
+    asked = [str(other), "--bundle", str(EMBEDDED), "--out", str(tmp_path / "out")]
+    assert main(asked) == 2
+    assert re.fullmatch(r"keyblock-encoder: .*an encoder must have the ranker's vocabulary\n", capsys.readouterr().err)
+    with pytest.raises(SystemExit):
+        main([*asked, "--selector", "{"])
+    assert "'{' cannot be read as YAML" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

@@ -352,16 +352,22 @@ def test_an_occupied_place_is_kept(bundle: Path, tmp_path: Path, files: dict[str
         write_bundle(files["model.onnx"], manifest(), files, overwrite=True)
     with pytest.raises(BundleError, match=r"cannot be written: .*model\.onnx is a file; check the path"):
         check_target(files["model.onnx"] / "a" / "b", overwrite=False)
+    with pytest.raises(BundleError, match="a file system is mounted there"):
+        check_target(Path("/"), overwrite=False)
     check_target(tmp_path / "none" / "yet", overwrite=False)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bundle", "made"]
 
 
-def test_overwriting_replaces_the_whole_bundle(bundle: Path, tmp_path: Path, files: dict[str, Path]) -> None:
+@pytest.mark.parametrize("place", ["bundle", "link"])
+def test_overwriting_replaces_the_whole_bundle(bundle: Path, tmp_path: Path, files: dict[str, Path], place: str) -> None:
+    """Behind a link, which stays."""
+    (tmp_path / "link").symlink_to("bundle")
     (bundle / "left-over").write_text("old")
-    write_bundle(bundle, manifest(name="second"), files, overwrite=True)
+    write_bundle(tmp_path / place, manifest(name="second"), files, overwrite=True)
     assert load_bundle(bundle).manifest.name == "second"
     assert not (bundle / "left-over").exists()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["bundle", "made"]
+    assert (tmp_path / "link").is_symlink()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bundle", "link", "made"]
 
 
 @pytest.mark.parametrize(
