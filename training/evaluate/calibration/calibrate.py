@@ -184,7 +184,7 @@ def calibrate(system: Calibrated, collections: Sequence[Collection], plan: Plan)
     learned = {"fusion": fusion, "activation": Activation(), "aggregator": aggregator, "min_score": threshold}
     learned |= {"spans": spans or config.spans, "second_look": look}
     if plan.first_stage is not None:
-        learned["first_stage"], quality["first_stage"] = _first_stage(plan.first_stage, splits, fitted_on, fusion)
+        learned["first_stage"], quality["first_stage"] = _first_stage(plan.first_stage, splits, looked, fusion)
     system.write(with_budgets.model_copy(update=learned), quality)
     return fusion, quality
 
