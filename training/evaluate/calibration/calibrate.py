@@ -239,7 +239,8 @@ def _spans(
     errors = {}
     for name, documents in read.items():
         labels = np.concatenate([one.labels for one in documents])
-        errors[name] = calibration_gap(np.concatenate(span_probabilities(documents, scores)), labels)
+        if len(labels):
+            errors[name] = calibration_gap(np.concatenate(span_probabilities(documents, scores)), labels)
     return scores, {"spans": {name: {"expected_error": error} for name, error in errors.items()}}
 
 

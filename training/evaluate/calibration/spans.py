@@ -106,10 +106,10 @@ def read_documents(
 def fit_spans(collections: Sequence[Sequence[ReadDocument]]) -> SpanScores:
     """The logistic regression of "answers" on mark and fused logit; every collection counts the same.
 
-    Raises ValueError if no sentence answers.
+    A collection without a sentence teaches nothing. Raises ValueError if no sentence answers.
     """
     rows, labels, weights = [], [], []
-    for documents in collections:
+    for documents in (of for of in collections if any(one.sentences for one in of)):
         marks = np.concatenate([one.marks for one in documents])
         rows.append(np.stack([marks, np.concatenate([one.logits for one in documents])], axis=1))
         labels.append(np.concatenate([one.labels for one in documents]))
