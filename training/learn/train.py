@@ -177,16 +177,23 @@ def fit_again(recipe: Recipe, collections: Sequence[Collection], run: Path) -> I
     """Fit on dev what the recipe's pipeline holds of another model's scores; a line says what was fitted, or why nothing was."""
     config = recipe.pipeline
     fixed = {"fusion": config.fusion != Fusion(), "min_score": config.min_score, "spans": config.spans}
-    names = ", ".join(name for name, value in (fixed | {"second_look": config.second_look}).items() if value)
+    names = [name for name, value in (fixed | {"second_look": config.second_look}).items() if value]
     if not names:
         return
     fusion = (config.first_stage or {}).get("name")
+    plan = Plan(queries=recipe.dev_queries, depth=recipe.dev_depth, first_stage=fusion)
+    kept = f"of {recipe.init}, which other weights may not suit, until keyblock-calibrate fits them"
     try:
-        calibrate(CalibratedRun(run), collections, Plan(queries=recipe.dev_queries, depth=recipe.dev_depth, first_stage=fusion))
+        _, quality = calibrate(CalibratedRun(run), collections, plan)
     except ValueError as error:
-        yield f"keeps the {names} of {recipe.init}, which other weights may not suit, until keyblock-calibrate fits them: {error}"
-    else:
-        yield f"{names}: fitted anew on dev, {recipe.dev_queries} queries a collection at most; keyblock-calibrate takes more"
+        yield f"keeps the {', '.join(names)} {kept}: {error}"
+        return
+    if "spans" in names and "spans" not in quality["calibration"]:
+        names.remove("spans")
+        yield f"keeps the spans {kept}: no sentence that was read on dev has a mark and lies in a gold passage"
+    if names:
+        fitted = ", ".join(names)
+        yield f"{fitted}: fitted anew on dev, {recipe.dev_queries} queries a collection at most; keyblock-calibrate takes more"
 
 
 def check_mixture(recipe: Recipe, collections: Sequence[Collection]) -> None:

@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from safetensors.torch import load_file, save_file
@@ -21,12 +22,15 @@ from training.data.collection import Collection
 from training.data.files import open_text, read_run
 from training.evaluate.calibration import calibrate as calibrating
 from training.evaluate.calibration import systems as calibrated
-from training.evaluate.calibration.calibrate import DevSplit, Plan, Setting, cheapest_of_the_best
+from training.evaluate.calibration.calibrate import DevSplit, Plan, Setting, calibrate, cheapest_of_the_best
+from training.evaluate.calibration.first_stage import learn
+from training.evaluate.calibration.spans import fit_spans
 from training.evaluate.calibration.systems import CalibratedBundle, CalibratedRun, fingerprint
 from training.evaluate.evaluate import read_values
 from training.evaluate.ranking import CHOOSER, load_run_pipeline
 
 BUDGETS = ["--budgets", "80", "96", "--default", "96"]
+EMBEDDED = Path(__file__).resolve().parents[3] / "models" / "default"
 FEW = ["--least", "2"]  # the toy has 8 dev queries
 
 
@@ -158,6 +162,25 @@ def test_a_fusion_with_the_first_stage_is_learned_if_requested(
     manifest = load_bundle(out).manifest
     assert manifest.pipeline.first_stage == {"name": "linear", "first_stage": "scores", "weight": 0.0}
     assert manifest.quality["first_stage"] == {"toy": {"RR@10": 1.0, "nDCG@10": 1.0}}
+
+
+def test_what_is_learned_last_is_learned_from_the_logits_that_are_served(
+    toy: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The embedded model's second look changes the logits that the service fuses with the first stage, and scores sentences by."""
+    learned, fitted = Mock(wraps=learn), Mock(wraps=fit_spans)
+    monkeypatch.setattr(calibrating, "learn", learned)
+    monkeypatch.setattr(calibrating, "fit_spans", fitted)
+    plan = Plan(depth=4, least=2, first_stage="linear", second_look=(4, 4), use=("logit",))
+    calibrate(CalibratedBundle(EMBEDDED, tmp_path / "out"), [toy], plan)
+    ranker = CalibratedBundle(tmp_path / "out", tmp_path / "none").own_ranker(toy, 128)
+    (_, [held_out]), ([documents],) = learned.call_args.args, fitted.call_args.args
+    assert documents
+    for query, candidates in toy.run("dev").items():
+        served = dict(zip(candidates, ranker.answered(query, list(candidates)).ranking.logits.tolist(), strict=True))
+        assert held_out.model[query] == pytest.approx(served, abs=1e-3)
+        read = {one.document: one.logit for one in documents if one.query == query}
+        assert read == pytest.approx({document: served[document] for document in read}, abs=1e-3)
 
 
 def test_the_score_is_the_probability_that_was_fitted(printed: Printed, toy_bundle: Bundle, toy_path: Path, tmp_path: Path) -> None:

@@ -1,12 +1,13 @@
 """What is learned beside the fusion: prior scores, which sentence answers, the second look, fusion with the first stage."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from keyblock.fusion import FEATURES, FIRST_STAGE_FUSIONS, Fusion, Linear, MapFuse, ReciprocalRank, SecondLook, sigmoid
+from keyblock.fusion import FIRST_STAGE_FUSIONS, Fusion, Linear, MapFuse, ReciprocalRank, SecondLook, sigmoid
 from keyblock.pipeline import Pipeline
 from keyblock.pre_ranking import PreRanking, Prior
 from keyblock.ranking.spans import Sentence
@@ -111,25 +112,28 @@ def document(n: int = 40) -> ReadDocument:
     true = RNG.random(n) < sigmoid(-1.0 + 2.0 * marks + 0.5 * logit)
     found = [Sentence(10 * i, 10 * i + 10, float(mark), 5) for i, mark in enumerate(marks)]
     gold = [Span("d", 10 * i, 10 * i + 10) for i in np.flatnonzero(true).tolist()]
-    return ReadDocument("q", "d", np.concatenate([[logit], np.zeros(len(FEATURES) - 1)]), found, gold, 400)
+    return ReadDocument("q", "d", logit, found, gold, 400)
 
 
 def test_the_rule_that_the_labels_were_drawn_by_is_found_again() -> None:
     collections = [[document() for _ in range(100)], [document() for _ in range(60)]]
-    found = fit_spans(collections, Fusion())
+    found = fit_spans(collections)
     assert (found.bias, found.mark, found.document) == pytest.approx((-1.0, 2.0, 0.5), abs=0.2)
-    larger = fit_spans([collections[0], 3 * collections[1]], Fusion())
+    larger = fit_spans([collections[0], 3 * collections[1]])
     assert larger.model_dump() == pytest.approx(found.model_dump(), abs=1e-4), "collections count the same"
+    shifted = [[replace(one, logit=900 + 3000 * one.logit) for one in documents] for documents in collections]
+    assert fit_spans(shifted).document * 3000 == pytest.approx(found.document, abs=1e-3), "a second look's scale changes nothing"
+    assert fit_spans([*collections, [document(0)]]) == found, "a collection without a sentence teaches nothing"
     fresh = [document() for _ in range(100)]
-    scores = np.concatenate(span_probabilities(fresh, Fusion(), found))
+    scores = np.concatenate(span_probabilities(fresh, found))
     assert calibration_gap(scores, np.concatenate([one.labels for one in fresh])) < 0.03
 
 
 def test_nothing_is_learned_where_nothing_answers() -> None:
     one = document()
-    nothing = ReadDocument(one.query, one.document, one.features, one.sentences, [], one.tokens)
+    nothing = ReadDocument(one.query, one.document, one.logit, one.sentences, [], one.tokens)
     with pytest.raises(ValueError, match="no sentence that was read lies in a gold passage"):
-        fit_spans([[nothing]], Fusion())
+        fit_spans([[nothing]])
 
 
 QUERIES, CANDIDATES = 600, 12
@@ -175,6 +179,22 @@ def test_a_feature_that_says_nothing_gets_no_weight(planted: Callable[[float], L
 def test_a_feature_that_misleads_gets_none_either(planted: Callable[[float], LookedScores]) -> None:
     """A block that the model likes is never a reason against its document."""
     assert fit_second_look([planted(-2.0)], FIRST).further == 0
+
+
+@pytest.mark.parametrize(
+    ("look", "said"),
+    [
+        ({"margin": 0.0, "documents": 1}, "no relevant document is among those that it reads"),
+        ({}, "the relevant documents are the lower ones of those that it reads"),
+    ],
+)
+def test_a_look_that_cannot_be_learned(planted: Callable[[float], LookedScores], look: dict[str, float], said: str) -> None:
+    """Relevant documents have the lowest logit of all."""
+    scores = planted(0.0)
+    for query, rows in scores.features.items():
+        rows[:, 0] = -5.0 * scores.labels(query) + 0.1 * rows[:, 0]
+    with pytest.raises(ValueError, match=f"second look: {said}"):
+        fit_second_look(with_look([scores], ALL.model_copy(update=look)), FIRST)
 
 
 def test_scores_after_the_look_are_probabilities(planted: Callable[[float], LookedScores]) -> None:

@@ -31,7 +31,7 @@ from training.data.types import CollectionError
 from training.evaluate.ranking import CHOOSER, TEACHER, load_chooser, load_run_pipeline
 from training.learn.run_directory import begin, locked, make_pipeline
 from training.learn.tracking import read_log
-from training.learn.train import train
+from training.learn.train import fit_again, train
 from training.model.cross_encoder import CrossEncoder
 from training.model.families import load_ranker
 from training.model.starting import weights_digest
@@ -230,6 +230,16 @@ def test_several_collections_and_their_shares(train_toy: TrainToy, toy: Collecti
     run = train_toy(on=[toy, other], mixture={"toy": 1, "other": 0})
     assert list(read_log(run)[-1]["dev"]) == ["toy", "other"]
     assert sorted(json.loads((run / "provenance.json").read_text(encoding="utf-8"))["collections"]) == ["other", "toy"]
+
+
+def test_what_was_not_fitted_anew_is_not_said_to_be(
+    run_copy: Path, toy: Collection, other: Collection, make_recipe: Callable[..., Recipe], recipe_tree: dict[str, Any]
+) -> None:
+    """The run's model marks no tokens, so the spans are still those of what it began from."""
+    begun = make_recipe(pipeline=recipe_tree["pipeline"] | {"fusion": {"logit": 0.5}, "spans": {"mark": 2.0}})
+    kept, fitted = fit_again(begun, [toy, other], run_copy)
+    assert kept.startswith("keeps the spans of ")
+    assert fitted.startswith("fusion: fitted anew on dev")
 
 
 def test_a_mixture_must_name_the_collections_given(train_toy: TrainToy, toy: Collection, other: Collection, tmp_path: Path) -> None:

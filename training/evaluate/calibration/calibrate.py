@@ -179,12 +179,12 @@ def calibrate(system: Calibrated, collections: Sequence[Collection], plan: Plan)
     with_budgets = _with_budgets(config, plan.budgets or config.packing.budget_range, choice.budget)
     aggregator = config.aggregator if choice.passages is None else with_passages(config, choice.passages)
     threshold = quality["calibration"].get("threshold", {}).get("score")
-    spans, spans_quality = _spans(system, splits, choice, fusion)
+    spans, spans_quality = _spans(system, splits, choice, [one.run(fusion) for one in looked])
     quality["calibration"] |= spans_quality
     learned = {"fusion": fusion, "activation": Activation(), "aggregator": aggregator, "min_score": threshold}
     learned |= {"spans": spans or config.spans, "second_look": look}
     if plan.first_stage is not None:
-        learned["first_stage"], quality["first_stage"] = _first_stage(plan.first_stage, splits, fitted_on, fusion)
+        learned["first_stage"], quality["first_stage"] = _first_stage(plan.first_stage, splits, looked, fusion)
     system.write(with_budgets.model_copy(update=learned), quality)
     return fusion, quality
 
@@ -224,22 +224,23 @@ def _first_stage(
 
 
 def _spans(
-    system: Calibrated, splits: Sequence[DevSplit], setting: Setting, fusion: Fusion
+    system: Calibrated, splits: Sequence[DevSplit], setting: Setting, runs: Sequence[Run]
 ) -> tuple[SpanScores | None, dict[str, Any]]:
     """The fitted probability that a sentence answers, and its calibration errors; None and empty if the model marks no tokens."""
     read: dict[str, list[ReadDocument]] = {}
-    for split in splits:
+    for split, fused in zip(splits, runs, strict=True):
         judged = {query: _judged_documents(split, query) for query in split.candidates}
         ranker = system.ranker(system.own_ranker(split.collection, setting.budget), setting.passages)
-        if found := read_documents(ranker, judged, setting.budget):
+        if found := read_documents(ranker, judged, fused, setting.budget):
             read[split.collection.name] = found
     if not any(one.labels.any() for documents in read.values() for one in documents):
         return None, {}
-    scores = fit_spans(list(read.values()), fusion)
+    scores = fit_spans(list(read.values()))
     errors = {}
     for name, documents in read.items():
         labels = np.concatenate([one.labels for one in documents])
-        errors[name] = calibration_gap(np.concatenate(span_probabilities(documents, fusion, scores)), labels)
+        if len(labels):
+            errors[name] = calibration_gap(np.concatenate(span_probabilities(documents, scores)), labels)
     return scores, {"spans": {name: {"expected_error": error} for name, error in errors.items()}}
 
 

@@ -15,6 +15,8 @@ from training.evaluate.ranking import LocalRanker
 FAR = 1e9  # a margin that leaves no document out
 PRIOR = 5.0  # weight of the normal prior around a second look that changes nothing, counted in queries as in `fit`
 
+MORE = "judge more, raise --queries, or let it read more documents (--second-look)"
+
 
 @dataclass
 class LookedScores(DevScores):
@@ -83,9 +85,13 @@ def fit_second_look(scored: Sequence[LookedScores], fusion: Fusion) -> SecondLoo
     Args:
         scored: dev candidates of each collection, at least one of which is relevant.
         fusion: of the first look.
+
+    Raises ValueError if none of the documents that it reads is relevant, or the lower ones are.
     """
     whole = [[one.read(query, fusion) for query in one.features] for one in scored]
     groups = [[(rows, labels) for rows, labels in of if labels.any()] for of in whole]
+    if not any(groups):
+        raise ValueError(f"second look: no relevant document is among those that it reads; {MORE}")
     rows = np.concatenate([rows for of in whole for rows, _ in of])
     first, further = listwise_weights(groups, np.asarray([1.0, 0.0]), rows.std(axis=0), PRIOR / max(sum(map(len, groups)), 1))
     weights = np.asarray([first, max(further, 0.0)])
@@ -93,6 +99,8 @@ def fit_second_look(scored: Sequence[LookedScores], fusion: Fusion) -> SecondLoo
     sizes = [sum(len(labels) for _, labels in of) for of in whole]
     scale, bias = logistic_weights((rows @ weights)[:, None], labels, sizes)
     first, further = (scale * weights).tolist()
+    if first <= 0:  # no pipeline could hold it
+        raise ValueError(f"second look: the relevant documents are the lower ones of those that it reads; {MORE}")
     return scored[0].look.model_copy(update={"bias": bias, "first": first, "further": further})
 
 
