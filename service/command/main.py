@@ -73,6 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader closed the pipe
         _drop_output()
         return PIPE_CLOSED
+    except (CommandError, KeyBlockError) as error:  # before OSError, which a KeyBlockError may be: the client's time was up
+        report.fail(_in_a_line(error))
     except OSError as error:  # an error of writing: subcommands report errors of reading themselves
         _drop_output()
         report.fail(f"cannot write: {error.strerror}")
@@ -81,9 +83,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         report.fail(f"KEYBLOCK_{'_'.join(map(str, first['loc'])).upper()}: {first['msg']}")
-    except (CommandError, KeyBlockError, ValueError) as error:
-        report.fail(" ".join(str(error).split()))
+    except ValueError as error:
+        report.fail(_in_a_line(error))
     return FAILED
+
+
+def _in_a_line(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
 def _drop_output() -> None:

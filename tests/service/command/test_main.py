@@ -129,6 +129,7 @@ def chunk(terminal: int) -> bytes:
         (["rerank", "q", "gym.txt", "--timeout", "nan"], 2, "must be a number of seconds above 0, not 'nan'"),
         (["rerank", "q", "gym.txt", "--bundle", "nobody"], 1, "keyblock: nobody: does not exist"),
         (["rerank", "q", "gym.txt", "--url", "http://127.0.0.1:1"], 1, "keyblock: http://127.0.0.1:1: "),
+        (["rerank", "q", "gym.txt", "--url", "http://127.0.0.1:1", "--timeout", "1e-9"], 1, "127.0.0.1:1: no answer in the time"),
         (["rerank", "q", "gym.txt", "--url", "nowhere"], 1, "keyblock: url must be like http://127.0.0.1:8000, not 'nowhere'"),
         (["rerank", "q", "nobody.txt", "."], 1, "keyblock: there is nothing to rank"),
     ],
