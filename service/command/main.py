@@ -11,6 +11,7 @@ from keyblock import __version__
 from keyblock.client import KeyBlockError
 from service.command import rerank
 from service.command.inputs import open_binary
+from service.command.output import standard_output
 from service.command.rankers import CommandError
 from service.command.report import Report
 from service.files.bounded import BoundedReader
@@ -37,6 +38,7 @@ def parser() -> argparse.ArgumentParser:
 
 def print_texts(options: argparse.Namespace, report: Report) -> int:
     """Print texts: offsets and lines of passages refer to what is printed. Returns the exit code."""
+    output = standard_output()
     with BoundedReader() as reader:
         for name in options.files:
             try:
@@ -50,7 +52,8 @@ def print_texts(options: argparse.Namespace, report: Report) -> int:
                 continue
             if found.problem:
                 report.note(f"{name}: {found.problem}")
-            sys.stdout.buffer.write(found.text.encode("utf-8", "surrogatepass"))
+            output.write(found.text.encode("utf-8", "surrogatepass"))
+    output.flush()
     return int(report.failed)
 
 
