@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Required, TypedDict
 from urllib.parse import urlsplit
 
+import httpx
+
 from keyblock.client.bodies import Compression
 
 DEFAULT_URL = "http://127.0.0.1:8000"
@@ -92,8 +94,7 @@ class Configuration:
     max_connections: int = 100
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        if not _is_base(self.url):
             raise ValueError(f"url must be like {DEFAULT_URL}, not {self.url!r}")
         if self.compression not in ("gzip", None):
             raise ValueError(f"compression must be 'gzip' or None, not {self.compression!r}")
@@ -109,3 +110,14 @@ class Configuration:
         """The URL for messages, without a password."""
         parts = urlsplit(self.url)
         return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
+def _is_base(url: str) -> bool:
+    """Whether paths of the service can be appended to it, and requests sent there."""
+    try:
+        httpx.URL(url)
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except (ValueError, httpx.InvalidURL):
+        return False
+    return bool(usable) and not (parts.query or parts.fragment)

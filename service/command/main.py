@@ -11,6 +11,7 @@ from keyblock import __version__
 from keyblock.client import KeyBlockError
 from service.command import rerank
 from service.command.inputs import open_binary
+from service.command.output import standard_output
 from service.command.rankers import CommandError
 from service.command.report import Report
 from service.files.bounded import BoundedReader
@@ -37,6 +38,7 @@ def parser() -> argparse.ArgumentParser:
 
 def print_texts(options: argparse.Namespace, report: Report) -> int:
     """Print texts: offsets and lines of passages refer to what is printed. Returns the exit code."""
+    output = standard_output()
     with BoundedReader() as reader:
         for name in options.files:
             try:
@@ -50,7 +52,8 @@ def print_texts(options: argparse.Namespace, report: Report) -> int:
                 continue
             if found.problem:
                 report.note(f"{name}: {found.problem}")
-            sys.stdout.buffer.write(found.text.encode("utf-8", "surrogatepass"))
+            output.write(found.text.encode("utf-8", "surrogatepass"))
+    output.flush()
     return int(report.failed)
 
 
@@ -73,6 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader closed the pipe
         _drop_output()
         return PIPE_CLOSED
+    except (CommandError, KeyBlockError) as error:  # before OSError, which a KeyBlockError may be: the client's time was up
+        report.fail(_in_a_line(error))
     except OSError as error:  # an error of writing: subcommands report errors of reading themselves
         _drop_output()
         report.fail(f"cannot write: {error.strerror}")
@@ -81,9 +86,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         report.fail(f"KEYBLOCK_{'_'.join(map(str, first['loc'])).upper()}: {first['msg']}")
-    except (CommandError, KeyBlockError, ValueError) as error:
-        report.fail(" ".join(str(error).split()))
+    except ValueError as error:
+        report.fail(_in_a_line(error))
     return FAILED
+
+
+def _in_a_line(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
 def _drop_output() -> None:

@@ -1,7 +1,8 @@
 """Prints hits: a table for people, lines of tab-separated values for pipes, JSON lines for programs."""
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, BinaryIO
 
 from rich.console import Console
 from rich.table import Table
@@ -10,9 +11,17 @@ from rich.text import Text
 from keyblock.client.bodies import as_json
 from keyblock.ranking.order import ScoredBy
 from service.command.hits import Hit, Passage, place_of
+from service.command.rankers import CommandError
 from service.command.text import in_a_line
 
 FOUND, NAME, FAINT = "bold yellow", "bold cyan", "dim"
+
+
+def standard_output() -> BinaryIO:
+    """Standard output for bytes. Whoever writes flushes it, or errors would come as the interpreter ends. Raises CommandError."""
+    if sys.stdout is None:
+        raise CommandError("there is nowhere to write to: standard output is closed")
+    return sys.stdout.buffer
 
 
 def json_lines(hits: Iterable[Hit]) -> Iterator[bytes]:

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from keyblock.client import Client
 from service.command.hits import Best, batches
 from service.command.inputs import AUTO, FORMATS, Files
-from service.command.output import json_lines, print_table, tab_lines
+from service.command.output import json_lines, print_table, standard_output, tab_lines
 from service.command.rankers import Asked, CommandError, Ranker, RemoteRanker
 from service.command.report import Report
 from service.command.text import Highlighter
@@ -89,15 +89,14 @@ def progress_bar(total: int | None) -> Iterator[Any]:
 
 def show(best: Best, *, as_json: bool) -> None:
     """Print a table on a terminal, otherwise a line of tab-separated values for each passage, or JSON lines on request."""
-    if sys.stdout is None:
-        raise CommandError("there is nowhere to write to: standard output is closed")
+    output = standard_output()
     console = Console(highlight=False)
     if not as_json and console.is_terminal:
         print_table(console, best)
         return
     for line in json_lines(best) if as_json else tab_lines(best):
-        sys.stdout.buffer.write(line)
-    sys.stdout.buffer.flush()
+        output.write(line)
+    output.flush()
 
 
 def _query(value: str) -> str:

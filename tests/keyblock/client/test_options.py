@@ -27,7 +27,7 @@ def test_options_are_those_of_the_wire() -> None:
     ("options", "problem"),
     [
         ({"url": "localhost:8000"}, "url must be like http://127.0.0.1:8000, not 'localhost:8000'"),
-        ({"url": "http://x?y=1"}, "url must be like"),
+        *[({"url": f"http://{rest}"}, "url must be like") for rest in ("x?y=1", "x:80a", "x:99999", "x:0", "x\n", "[x")],
         ({"compression": "br"}, "compression must be 'gzip' or None, not 'br'"),
         ({"timeout": -1}, "timeout must be at least 0.0, not -1"),
         ({"timeout": float("nan")}, "timeout must be at least 0.0, not nan"),

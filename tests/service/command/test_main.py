@@ -31,7 +31,7 @@ TEXTS = ["advice-column.txt", "gym.txt", "lease.txt"]
 
 
 def environment(**more: str) -> dict[str, str]:
-    ours = ("KEYBLOCK_", "COLUMNS", "LINES")  # pytest-xdist sets a width, which would hide the terminal's own
+    ours = ("KEYBLOCK_", "PYTHONUNBUFFERED", "COLUMNS", "LINES")  # pytest-xdist sets a width, which would hide the terminal's own
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     return kept | {"KEYBLOCK_PROVIDER": "cpu", "KEYBLOCK_THREADS": "1", "PYTHONPATH": os.getcwd()} | more
 
@@ -129,6 +129,7 @@ def chunk(terminal: int) -> bytes:
         (["rerank", "q", "gym.txt", "--timeout", "nan"], 2, "must be a number of seconds above 0, not 'nan'"),
         (["rerank", "q", "gym.txt", "--bundle", "nobody"], 1, "keyblock: nobody: does not exist"),
         (["rerank", "q", "gym.txt", "--url", "http://127.0.0.1:1"], 1, "keyblock: http://127.0.0.1:1: "),
+        (["rerank", "q", "gym.txt", "--url", "http://127.0.0.1:1", "--timeout", "1e-9"], 1, "127.0.0.1:1: no answer in the time"),
         (["rerank", "q", "gym.txt", "--url", "nowhere"], 1, "keyblock: url must be like http://127.0.0.1:8000, not 'nowhere'"),
         (["rerank", "q", "nobody.txt", "."], 1, "keyblock: there is nothing to rank"),
     ],
@@ -221,16 +222,17 @@ def test_without_the_extra_it_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("redirection", "problem"),
+    ("arguments", "problem"),
     [
-        (">/dev/full", "keyblock: cannot write: No space left on device"),
-        (">&-", "keyblock: there is nowhere to write to: standard output is closed"),
-        ("- <&-", "keyblock: -: Bad file descriptor"),
+        ("rerank notice gym.txt --json >/dev/full", "keyblock: cannot write: No space left on device"),
+        ("rerank notice gym.txt --json >&-", "keyblock: there is nowhere to write to: standard output is closed"),
+        ("rerank notice gym.txt --json - <&-", "keyblock: -: Bad file descriptor"),
+        ("text gym.txt >/dev/full", "keyblock: cannot write: No space left on device"),
+        ("text gym.txt >&-", "keyblock: there is nowhere to write to: standard output is closed"),
     ],
 )
-def test_broken_streams_are_one_line(folder: Path, bundle_path: Path, redirection: str, problem: str) -> None:
-    command = f"{shlex.join(COMMAND)} rerank notice gym.txt --json --bundle {bundle_path} {redirection}"
-    done = run(["sh", "-c", command], folder)
+def test_broken_streams_are_one_line(folder: Path, bundle_path: Path, arguments: str, problem: str) -> None:
+    done = run(["sh", "-c", f"KEYBLOCK_BUNDLE={shlex.quote(str(bundle_path))} {shlex.join(COMMAND)} {arguments}"], folder)
     assert (done.returncode, done.stderr.decode()) == (1, f"{problem}\n")
 
 
