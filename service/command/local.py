@@ -39,9 +39,10 @@ class LocalRanker:
 
     def rank(self, inputs: Sequence[Input]) -> list[Found | None]:
         """See Ranker."""
-        query, budget, _ = self._asked
-        ranking = self._ranker.rank(query, as_documents(inputs), max_tokens_per_doc=budget, raw_scores=True)
-        return results_of(ranking, self._activation, self._report)
+        query, budget, *_ = self._asked
+        top_n, documents = self._asked.results(len(inputs)), as_documents(inputs)
+        ranking = self._ranker.rank(query, documents, top_n=top_n, max_tokens_per_doc=budget, raw_scores=True)
+        return results_of(ranking, len(inputs), self._activation, self._report)
 
 
 def open_local(bundle: Path | None, asked: Asked, report: Report) -> LocalRanker:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from keyblock.client import AccessError, Client, InvalidRequestError, Ranking
+from keyblock.client import AccessError, Client, InvalidRequestError, Ranking, RerankOptions
 from keyblock.fusion import Activation
 from keyblock.ranking.order import GROUPS, Block, ScoredBy
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig
@@ -48,11 +48,17 @@ class Asked(NamedTuple):
         query: not blank.
         budget: tokens that the model reads of a document; None for the bundle's default.
         model: a model's name; None for the default model.
+        top: documents that will be shown, which are those that the model has to read; 0 for all.
     """
 
     query: str
     budget: int | None = None
     model: str | None = None
+    top: int = 0
+
+    def results(self, documents: int) -> int:
+        """How many of these documents can be among those that will be shown."""
+        return min(self.top or documents, documents)
 
 
 class CommandError(Exception):
@@ -73,7 +79,7 @@ class Ranker(Protocol):
     chars: int
 
     def rank(self, inputs: Sequence[Input]) -> list[Found | None]:
-        """The result of each document; None for a refused one, which is reported."""
+        """The result of each document; None for one that will not be shown, and for a refused one, which is reported."""
 
 
 class RemoteRanker:
@@ -108,15 +114,16 @@ class RemoteRanker:
                 name, problem = inputs[remaining.pop(at_fault)].name, error.details[0].get("msg")
                 self._report.fail(f"{name}: refused by the service: {problem}")
                 continue
-            for number, one in zip(remaining, results_of(ranking, self._activation, self._report), strict=True):
+            for number, one in zip(remaining, results_of(ranking, len(remaining), self._activation, self._report), strict=True):
                 found[number] = one
             break
         return found
 
     def _ask(self, inputs: Sequence[Input]) -> Ranking:
-        query, budget, model = self._asked
-        documents = as_documents(inputs)
-        return self._client.rerank(query, documents, raw_scores=True, max_tokens_per_doc=budget, model=model, strict=True)
+        query, budget, model, _ = self._asked
+        top_n, documents = self._asked.results(len(inputs)), as_documents(inputs)
+        options: RerankOptions = {"max_tokens_per_doc": budget, "model": model, "top_n": top_n, "raw_scores": True, "strict": True}
+        return self._client.rerank(query, documents, **options)
 
 
 def as_documents(inputs: Sequence[Input]) -> list[dict[str, str]]:
@@ -124,18 +131,19 @@ def as_documents(inputs: Sequence[Input]) -> list[dict[str, str]]:
     return [{"text": one.text, **({"title": one.title} if one.title else {})} for one in inputs]
 
 
-def results_of(ranking: Ranking, activation: Activation, report: Report) -> list[Found | None]:
+def results_of(ranking: Ranking, documents: int, activation: Activation, report: Report) -> list[Found | None]:
     """The results of a ranking with raw scores, in the order given; its warnings are reported.
 
     Args:
-        ranking: has a result for each document.
+        ranking: has the results of the best documents.
+        documents: how many were ranked.
         activation: turns its raw scores into the scores that are shown.
         report: gets the warnings.
     """
     for warning in ranking.warnings:
         if not warning.startswith("documents without text"):  # the numbers in this warning mean nothing here
             report.note(warning)
-    found: list[Found | None] = [None] * len(ranking)
+    found: list[Found | None] = [None] * documents
     for result in ranking:
         blocks = [Block(block.start, block.end, block.score) for block in result.blocks]
         found[result.index] = Found(GROUPS.index(ScoredBy(result.scored_by)), -result.relevance_score, blocks, activation)

@@ -64,7 +64,7 @@ def run(options: argparse.Namespace, report: Report) -> int:
 @contextmanager
 def open_ranker(options: argparse.Namespace, report: Report) -> Iterator[Ranker]:
     """The named service, or else a bundle in this process. Raises CommandError, and the errors of these."""
-    asked = Asked(options.query, options.budget, options.model)
+    asked = Asked(options.query, options.budget, options.model, options.top)
     if options.url is not None:
         with Client(options.url, api_key=os.environ.get(API_KEY), timeout=options.timeout) as client:
             yield RemoteRanker(client, asked, report)

@@ -25,10 +25,9 @@ NEAR = 0.02  # of a score: bf16, in other batches
 def make(request: pytest.FixtureRequest, running: Service) -> Iterator[Any]:
     with Client(running.url) as client:
 
-        def made(query: str, budget: int | None, report: Report) -> Ranker:
-            if request.param == "local":
-                return LocalRanker(SETTINGS, Asked(query, budget), report)
-            return RemoteRanker(client, Asked(query, budget), report)
+        def made(query: str, budget: int | None, report: Report, top: int = 0) -> Ranker:
+            asked = Asked(query, budget, top=top)
+            return LocalRanker(SETTINGS, asked, report) if request.param == "local" else RemoteRanker(client, asked, report)
 
         yield made
 
@@ -51,7 +50,7 @@ def test_what_is_found_is_what_the_service_answers(make: Any, running: Service, 
     inputs = collection(lease)
     with Client(running.url) as client:
         documents = [{"text": one.text, "title": one.title} for one in inputs]
-        expected = {r.index: r for r in client.rerank(lease["query"], documents, max_tokens_per_doc=budget)}
+        expected = {r.index: r for r in client.rerank(lease["query"], documents, max_tokens_per_doc=budget, top_n=len(inputs))}
     found = make(lease["query"], budget, Report("keyblock")).rank(inputs)
     assert len(found) == len(expected) == len(inputs)
     for number, one in enumerate(found):
@@ -60,6 +59,14 @@ def test_what_is_found_is_what_the_service_answers(make: Any, running: Service, 
         assert [(b.start, b.end) for b in one.blocks] == [(b.start, b.end) for b in expected[number].blocks]
     empty = found[-2]
     assert (empty.score, empty.scored_by, empty.blocks) == (0.0, ScoredBy.ORDER, [])
+
+
+@pytest.mark.parametrize("top", [40, 0])
+def test_each_document_that_is_shown_has_been_read(make: Any, capsys: pytest.CaptureFixture[str], top: int) -> None:
+    inputs = [Input(str(number), f"{number}: {('a hedge', 'the lease')[number % 2]}.") for number in range(64)]
+    found = make("end the lease early", None, Report("keyblock"), top).rank(inputs)
+    assert [one.scored_by for one in found if one] == [ScoredBy.MODEL] * (top or 64)
+    assert capsys.readouterr().err == ""
 
 
 def test_a_budget_that_was_never_measured_is_kept_inside(make: Any, capsys: pytest.CaptureFixture[str]) -> None:
