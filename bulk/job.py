@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from bulk.engines.local import LocalEngine
 from bulk.errors import BulkError
 from bulk.intake import take_in
-from bulk.manifest import agree, complete, describe, fingerprint
+from bulk.manifest import NAME, agree, complete, describe, fingerprint
 from bulk.options import Options
 from bulk.stages import Job, Prepare, Score, Stage, understanding_of
 from bulk.work import Intake, Layout, sweep
@@ -92,7 +92,12 @@ def rank_all(options: Options) -> Summary:
             return Summary(**whole, new=0)
         layout.work.mkdir(exist_ok=True)
         sweep(options.out, layout.work)
-        intake = Intake.read(layout.work) or _take_in(options, layout)
+        try:
+            intake = Intake.read(layout.work) or take_in(options, layout, Progress("take in", "pairs").add)
+        except BulkError:
+            if not any(options.out.glob("rankings-*")):  # nothing is computed: the corrected input may take the directory
+                (options.out / NAME).unlink()
+            raise
         job = Job(layout, options.bundle, options.asking, intake, fingerprint(about))
         remaining = _remaining(Score, job)
         if remaining:
@@ -104,10 +109,6 @@ def rank_all(options: Options) -> Summary:
         if not options.keep_work:
             shutil.rmtree(layout.work)
         return Summary(**counts, new=len(remaining))
-
-
-def _take_in(options: Options, layout: Layout) -> Intake:
-    return take_in(options, layout, Progress("take in", "pairs").add)
 
 
 def _remaining(stage: type[Stage], job: Job) -> list[int]:

@@ -43,6 +43,15 @@ def test_all_is_ranked_once(tmp_path: Path, bundle_path: Path) -> None:
         assert rank_all(options) == (5, 20, 4, 3, 0)
 
 
+@pytest.mark.parametrize(("rows", "more", "said"), [([{"query": " ", "documents": []}], {}, "line 1: the query is empty")])
+def test_a_job_is_corrected_before_anything_is_computed(
+    tmp_path: Path, bundle_path: Path, rows: list[Any], more: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        rank_all(made(tmp_path, bundle_path, rows, **more))
+    assert rank_all(made(tmp_path, bundle_path, river_lists(1))) == (1, 4, 4, 1, 1)
+
+
 def test_one_job_at_a_time(tmp_path: Path, bundle_path: Path) -> None:
     options = made(tmp_path, bundle_path, river_lists(1))
     with locked(options.out, AssertionError()), pytest.raises(BulkError, match=r"out: another job writes to it; wait for it"):
