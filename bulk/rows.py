@@ -37,7 +37,7 @@ def read_rows(path: Path) -> Iterator[Row]:
 def read_lines(path: Path) -> Iterator[tuple[str, str]]:
     """The lines that are not blank, each with its place. Raises BulkError for a file that is missing, truncated or not text."""
     try:
-        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
+        with gzip.open(path, "rt", encoding="utf-8-sig") if path.suffix == ".gz" else path.open(encoding="utf-8-sig") as lines:
             yield from ((f"{path}, line {number}", line) for number, line in enumerate(lines, 1) if line.strip())
     except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
         raise BulkError(f"{path}: is damaged, or no text in UTF-8; copy it again ({one_line(error)})") from None

@@ -56,7 +56,7 @@ def test_parquet_and_gzip_are_read_too(tmp_path: Path) -> None:
     found = list(read_lists([tmp_path / "p.parquet"]))
     assert [one.qid for one in found] == ["q1", "q2"]
     assert [one.docid for one in found[0].documents] == ["a", "7"]
-    with gzip.open(tmp_path / "lists.jsonl.gz", "wt", encoding="utf-8") as out:
+    with gzip.open(tmp_path / "lists.jsonl.gz", "wt", encoding="utf-8-sig") as out:
         out.writelines(json.dumps(row) + "\n" for row in LISTS)
     assert without_places(list(read_lists([tmp_path / "lists.jsonl.gz"]))) == READ
 
@@ -146,7 +146,7 @@ def test_what_is_wrong_with_a_file_is_one_line(tmp_path: Path) -> None:
 
 
 def test_only_wanted_documents_are_given(tmp_path: Path) -> None:
-    (tmp_path / "queries.jsonl").write_text('{"_id": "q1", "text": "tea"}\n\n{"_id": "q2", "text": "ice"}\n', encoding="utf-8")
+    (tmp_path / "queries.jsonl").write_text('{"_id": "q1", "text": "tea"}\n\n{"_id": "q2", "text": "ice"}\n', encoding="utf-8-sig")
     assert read_queries(tmp_path) == {"q1": "tea", "q2": "ice"}
     assert [row.place for row in read_rows(tmp_path / "queries.jsonl")] == [f"{tmp_path}/queries.jsonl, line {n}" for n in (1, 3)]
     write_lines(
