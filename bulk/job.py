@@ -89,6 +89,8 @@ def rank_all(options: Options) -> Summary:
         about = describe(options, bundle)
         whole = agree(options.out, about)
         if whole is not None and all(layout.rankings(shard).exists() for shard in range(whole["shards"])):
+            if not options.keep_work:  # a process that was stopped at its end may have left it
+                shutil.rmtree(layout.work, ignore_errors=True)
             return Summary(**whole, new=0)
         layout.work.mkdir(exist_ok=True)
         sweep(options.out, layout.work)

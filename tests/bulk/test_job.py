@@ -39,8 +39,10 @@ def test_all_is_ranked_once(tmp_path: Path, bundle_path: Path) -> None:
         (f"q{n}", rank) for n in range(5) for rank in (1, 2, 3, 4)
     ]
     assert sorted(path.name for path in options.out.iterdir()) == ["manifest.json", *(path.name for path in shards(options.out))]
+    (options.out / "work").mkdir()  # as a job that is stopped before it is removed
     with patch.object(job, "_engine", side_effect=AssertionError("nothing is left to do")):
         assert rank_all(options) == (5, 20, 4, 3, 0)
+    assert not (options.out / "work").exists()
 
 
 @pytest.mark.parametrize(("rows", "more", "said"), [([{"query": " ", "documents": []}], {}, "line 1: the query is empty")])
