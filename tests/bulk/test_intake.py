@@ -48,9 +48,11 @@ def test_a_row_is_a_list_or_a_pair(tmp_path: Path, rows: list[dict[str, Any]]) -
 
 
 def test_parquet_and_gzip_are_read_too(tmp_path: Path) -> None:
-    pairs = [{**row, "docid": None if "docid" not in row else str(row["docid"])} for row in PAIRS]
+    pairs = [{**row, "seen": 1 << 62, "docid": None if "docid" not in row else str(row["docid"])} for row in PAIRS]
     pq.write_table(
-        pa.Table.from_pylist(pairs, pa.schema([(name, pa.string()) for name in ("qid", "query", "docid", "title", "text")])),
+        pa.Table.from_pylist(
+            pairs, pa.schema(dict.fromkeys(("qid", "query", "docid", "title", "text"), pa.string()) | {"seen": pa.timestamp("us")})
+        ),
         tmp_path / "p.parquet",
     )
     found = list(read_lists([tmp_path / "p.parquet"]))
@@ -138,6 +140,9 @@ def test_what_is_wrong_with_a_file_is_one_line(tmp_path: Path) -> None:
     for name in ("none.jsonl", "none.parquet"):
         with pytest.raises(BulkError, match="cannot be read: No such file"):
             list(read_rows(tmp_path / name))
+    pq.write_table(pa.table({"score": pa.array([1 << 62], pa.timestamp("us"))}), tmp_path / "far.parquet")
+    with pytest.raises(BulkError, match=r"far.parquet: cannot be read as Parquet \(date value out of range"):
+        list(read_rows(tmp_path / "far.parquet"))
     with pytest.raises(BulkError, match="cannot be read: Is a directory"):
         list(read_lines(tmp_path))
     write_lines(tmp_path / "queries.jsonl", [{"_id": "q1", "text": "tea"}, {"_id": "q2"}])
