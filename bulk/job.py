@@ -15,6 +15,7 @@ from bulk.options import Options
 from bulk.stages import Job, Prepare, Score, Stage, understanding_of
 from bulk.work import Intake, Layout, sweep
 from keyblock.bundle import load_bundle
+from keyblock.fusion import FirstStage
 from keyblock.lock import locked
 from keyblock.runtime.cpus import default_threads
 
@@ -80,10 +81,11 @@ class Progress:
 
 
 def rank_all(options: Options) -> Summary:
-    """Do the rest of the job. Raises BulkError, BundleError, and OSError if a file cannot be written."""
+    """Do the rest of the job. Raises BulkError, BundleError, FirstStageError, and OSError if a file cannot be written."""
     bundle, layout = load_bundle(options.bundle), Layout(options.out)
+    FirstStage.read((), options.fusion, 0)  # errors now, and not in each worker
     if options.understand:
-        understanding_of(bundle.pipeline)  # an error now, and not in each worker
+        understanding_of(bundle.pipeline)
     lock_error = BulkError(f"{options.out}: another job writes to it; wait for it, or choose another --out")
     with locked(options.out, lock_error):
         about = describe(options, bundle)

@@ -45,7 +45,14 @@ def test_all_is_ranked_once(tmp_path: Path, bundle_path: Path) -> None:
     assert not (options.out / "work").exists()
 
 
-@pytest.mark.parametrize(("rows", "more", "said"), [([{"query": " ", "documents": []}], {}, "line 1: the query is empty")])
+@pytest.mark.parametrize(
+    ("rows", "more", "said"),
+    [
+        ([{"query": " ", "documents": []}], {}, "line 1: the query is empty"),
+        (river_lists(1), {"fusion": "linear"}, "line 1: --fusion reads a 'score' of each document, and query 'q0' lacks one"),
+        (river_lists(1), {"fusion": "lineal"}, "fusion: .*lineal"),
+    ],
+)
 def test_a_job_is_corrected_before_anything_is_computed(
     tmp_path: Path, bundle_path: Path, rows: list[Any], more: dict[str, Any], said: str
 ) -> None:
