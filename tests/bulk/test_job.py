@@ -209,6 +209,7 @@ def test_the_fingerprint_depends_on_the_task_and_not_on_the_engine(options: Opti
 
 def test_the_same_job_goes_on_and_another_is_refused(options: Options) -> None:
     own = about(options)
+    (options.out / "manifest.json.0123.partial").touch()  # of a process that was killed as it began
     assert agree(options.out, own) is None
     assert agree(options.out, own) is None
     with pytest.raises(BulkError, match=r"holds rankings of another job \(asked.top_n was 0, and is 5\): name another --out"):
