@@ -74,6 +74,7 @@ def test_a_query_without_a_name_is_its_own(tmp_path: Path) -> None:
         (["tea"], "line 1: is JSON, but no object"),
         ([LISTS[0], LISTS[0]], "line 2: query 'q1' was there before"),
         ([PAIRS[0], PAIRS[2], PAIRS[1]], "line 3: query 'q1' was there before: keep the rows of a query together"),
+        ([PAIRS[0], {"qid": "q1", "docid": "b"}], "of a query together, in one file, each with the same 'query'"),
         ([{"documents": ["x"]}], "line 1: has neither 'query' nor 'qid'"),
         ([{"query": " ", "documents": ["x"]}], "line 1: the query is empty"),
         ([{"query": 3, "documents": ["x"]}], "line 1: 'query' must be a text, not 3"),
