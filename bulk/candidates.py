@@ -57,8 +57,8 @@ def _each_once(lists: Iterable[GivenList]) -> Iterator[GivenList]:
     seen: set[str] = set()
     for found in lists:
         if found.qid in seen:
-            problem = f"query {found.qid[:80]!r} was there before: keep the rows of a query together, in one file"
-            raise BulkError(f"{found.place}: {problem}")
+            problem = f"query {found.qid[:80]!r} was there before"
+            raise BulkError(f"{found.place}: {problem}: keep the rows of a query together, in one file, each with the same 'query'")
         seen.add(found.qid)
         yield _checked(found)
 

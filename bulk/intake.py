@@ -89,6 +89,8 @@ def take_in(options: Options, layout: Layout, on_pairs: Callable[[int], object] 
     known, queries = ({}, {}) if options.collection is None else _read_collection(options, options.collection, documents)
     for given in _lists(options):
         query, n_pairs = _query(given, queries), len(given.documents)
+        if options.fusion is not None and None in [one.score for one in given.documents]:
+            raise BulkError(f"{given.place}: --fusion reads a 'score' of each document, and query {given.qid[:80]!r} lacks one")
         if lists.size + n_pairs > options.shard_pairs:
             lists.flush()
         rows = [

@@ -10,11 +10,12 @@ from typing import NamedTuple, Protocol
 from bulk.engines.local import LocalEngine
 from bulk.errors import BulkError
 from bulk.intake import take_in
-from bulk.manifest import agree, complete, describe, fingerprint
+from bulk.manifest import NAME, agree, complete, describe, fingerprint
 from bulk.options import Options
 from bulk.stages import Job, Prepare, Score, Stage, understanding_of
 from bulk.work import Intake, Layout, sweep
 from keyblock.bundle import load_bundle
+from keyblock.fusion import FirstStage
 from keyblock.lock import locked
 from keyblock.runtime.cpus import default_threads
 
@@ -80,19 +81,27 @@ class Progress:
 
 
 def rank_all(options: Options) -> Summary:
-    """Do the rest of the job. Raises BulkError, BundleError, and OSError if a file cannot be written."""
+    """Do the rest of the job. Raises BulkError, BundleError, FirstStageError, and OSError if a file cannot be written."""
     bundle, layout = load_bundle(options.bundle), Layout(options.out)
+    FirstStage.read((), options.fusion, 0)  # errors now, and not in each worker
     if options.understand:
-        understanding_of(bundle.pipeline)  # an error now, and not in each worker
+        understanding_of(bundle.pipeline)
     lock_error = BulkError(f"{options.out}: another job writes to it; wait for it, or choose another --out")
     with locked(options.out, lock_error):
         about = describe(options, bundle)
         whole = agree(options.out, about)
         if whole is not None and all(layout.rankings(shard).exists() for shard in range(whole["shards"])):
+            if not options.keep_work:  # a process that was stopped at its end may have left it
+                shutil.rmtree(layout.work, ignore_errors=True)
             return Summary(**whole, new=0)
         layout.work.mkdir(exist_ok=True)
         sweep(options.out, layout.work)
-        intake = Intake.read(layout.work) or _take_in(options, layout)
+        try:
+            intake = Intake.read(layout.work) or take_in(options, layout, Progress("take in", "pairs").add)
+        except BulkError:
+            if not any(options.out.glob("rankings-*")):  # nothing is computed: the corrected input may take the directory
+                (options.out / NAME).unlink()
+            raise
         job = Job(layout, options.bundle, options.asking, intake, fingerprint(about))
         remaining = _remaining(Score, job)
         if remaining:
@@ -104,10 +113,6 @@ def rank_all(options: Options) -> Summary:
         if not options.keep_work:
             shutil.rmtree(layout.work)
         return Summary(**counts, new=len(remaining))
-
-
-def _take_in(options: Options, layout: Layout) -> Intake:
-    return take_in(options, layout, Progress("take in", "pairs").add)
 
 
 def _remaining(stage: type[Stage], job: Job) -> list[int]:

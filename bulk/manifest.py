@@ -12,7 +12,7 @@ from typing import Any
 from bulk.errors import BulkError
 from bulk.options import Options
 from bulk.rows import find, look_for
-from bulk.work import write_whole
+from bulk.work import PARTIAL, write_whole
 from keyblock import __version__
 from keyblock.bundle import Bundle, digest_of
 
@@ -44,8 +44,8 @@ def agree(out: Path, about: dict[str, Any]) -> dict[str, int] | None:
     """
     path = out / NAME
     if not path.exists():
-        if foreign_names := [one.name for one in sorted(out.iterdir()) if one.name != "work"]:
-            raise BulkError(f"{out}: has no {NAME}, but {foreign_names[0]}: name a directory that is empty, or new")
+        if foreign := [one.name for one in sorted(out.iterdir()) if one.name != "work" and not one.match(f"{NAME}.*{PARTIAL}")]:
+            raise BulkError(f"{out}: has no {NAME}, but {foreign[0]}: name a directory that is empty, or new")
         write_whole(path, json.dumps(about, indent=1))
         return None
     try:

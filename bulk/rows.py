@@ -14,6 +14,7 @@ from bulk.errors import BulkError, one_line
 from keyblock.text.tokenizer import without_surrogates
 
 KINDS = (".jsonl.gz", ".jsonl", ".parquet")  # of a collection's files
+FIELDS = ["qid", "query", "documents", "docid", "id", "_id", "title", "text", "score"]  # that are read of a Parquet file
 ROWS_AT_ONCE = 256  # read from a Parquet file: a row may hold a hundred long documents
 
 
@@ -37,7 +38,7 @@ def read_rows(path: Path) -> Iterator[Row]:
 def read_lines(path: Path) -> Iterator[tuple[str, str]]:
     """The lines that are not blank, each with its place. Raises BulkError for a file that is missing, truncated or not text."""
     try:
-        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
+        with gzip.open(path, "rt", encoding="utf-8-sig") if path.suffix == ".gz" else path.open(encoding="utf-8-sig") as lines:
             yield from ((f"{path}, line {number}", line) for number, line in enumerate(lines, 1) if line.strip())
     except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
         raise BulkError(f"{path}: is damaged, or no text in UTF-8; copy it again ({one_line(error)})") from None
@@ -60,11 +61,11 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
     try:
         with path.open("rb") as content, pq.ParquetFile(content) as file:
             number = 0
-            for batch in file.iter_batches(batch_size=ROWS_AT_ONCE, use_threads=False):
+            for batch in file.iter_batches(batch_size=ROWS_AT_ONCE, columns=FIELDS, use_threads=False):
                 for fields in batch.to_pylist():
                     number += 1
                     yield Row(f"{path}, row {number}", fields)
-    except (pa.ArrowException, UnicodeDecodeError) as error:
+    except (pa.ArrowException, ValueError, OverflowError) as error:
         raise BulkError(f"{path}: cannot be read as Parquet ({one_line(error)}); copy it again") from None
     except OSError as error:
         raise BulkError(f"{path}: cannot be read: {error.strerror}") from None

@@ -4,11 +4,11 @@ Files go through the shared directory, not through Ray. So Ray's object store ho
 shard has the same bytes as with any other engine. Shards whose process or node dies are tried again, as with any engine.
 """
 
-import logging
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
+from logging import ERROR
 from types import TracebackType
 from typing import Any, Self
 
@@ -45,15 +45,10 @@ class RayEngine:
         A failed start is tried again: on a busy machine the 30 s that Ray allows may be too short.
         """
         cpus = None if self._workers is None else self._workers * self._threads
-        local_options: dict[str, Any] = {"include_dashboard": False, "object_store_memory": OBJECT_STORE, "num_cpus": cpus}
+        own: dict[str, Any] = {"include_dashboard": False, "object_store_memory": OBJECT_STORE, "num_cpus": cpus}
         for attempts_left in reversed(range(1 if self._address else self._attempts)):
             try:
-                ray.init(
-                    self._address or "local",
-                    log_to_driver=False,
-                    logging_level=logging.ERROR,
-                    **({} if self._address else local_options),
-                )
+                ray.init(self._address or "local", log_to_driver=False, logging_level=ERROR, **({} if self._address else own))
                 break
             except Exception as error:  # Ray also raises bare exceptions
                 ray.shutdown()
@@ -102,6 +97,6 @@ def _do(about: tuple[type[Stage], Job, int], shard: int) -> str:
 
 
 def _cpus() -> int:
-    """CPUs of the cluster."""
+    """CPUs of the cluster; Ray names none where only a head without CPUs is up so far."""
     resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    return int(resources["CPU"])
+    return int(resources.get("CPU", 0))

@@ -48,15 +48,17 @@ def test_a_row_is_a_list_or_a_pair(tmp_path: Path, rows: list[dict[str, Any]]) -
 
 
 def test_parquet_and_gzip_are_read_too(tmp_path: Path) -> None:
-    pairs = [{**row, "docid": None if "docid" not in row else str(row["docid"])} for row in PAIRS]
+    pairs = [{**row, "seen": 1 << 62, "docid": None if "docid" not in row else str(row["docid"])} for row in PAIRS]
     pq.write_table(
-        pa.Table.from_pylist(pairs, pa.schema([(name, pa.string()) for name in ("qid", "query", "docid", "title", "text")])),
+        pa.Table.from_pylist(
+            pairs, pa.schema(dict.fromkeys(("qid", "query", "docid", "title", "text"), pa.string()) | {"seen": pa.timestamp("us")})
+        ),
         tmp_path / "p.parquet",
     )
     found = list(read_lists([tmp_path / "p.parquet"]))
     assert [one.qid for one in found] == ["q1", "q2"]
     assert [one.docid for one in found[0].documents] == ["a", "7"]
-    with gzip.open(tmp_path / "lists.jsonl.gz", "wt", encoding="utf-8") as out:
+    with gzip.open(tmp_path / "lists.jsonl.gz", "wt", encoding="utf-8-sig") as out:
         out.writelines(json.dumps(row) + "\n" for row in LISTS)
     assert without_places(list(read_lists([tmp_path / "lists.jsonl.gz"]))) == READ
 
@@ -72,6 +74,7 @@ def test_a_query_without_a_name_is_its_own(tmp_path: Path) -> None:
         (["tea"], "line 1: is JSON, but no object"),
         ([LISTS[0], LISTS[0]], "line 2: query 'q1' was there before"),
         ([PAIRS[0], PAIRS[2], PAIRS[1]], "line 3: query 'q1' was there before: keep the rows of a query together"),
+        ([PAIRS[0], {"qid": "q1", "docid": "b"}], "of a query together, in one file, each with the same 'query'"),
         ([{"documents": ["x"]}], "line 1: has neither 'query' nor 'qid'"),
         ([{"query": " ", "documents": ["x"]}], "line 1: the query is empty"),
         ([{"query": 3, "documents": ["x"]}], "line 1: 'query' must be a text, not 3"),
@@ -138,6 +141,9 @@ def test_what_is_wrong_with_a_file_is_one_line(tmp_path: Path) -> None:
     for name in ("none.jsonl", "none.parquet"):
         with pytest.raises(BulkError, match="cannot be read: No such file"):
             list(read_rows(tmp_path / name))
+    pq.write_table(pa.table({"score": pa.array([1 << 62], pa.timestamp("us"))}), tmp_path / "far.parquet")
+    with pytest.raises(BulkError, match=r"far.parquet: cannot be read as Parquet \(date value out of range"):
+        list(read_rows(tmp_path / "far.parquet"))
     with pytest.raises(BulkError, match="cannot be read: Is a directory"):
         list(read_lines(tmp_path))
     write_lines(tmp_path / "queries.jsonl", [{"_id": "q1", "text": "tea"}, {"_id": "q2"}])
@@ -146,7 +152,7 @@ def test_what_is_wrong_with_a_file_is_one_line(tmp_path: Path) -> None:
 
 
 def test_only_wanted_documents_are_given(tmp_path: Path) -> None:
-    (tmp_path / "queries.jsonl").write_text('{"_id": "q1", "text": "tea"}\n\n{"_id": "q2", "text": "ice"}\n', encoding="utf-8")
+    (tmp_path / "queries.jsonl").write_text('{"_id": "q1", "text": "tea"}\n\n{"_id": "q2", "text": "ice"}\n', encoding="utf-8-sig")
     assert read_queries(tmp_path) == {"q1": "tea", "q2": "ice"}
     assert [row.place for row in read_rows(tmp_path / "queries.jsonl")] == [f"{tmp_path}/queries.jsonl, line {n}" for n in (1, 3)]
     write_lines(

@@ -39,8 +39,26 @@ def test_all_is_ranked_once(tmp_path: Path, bundle_path: Path) -> None:
         (f"q{n}", rank) for n in range(5) for rank in (1, 2, 3, 4)
     ]
     assert sorted(path.name for path in options.out.iterdir()) == ["manifest.json", *(path.name for path in shards(options.out))]
+    (options.out / "work").mkdir()  # as a job that is stopped before it is removed
     with patch.object(job, "_engine", side_effect=AssertionError("nothing is left to do")):
         assert rank_all(options) == (5, 20, 4, 3, 0)
+    assert not (options.out / "work").exists()
+
+
+@pytest.mark.parametrize(
+    ("rows", "more", "said"),
+    [
+        ([{"query": " ", "documents": []}], {}, "line 1: the query is empty"),
+        (river_lists(1), {"fusion": "linear"}, "line 1: --fusion reads a 'score' of each document, and query 'q0' lacks one"),
+        (river_lists(1), {"fusion": "lineal"}, "fusion: .*lineal"),
+    ],
+)
+def test_a_job_is_corrected_before_anything_is_computed(
+    tmp_path: Path, bundle_path: Path, rows: list[Any], more: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        rank_all(made(tmp_path, bundle_path, rows, **more))
+    assert rank_all(made(tmp_path, bundle_path, river_lists(1))) == (1, 4, 4, 1, 1)
 
 
 def test_one_job_at_a_time(tmp_path: Path, bundle_path: Path) -> None:
@@ -191,6 +209,7 @@ def test_the_fingerprint_depends_on_the_task_and_not_on_the_engine(options: Opti
 
 def test_the_same_job_goes_on_and_another_is_refused(options: Options) -> None:
     own = about(options)
+    (options.out / "manifest.json.0123.partial").touch()  # of a process that was killed as it began
     assert agree(options.out, own) is None
     assert agree(options.out, own) is None
     with pytest.raises(BulkError, match=r"holds rankings of another job \(asked.top_n was 0, and is 5\): name another --out"):

@@ -92,17 +92,18 @@ def test_a_shard_that_kills_its_workers_ends_the_job_when_the_others_are_done(tm
     done = subprocess.run(command, cwd=ROOT, env=elsewhere, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     *others, note, problem = (tmp_path / "said").read_text().splitlines()
-    assert sorted(others) == ["0", "2"]
+    assert sorted(others) == ["0", "0 CPUs", "2"]
     assert note == "workers died; shards that are tried again: 1"
     assert problem.startswith("shard 1 was tried 1 times, and a worker died each time: if memory is short")
 
 
 def run_deadly(folder: str) -> None:
     """In a process of its own; what is done and noted becomes lines of a file, since Ray prints, too."""
-    from bulk.engines.ray import RayEngine
+    from bulk.engines.ray import RayEngine, _cpus
 
     work, said = Job(Layout(Path(folder)), Path(folder), Asking(), Intake([], [], 0), ""), list[str]()
-    with RayEngine(workers=1, attempts=1) as engine:
+    with RayEngine(workers=1, attempts=1, threads=0) as engine:  # in a cluster without CPUs
+        said.append(f"{_cpus()} CPUs")
         try:
             for shard in engine.run(Deadly, work, [0, 1, 2], said.append):
                 said.append(str(shard))
