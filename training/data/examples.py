@@ -110,8 +110,9 @@ class Shown(Selected):
 
     def prepare(self, query: PreparedQuery, pairs: Sequence[Pair], budget: int, rng: np.random.Generator) -> Prepared:
         """The row."""
-        selections = self.pipeline.select_each(query, [pair.document for pair in pairs], budget)
-        row = self._row(query, [pair.document for pair in pairs], selections, budget)
+        documents = [pair.document for pair in pairs]
+        selections = self.pipeline.select_each(query, documents, budget)
+        row = self._row(query, documents, selections, budget)
         for place, ((document, gold), selection) in enumerate(zip(pairs, selections, strict=True)):
             overlaps, packed = gold_overlaps(document, gold), row[place][0]
             whole = packed.taken[:-1] if packed.cut else packed.taken  # what is left of the last block may hold none of it

@@ -45,12 +45,14 @@ def derive(
     for split, lessons in made.items():
         if not lessons:
             raise CollectionError(f"{collection.path}: no query of split {split} has a gold passage to derive lessons from")
-    write_lessons(made, out)
-    return {split: len(lessons) for split, lessons in made.items()}
+    return write_lessons(made, out)
 
 
-def write_lessons(splits: Mapping[str, Sequence[Lesson]], out: Path) -> None:
-    """Write each split's lessons as a collection; a split's run has a lesson's documents by the query's words that they share."""
+def write_lessons(splits: Mapping[str, Sequence[Lesson]], out: Path) -> dict[str, int]:
+    """Write each split's lessons as a collection. Returns how many lessons each split has.
+
+    A split's run has a lesson's documents by the query's words that they share.
+    """
     documents: list[Document] = []
     queries: dict[str, str] = {}
     spans: dict[str, list[Span]] = {}
@@ -68,6 +70,7 @@ def write_lessons(splits: Mapping[str, Sequence[Lesson]], out: Path) -> None:
     write_directory(out, documents, queries, spans, {split: list(run) for split, run in runs.items()})
     for split, run in runs.items():
         write_run(run, out / f"run.{split}.bm25.trec.gz", "shared-words")
+    return {split: len(run) for split, run in runs.items()}
 
 
 def _lessons(

@@ -5,6 +5,7 @@ Each lesson is about one thing that a ranker must tell apart. Every draw comes f
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import filterfalse
 from typing import NamedTuple
 
 import numpy as np
@@ -70,9 +71,10 @@ class Source(NamedTuple):
         """The gold passage."""
         return self.document[self.gold.start : self.gold.end].strip()
 
-    def answered_by(self, text: str) -> bool:
-        """Whether a text holds a sentence of a gold passage."""
-        return any(part in text for passage in (self.passage, *self.others) for part in split(passage))
+    def answered_by(self) -> Callable[[str], bool]:
+        """Tells whether a text holds a sentence of a gold passage."""
+        answering = [part for passage in (self.passage, *self.others) for part in split(passage)]
+        return lambda text: any(part in text for part in answering)
 
 
 class Lesson(NamedTuple):
@@ -119,7 +121,7 @@ class Teacher:
 
     def _filler(self, source: Source, most: int, rng: np.random.Generator) -> list[str]:
         drawn = [self.passages[place] for place in rng.integers(len(self.passages), size=int(rng.integers(0, most + 1)))]
-        return [text for text in drawn if not source.answered_by(text)]
+        return list(filterfalse(source.answered_by(), drawn))
 
     def buried(
         self, source: Source, answer: str, beside: Sequence[str], rng: np.random.Generator, most: int = 8, marked: str = ""
@@ -155,13 +157,12 @@ class Teacher:
 
     def _plain(self, source: Source, count: int, rng: np.random.Generator) -> list[Text]:
         """Passages that do not answer: of the same document, and of others, by shared words and by chance."""
-        shared = shared_count(source.query)
+        shared, answered = shared_count(source.query), source.answered_by()
         rest = source.document[: source.gold.start] + "\n\n" + source.document[source.gold.end :]
-        same = sorted((p for p in pieces(rest) if not source.answered_by(p)), key=lambda piece: -shared(piece))[:12]
+        same = sorted(filterfalse(answered, pieces(rest)), key=lambda piece: -shared(piece))[:12]
         sample = [self.passages[place] for place in rng.integers(len(self.passages), size=60)]
-        other = sorted(
-            (p for p in sample if p not in source.document and not source.answered_by(p)), key=lambda piece: -shared(piece)
-        )
+        elsewhere = (piece for piece in filterfalse(answered, sample) if piece not in source.document)
+        other = sorted(elsewhere, key=lambda piece: -shared(piece))
         wanted = [*some_of(same, count // 2, rng), *other[: count // 4]]
         wanted += some_of(other[count // 4 :], count - len(wanted), rng)
         short = [some_of(split(piece), 1, rng)[0] if rng.random() < 0.3 else piece for piece in wanted if piece.strip()]

@@ -61,8 +61,7 @@ def derive_written(paths: Sequence[Path], out: Path, seed: int = 0) -> dict[str,
     if not all(splits.values()):
         raise ValueError(f"{len(written)} written lessons are too few: one of about {DEV} is for dev, and train has the others")
     made = {split: list(written_lessons(own, (seed, number))) for number, (split, own) in enumerate(splits.items())}
-    write_lessons(made, out)
-    return {split: len(lessons) for split, lessons in made.items()}
+    return write_lessons(made, out)
 
 
 def read_written(paths: Sequence[Path]) -> list[Written]:
