@@ -41,14 +41,13 @@ class Main(uvicorn.Server):
 
     Args:
         config: of this server.
-        operators: configuration and sockets of the operators' server.
+        operators: the operators' server, if they have their own port, and its sockets.
     """
 
-    def __init__(self, config: uvicorn.Config, operators: tuple[uvicorn.Config, list[socket.socket]] | None = None) -> None:
+    def __init__(self, config: uvicorn.Config, operators: tuple[OperatorServer, list[socket.socket]] | None = None) -> None:
         super().__init__(config)
         self._operators = operators
-        self._operator_server: OperatorServer | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._serving_operators: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start both servers. Exits as uvicorn does if another process has begun to listen since the sockets were bound."""
@@ -61,18 +60,18 @@ class Main(uvicorn.Server):
         await super().startup(sockets)
         self._log_started_message(sockets or [])
         if self._operators is not None:
-            config, listening = self._operators
+            server, listening = self._operators
             host, port = listening[0].getsockname()[:2]
             log.info("operators are served at http://%s:%d", f"[{host}]" if ":" in host else host, port)
-            self._operator_server = OperatorServer(config)
-            self._task = asyncio.create_task(self._operator_server.serve(sockets=listening))
+            self._serving_operators = asyncio.create_task(server.serve(sockets=listening))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop both servers, the operators' last."""
         await super().shutdown(sockets)
-        if self._operator_server is not None and self._task is not None:
-            self._operator_server.should_exit, self._operator_server.force_exit = True, self.force_exit
-            await self._task
+        if self._operators is not None and self._serving_operators is not None:
+            server, _ = self._operators
+            server.should_exit, server.force_exit = True, self.force_exit
+            await self._serving_operators
 
 
 Listening = tuple[FastAPI, list[socket.socket]]
@@ -80,15 +79,7 @@ Listening = tuple[FastAPI, list[socket.socket]]
 
 
 def serve(settings: Settings, metrics: Metrics, clients: Listening, operators: Listening | None = None) -> bool:
-    """Serve until SIGTERM or SIGINT, see `server`. Returns whether the server started."""
-    serving = server(settings, metrics, clients, operators)
-    with suppress(KeyboardInterrupt):  # uvicorn raises it again after the stop
-        serving.run(sockets=clients[1])
-    return serving.started
-
-
-def server(settings: Settings, metrics: Metrics, clients: Listening, operators: Listening | None = None) -> Main:
-    """The server, to be run with the sockets of clients.
+    """Serve until SIGTERM or SIGINT. Returns whether the server started.
 
     Args:
         settings: addresses, ports and limits.
@@ -102,12 +93,15 @@ def server(settings: Settings, metrics: Metrics, clients: Listening, operators: 
         warning = "max_connections is %d instead of %d, since %d files may be open: raise their hard limit (ulimit -Hn) to %d"
         log.warning(warning, most, settings.max_connections, files, 2 * settings.max_connections)
     backlog = min(MOST_BACKLOG, files // 4)
-    operator_port = None
+    main = Port(clients[0], settings, metrics, "main", most, host=settings.host, port=settings.port, backlog=backlog)
+    beside = None
     if operators is not None:
         port = Port(operators[0], settings, metrics, "admin", min(ADMIN_CONNECTIONS, most), lifespan="off", backlog=backlog)
-        operator_port = port, operators[1]
-    main = Port(clients[0], settings, metrics, "main", most, host=settings.host, port=settings.port, backlog=backlog)
-    return Main(main, operator_port)
+        beside = OperatorServer(port), operators[1]
+    server = Main(main, beside)
+    with suppress(KeyboardInterrupt):  # uvicorn raises it again after the stop
+        server.run(sockets=clients[1])
+    return server.started
 
 
 def allow_files(n_files: int) -> int:
