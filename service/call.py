@@ -83,13 +83,17 @@ class Documents:
     def __len__(self) -> int:
         return len(self.texts)
 
+    def add(self, text: str, title: str, identity: str | int | None) -> None:
+        """Add a document."""
+        self.texts.append(text)
+        self.titles.append(title)
+        self.ids.append(identity)
+
     def take(self, documents: "Documents", number: int) -> None:
         """Add one of other documents, as it was sent."""
         if (identity := documents.by_id.ids.get(number)) is not None:
             self.by_id.ids[len(self)] = identity
-        self.texts.append(documents.texts[number])
-        self.titles.append(documents.titles[number])
-        self.ids.append(documents.ids[number])
+        self.add(documents.texts[number], documents.titles[number], documents.ids[number])
 
     @property
     def stored_ids(self) -> Mapping[int, str]:

@@ -82,10 +82,7 @@ def read_documents(
         if isinstance(one, dict) and len(one) > DOCUMENT_MEMBERS:
             raise RequestError(422, f"has {len(one)} members, limit {DOCUMENT_MEMBERS}", (name, number))
         candidate = with_text_of(one, paths, absent) if paths and isinstance(one, dict) else one
-        if by_id and (identity := _stored_id(candidate)) is not None:
-            _add_stored(candidate, identity, (name, number), limits, documents, unread)
-        else:
-            _read_document(candidate, (name, number), limits, documents, unread)
+        unread |= dict.fromkeys(_read_document(candidate, (name, number), limits, documents, by_id=by_id))
     if unread:
         warnings.append(f"{name}: fields not used: {first_few(list(unread))}")
     if absent:
@@ -94,43 +91,26 @@ def read_documents(
     return documents
 
 
-def _stored_id(candidate: object) -> str | int | None:
-    """The id of a document without a text, which stands for a stored document; None for other candidates."""
-    if not isinstance(candidate, dict) or candidate.get("text") is not None:
-        return None
-    identity = candidate.get("id")
-    return identity if isinstance(identity, str | int) and not isinstance(identity, bool) else None
-
-
-def _add_stored(
-    candidate: dict[str, Any], identity: str | int, path: Path, limits: Limits, documents: Documents, unread: dict[str, None]
-) -> None:
-    if (title := candidate.get("title")) is not None:
-        read_text(title, (*path, "title"), limits)  # only checked: the stored title is used
-    documents.by_id.ids[len(documents)] = str(identity)
-    documents.texts.append("")
-    documents.titles.append("")
-    documents.ids.append(identity)
-    unread |= dict.fromkeys(name[:LONGEST_SHOWN] for name in candidate.keys() - {"id", "text"} if candidate[name] is not None)
-
-
-def _read_document(candidate: object, path: Path, limits: Limits, documents: Documents, unread: dict[str, None]) -> None:
-    if isinstance(candidate, str) or candidate is None:
-        candidate = {"text": candidate}
-        text_path = path
-    elif isinstance(candidate, dict):
-        text_path = (*path, "text")
-        unread |= dict.fromkeys(name[:LONGEST_SHOWN] for name in candidate.keys() - Document.model_fields.keys())
-    else:
+def _read_document(candidate: object, path: Path, limits: Limits, documents: Documents, *, by_id: bool) -> Iterable[str]:
+    """Add a candidate to the documents. Returns the names of its fields that are not used. Raises RequestError 422."""
+    if candidate is None or isinstance(candidate, str):
+        documents.add(read_text(candidate or "", path, limits), "", None)
+        return ()
+    if not isinstance(candidate, dict):
         raise RequestError(422, f"must be a string or an object with 'text', not {described(candidate)}", path)
-    identity = candidate.get("id")
+    identity, text, title = candidate.get("id"), candidate.get("text"), candidate.get("title")
     if isinstance(identity, bool) or not isinstance(identity, str | int | None):
         raise RequestError(422, f"must be a string or an integer, not {described(identity)}", (*path, "id"))
-    is_null = candidate.get("text", "") is None
-    documents.texts.append("" if is_null else read_text(candidate.get("text"), text_path, limits))
-    title = candidate.get("title")
-    documents.titles.append("" if title is None else read_text(title, (*path, "title"), limits))
-    documents.ids.append(identity)
+    is_stored = by_id and text is None and identity is not None
+    is_null = text is None and "text" in candidate
+    text = "" if is_stored or is_null else read_text(text, (*path, "text"), limits)
+    title = "" if title is None else read_text(title, (*path, "title"), limits)
+    if is_stored:
+        documents.by_id.ids[len(documents)] = str(identity)
+        documents.add("", "", identity)  # the stored title is used
+        return [name[:LONGEST_SHOWN] for name in candidate.keys() - {"id", "text"} if candidate[name] is not None]
+    documents.add(text, title, identity)
+    return [name[:LONGEST_SHOWN] for name in candidate.keys() - Document.model_fields.keys()]
 
 
 def read_text(text: object, path: Path, limits: Limits) -> str:

@@ -66,6 +66,12 @@ def test_refusals_name_the_element(documents: Any, field: str, problem: str) -> 
     assert problem in caught.value.message
 
 
+@pytest.mark.parametrize("query", [None, "", "  \n\t ", 7, ["a"], {}])
+def test_without_a_query_there_is_no_ranking(query: object) -> None:
+    with pytest.raises(RequestError, match=r"^query: (is missing|is empty|must be a string, not )"):
+        read_query(query, LIMITS, [])
+
+
 def test_long_query_is_cut_with_a_warning() -> None:
     warnings: list[str] = []
     assert read_query("abcdefghij", LIMITS, warnings) == "abcdefgh"

@@ -60,6 +60,7 @@ def test_errors(client: TestClient, body: dict[str, Any], status: int, kind: str
     [
         ({"texts": []}, False),
         ({"texts": ["a"], "documents": None}, False),
+        ({"texts": ["a"], "documents": []}, False),
         ({"texts": None, "documents": ["a"]}, True),
         ({"texts": ["a"], "documents": ["b"]}, True),
     ],
