@@ -17,7 +17,7 @@ from keyblock.wire import NOTHING_STORED, Deletion, StoredAnswer, StoredText, Wr
 from service.errors import RequestError, problem_of
 from service.http.auth import ranker_of
 from service.http.bodies.lines import LineReader, NewDocument, Report
-from service.http.bodies.parsing import check_encoding, discard
+from service.http.bodies.parsing import check_encoding, discard, receive
 from service.http.dialects import JSON, error_response
 from service.http.dialects.common import PiecesResponse
 from service.http.endpoint import GONE, unless_gone
@@ -191,12 +191,10 @@ class Upload:
         try:
             async with asyncio.timeout(seconds):
                 while not self.read and len(gathered) < PIECE:
-                    message = await self._request.receive()
-                    if message["type"] == "http.disconnect":
-                        raise ClientDisconnect
-                    gathered += message.get("body", b"")
+                    piece, more = await receive(self._request)
+                    gathered += piece
                     on_growth(len(gathered))
-                    self.read = not message.get("more_body", False)
+                    self.read = not more
         except TimeoutError:
             problem = f"less than {PIECE} more bytes of the body arrived in {seconds} s: send it faster, or in parts"
             raise RequestError(408, problem) from None

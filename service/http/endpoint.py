@@ -24,8 +24,8 @@ from service.http.bodies.parsing import (
     expects_continue,
     parse,
     read_body,
+    too_large,
     unpack,
-    unpack_small,
 )
 from service.http.dialects import NATIVE, NIM, SCORE, TEI, VOYAGE, Dialect, error_response, native, queries
 from service.http.dialects.common import About, PiecesResponse, cost_headers
@@ -82,7 +82,8 @@ class Exchange:
         try:
             await check_head(self._request, self._ranker.settings)
             place = self._account.held.enter_context(await self._enter())
-            body = await self._body(place)
+            body = await read_body(self._request, self._ranker.settings, place.set_bytes)
+            place.begin()  # it is in flight from now on
             self._stages = Stages(self._ranker.metrics, self._trace.id)
             response = await unless_gone(self._request, self._answer(body, place))
             self._stages.metrics.observe("latency", self._stages.total, self._trace.id, dialect=self._dialect.name)
@@ -107,21 +108,10 @@ class Exchange:
             await discard(self._request, self._ranker.settings)
             raise
 
-    async def _body(self, place: Place) -> bytearray:
-        """See read_body; the request is in flight once it is there. Raises RequestError 408 when it comes too slowly."""
-        settings = self._ranker.settings
-        try:
-            async with asyncio.timeout(settings.body_seconds):
-                body = await read_body(self._request, settings, place.set_bytes)
-        except TimeoutError:
-            raise RequestError(408, f"the body was not there after {settings.body_seconds} s: send it faster, or less") from None
-        place.begin()
-        return body
-
     async def _answer(self, body: bytearray, place: Place) -> Response:
         unpacked = await self._unpacked(body)
-        place.set_bytes(len(unpacked))
         n_bytes = len(unpacked)
+        place.set_bytes(n_bytes)
         large = n_bytes >= PIECEWISE_FROM
         asked = await self._ranker.off_loop(lambda: self._read(unpacked), large=large)
         place.set_bytes(max(n_bytes, asked.documents.n_bytes))
@@ -195,41 +185,38 @@ class Exchange:
         encoding = encoding_of(self._request)
         if encoding == "identity":
             return body
-        limit = self._ranker.settings.max_body_bytes
+        limit, unpacked = self._ranker.settings.max_body_bytes, None
         if len(body) < PACKED_LARGE:
-            small = await self._ranker.off_loop(lambda: unpack_small(body, encoding, min(PIECEWISE_FROM, limit)), large=False)
-            if small is not None:
-                return small
-        return await self._ranker.off_loop(lambda: unpack(body, encoding, limit), large=True)
+            unpacked = await self._ranker.off_loop(lambda: unpack(body, encoding, min(PIECEWISE_FROM, limit)), large=False)
+        if unpacked is None:
+            unpacked = await self._ranker.off_loop(lambda: unpack(body, encoding, limit), large=True)
+        if unpacked is None:
+            raise too_large(self._ranker.settings, "unpacks to more")
+        return unpacked
 
     def _read(self, body: bytearray) -> Call | Queries:
-        settings = self._ranker.settings
+        settings, headers = self._ranker.settings, self._request.headers
         payload, sent = parse(body, settings), len(body)
         body.clear()  # the texts are copies; do not keep a large body while a slow model works
         self._dialect = self._of_path or dialect_of(payload)
-        read_all = self._request.headers.get("x-read-all", "").lower() in ("true", "1")
+        read_all = headers.get("x-read-all", "").lower() in ("true", "1")
+        asked: Call | Queries
         if self._dialect is NATIVE and payload.get("queries") is not None:
-            return self._read_queries(payload | {"read_all": True} if read_all else payload)
-        call = self._dialect.read(payload, settings)
-        if read_all:
-            call = replace(call, asked=call.asked._replace(read_all=True))
-        count_bytes(call.documents, sent)
-        call.documents.by_id.namespace = self._account.namespace
-        self._account.documents = len(call.documents)
-        if settings.log_texts:
-            self._account.call = call
-        if self._dialect is not NATIVE:
-            return call
-        return native.without_unreadable(call, self._request.headers.get("user-agent", ""), self._request.url.path)
-
-    def _read_queries(self, payload: dict[str, Any]) -> Queries:
-        asked = queries.read(payload, self._ranker.settings)
-        count_bytes(asked.documents)
-        for documents in (asked.documents, *(call.documents for call in asked.asked)):
+            asked = queries.read(payload | {"read_all": True} if read_all else payload, settings)
+            calls = asked.asked
+        else:
+            asked = self._dialect.read(payload, settings)
+            if read_all:
+                asked = replace(asked, asked=asked.asked._replace(read_all=True))
+            if self._dialect is NATIVE:
+                asked = native.without_unreadable(asked, headers.get("user-agent", ""), self._request.url.path)
+            calls = [asked]
+        count_bytes(asked.documents, sent)
+        for documents in (asked.documents, *(call.documents for call in calls)):
             documents.by_id.namespace = self._account.namespace
-        self._account.documents = asked.pairs
-        if self._ranker.settings.log_texts and asked.asked:
-            self._account.call = asked.asked[0]
+        self._account.documents = sum(len(call.documents) for call in calls)
+        if settings.log_texts and calls:
+            self._account.call = calls[0]
         return asked
 
     def _write(self, call: Call, answered: Answered, model: Model, stages: Stages, write: Write) -> PiecesResponse:

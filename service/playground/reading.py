@@ -18,7 +18,6 @@ from service.http.dialects import error_response
 from service.http.dialects.common import PiecesResponse
 from service.http.endpoint import GONE, unless_gone
 from service.keys.keys import Scope
-from service.ranking.admission import Place
 from service.settings import Settings
 from service.telemetry.account import account_of
 
@@ -54,21 +53,12 @@ class FileReader:
         except RequestError:
             await discard(request, self._settings)
             raise
-        content = await self._body(request, place)
+        content = bytes(await read_body(request, self._settings, place.set_bytes))
         place.begin()
         count = partial(ranker_of(request).metrics.add, "files")
         text = await unless_gone(request, self._read(content, request.query_params.get("name", ""), count))
         place.set_answer(len(text))
         return PiecesResponse([text])
-
-    async def _body(self, request: Request, place: Place) -> bytes:
-        """The file. Raises RequestError 408 where it comes too slowly."""
-        seconds = self._settings.body_seconds
-        try:
-            async with asyncio.timeout(seconds):
-                return bytes(await read_body(request, self._settings, place.set_bytes))
-        except TimeoutError:
-            raise RequestError(408, f"the file was not there after {seconds} s: send it faster, or a smaller one") from None
 
     async def _read(self, content: bytes, name: str, count: Callable[..., None]) -> bytes:
         """The process's answer, in JSON. Raises RequestError: 429 while another file is read, 422 if there is no text."""

@@ -61,7 +61,8 @@ class Connection:
         self._body: bytes | None = request if isinstance(request, bytes) else json.dumps(request).encode()
         self._method, self._path, self._more = method, path, more
         self._headers = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
-        self.gone = asyncio.Event()
+        self.gone, self.reading = asyncio.Event(), asyncio.Event()
+        self.reading.set()
         self.sent: list[Message] = []
 
     @property
@@ -78,16 +79,29 @@ class Connection:
 
     async def send(self, message: Message) -> None:
         self.sent.append(message)
+        await self.reading.wait()
 
     async def ask(self, app: Any) -> None:
         """Send the request, and take the answer."""
         async with asyncio.timeout(PATIENCE):
             await app(self.scope(), self.receive, self.send)
 
+    async def leave(self, app: Any, when: Callable[[], Any]) -> None:
+        """Send the request, and go once this holds."""
+        task = asyncio.create_task(self.ask(app))
+        await came(when)
+        self.gone.set()
+        await task
+
     @property
     def status(self) -> int:
         """Of the answer."""
         return int(self.sent[0]["status"])
+
+    @property
+    def said(self) -> Any:
+        """The answer's JSON."""
+        return json.loads(b"".join(message["body"] for message in self.sent[1:]))
 
     def scope(self) -> dict[str, Any]:
         path = {"path": self._path, "raw_path": self._path.encode(), "root_path": "", "query_string": b""}

@@ -3,11 +3,11 @@
 import functools
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic_core import to_jsonable_python
 from starlette.testclient import TestClient
@@ -23,6 +23,7 @@ from service.ranking.ranker import Ranker
 from service.settings import Settings
 from service.store.base import DocumentStore
 from service.store.opening import open_store
+from service.telemetry.metrics import TABLE
 from tests.service.faults import wait_for
 
 
@@ -39,14 +40,35 @@ def serving(settings: Settings, graphs: Graphs, store: DocumentStore | None = No
     return Ranker(settings, [LoadedBundle(bundle, graphs, choice)], store)
 
 
+class Served(NamedTuple):
+    """An application, and the ranker that it serves."""
+
+    client: TestClient
+    ranker: Ranker
+
+    def run(self, work: Callable[[], Any]) -> None:
+        """Do it on the application's event loop."""
+        assert self.client.portal is not None
+        self.client.portal.call(work)
+
+    def sample(self, name: str, **labels: str) -> float:
+        """A metric by its name in TABLE."""
+        return sample(self.ranker, name, **labels)
+
+
+def sample(ranker: Ranker, name: str, **labels: str) -> float:
+    """A metric by its name in TABLE; 0 where nothing was counted."""
+    return ranker.metrics.registry.get_sample_value(TABLE[name].name, labels) or 0.0
+
+
 @contextmanager
-def started(settings: Settings, graphs: Graphs, **changes: Any) -> Iterator[tuple[TestClient, Ranker]]:
-    """An application that serves these graphs with some settings changed, once it is ready, and its ranker."""
+def started(settings: Settings, graphs: Graphs, **changes: Any) -> Iterator[Served]:
+    """An application that serves these graphs with some settings changed, once it is ready."""
     changed = settings.model_copy(update=changes)
     ranker = serving(changed, graphs, open_store(changed))
     with TestClient(create_app(changed, ranker)) as client:
         wait_for(lambda: ranker.worker.ready)
-        yield client, ranker
+        yield Served(client, ranker)
 
 
 @functools.cache

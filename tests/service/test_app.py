@@ -16,6 +16,7 @@ from service.app import JOINED_PATHS, RERANK_PATHS
 from service.http.examples import EXAMPLES
 from service.ranking.ranker import Ranker
 from service.settings import Settings
+from tests.service.rankers import sample
 
 GOOD: dict[str, Any] = {"query": "river bridge", "documents": ["the river flooded the bridge", "a city"]}
 ANSWER = TypeAdapter(RerankAnswer)
@@ -38,32 +39,6 @@ def ask(client: TestClient, **fields: object) -> RerankAnswer:
     response = client.post("/rerank", content=json.dumps(GOOD | fields).encode())
     assert response.status_code == 200, response.text
     return ANSWER.validate_json(response.content)
-
-
-REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "no query": ({"query": None}, "query"),
-    "an empty query": ({"query": ""}, "query"),
-    "a query of spaces": ({"query": "  \n\t "}, "query"),
-    "a number for a query": ({"query": 7}, "query"),
-    "a list for a query": ({"query": ["a"]}, "query"),
-    "an object for a query": ({"query": {}}, "query"),
-    "no documents": ({"documents": None}, "documents"),
-    "a document of a wrong type": ({"documents": ["a", 7]}, "documents[1]"),
-    "a too long text": ({"documents": [{"text": "b" * 3_000_001}]}, "documents[0].text"),
-    "an option of a wrong type": ({"top_n": "all"}, "top_n"),
-}
-
-
-@pytest.mark.parametrize(("fields", "field"), REFUSED.values(), ids=REFUSED)
-def test_refused_with_the_field_named(client: TestClient, fields: dict[str, Any], field: str) -> None:
-    response = client.post("/rerank", json=GOOD | fields)
-    assert response.status_code == 422, response.text[:500]
-    body = ERROR.validate_json(response.content)
-    assert body["message"].startswith(f"{field}: ")
-    assert len(body["message"]) < 200
-    assert isinstance(body["detail"], list)
-    assert body["detail"][0]["loc"][0] == "body"
-    assert serves_a_good_request(client)
 
 
 def test_bodies_at_the_limits_are_served(client: TestClient, settings: Settings) -> None:
@@ -131,10 +106,9 @@ QUIET = "The winter garden was quiet that morning. " * 60
 
 def test_blocks_that_were_chosen_without_evidence_are_reported_and_counted(client: TestClient, ranker: Ranker) -> None:
     """The first names the river at its end, the second nowhere, the third is read whole, the fourth has nothing to read."""
-    labels = [{"by": by, "model": "tiny"} for by in ("evidence", "position", "model")]
 
     def counted() -> list[float]:
-        return [ranker.metrics.registry.get_sample_value("keyblock_selected_documents_total", one) or 0.0 for one in labels]
+        return [sample(ranker, "selected", by=by, model="tiny") for by in ("evidence", "position", "model")]
 
     before = counted()
     documents = [QUIET + "The river flooded.", QUIET, "A quiet city.", ""]
@@ -245,12 +219,6 @@ def test_litellm_is_sent_no_documents_outside_v2(client: TestClient) -> None:
     assert answers["/rerank"]["meta"]["warnings"][0].startswith("return_documents: litellm")
     texts = client.post("/rerank", json={"query": "river", "texts": ["a river"], "return_text": True}, headers=headers).json()
     assert texts[0]["text"] == "a river"
-
-
-def test_texts_beside_no_documents_are_teis(client: TestClient) -> None:
-    answer = client.post("/rerank", json={"query": "river", "texts": ["a river", "a city"], "documents": []})
-    assert answer.status_code == 200
-    assert sorted(item["index"] for item in answer.json()) == [0, 1]
 
 
 def test_a_huge_title_costs_no_more_than_what_is_read_of_it(client: TestClient) -> None:

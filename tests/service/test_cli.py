@@ -1,7 +1,6 @@
 """keyblock-serve as a process: a real server on a real port."""
 
 import gc
-import http.client
 import json
 import os
 import signal
@@ -15,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
 
 from keyblock.client import Client, KeyBlockError
@@ -59,14 +59,13 @@ def running(*arguments: str, under: Sequence[str] = (), **options: Any) -> Itera
             process.kill()
 
 
-def post(port: int, body: bytes, **headers: str) -> tuple[int, Any]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
-    try:
-        connection.request("POST", "/rerank", body, {name.replace("_", "-"): value for name, value in headers.items()})
-        response = connection.getresponse()
-        return response.status, json.loads(response.read())
-    finally:
-        connection.close()
+def post(port: int, body: bytes) -> tuple[int, Any]:
+    answer = httpx.post(f"http://127.0.0.1:{port}/rerank", content=body, timeout=PATIENCE)
+    return answer.status_code, answer.json()
+
+
+def metrics(port: int) -> bytes:
+    return httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE).content
 
 
 def test_a_413_is_seen_and_sigterm_finishes_what_is_in_flight_and_exits_0(bundle_path: Path) -> None:
@@ -86,14 +85,6 @@ def test_a_413_is_seen_and_sigterm_finishes_what_is_in_flight_and_exits_0(bundle
     assert process.returncode == 0
     assert [(status, len(answer["results"])) for status, answer in answers] == [(200, 60)]
     assert "Traceback" not in errors
-
-
-def metrics(port: int) -> bytes:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
-    connection.request("GET", "/metrics")
-    content = connection.getresponse().read()
-    connection.close()
-    return content
 
 
 def reloads(metrics: bytes) -> float:

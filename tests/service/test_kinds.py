@@ -29,11 +29,10 @@ from service.app import create_app
 from service.queue.graphs import Graphs
 from service.ranking.ranker import Ranker
 from service.settings import Settings
-from service.telemetry.metrics import TABLE
 from tests.service.clock import FAR, Leaping
 from tests.service.faults import PATIENCE, Connection, Faulty, came, wait_for
 from tests.service.kinds import CHOOSERS, KINDS
-from tests.service.rankers import started
+from tests.service.rankers import sample, started
 
 QUERY = "which river flooded the old stone bridge"
 WORDS = "river bridge stone city flood year winter garden teacher letter forest window market engine island harbour".split()
@@ -155,8 +154,7 @@ def test_the_same_again_is_answered_without_the_model(served: tuple[TestClient, 
     def said() -> tuple[Any, Any, float]:
         request = {"query": QUERY, "documents": DOCUMENTS, "return_blocks": True, "raw_scores": True, "max_tokens_per_doc": 72}
         answer = client.post("/rerank", json=request).json()
-        labels = {"model": ranker.models.default.name}
-        return answer["results"], answer["usage"], ranker.metrics.registry.get_sample_value(TABLE["tokens"].name, labels) or 0.0
+        return answer["results"], answer["usage"], sample(ranker, "tokens", model=ranker.models.default.name)
 
     first = said()
     assert first[1]["total_tokens"] > 0
@@ -173,7 +171,7 @@ def test_documents_by_id_are_ranked_as_their_texts(served: tuple[TestClient, Ran
         return list(client.post("/rerank", json=request).json()["results"])
 
     by_id = ranked([{"id": one["id"]} for one in documents])
-    assert ranker.metrics.registry.get_sample_value(TABLE["store_lookups"].name, {"outcome": "hit"}) == 12
+    assert sample(ranker, "store_lookups", outcome="hit") == 12
     by_text = ranked(documents)
     assert [one | {"relevance_score": None} for one in by_id] == [one | {"relevance_score": None} for one in by_text]
     scores = [one["relevance_score"] for one in by_text]  # batches of other shapes round otherwise
@@ -277,8 +275,7 @@ def test_blocks_that_a_deadline_left_unscored_are_reported(
     parts.selector_graph.open.set()
     assert meta["degraded"] is True
     assert any("blocks were not scored in time" in warning for warning in meta["warnings"])
-    labels = {"how": "blocks", "model": ranker.models.default.name}
-    assert ranker.metrics.registry.get_sample_value("keyblock_degraded_total", labels) == 1
+    assert sample(ranker, "degraded", how="blocks", model=ranker.models.default.name) == 1
 
 
 def test_passages_that_a_deadline_left_unscored_keep_the_selectors_order(
@@ -332,8 +329,7 @@ def test_a_client_that_goes_between_the_rounds_costs_no_more(
     client.portal.call(work)
     assert not parts.ranker_graph.shapes
     assert len(selected) < 40  # of 64: the slices that were in hand
-    labels = {"dialect": "native", "outcome": "cancelled"}
-    assert ranker.metrics.registry.get_sample_value(TABLE["requests"].name, labels) == 1
+    assert sample(ranker, "requests", dialect="native", outcome="cancelled") == 1
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect, Request
 from keyblock.ranking.warnings import LONGEST_SHOWN
 from service.errors import RequestError
 from service.http.bodies.piecewise import STEPS, STEPS_A_DOCUMENT, Pieces
-from service.settings import Limits
+from service.settings import Limits, Settings
 
 DOCUMENTS = ("documents", "texts", "passages", "text_2", "text_1", "queries")  # lists of texts in any dialect
 PIECEWISE_FROM = 2 * 2**20  # bytes; orjson holds the interpreter lock for about 4 ms on a body of this size
@@ -44,39 +44,48 @@ async def check_head(request: Request, limits: Limits) -> None:
     try:
         check_encoding(request)
         if declared_bytes(request) > limits.max_body_bytes:
-            raise _too_large(limits)
+            raise too_large(limits)
     except RequestError:
         await discard(request, limits)
         raise
 
 
-async def read_body(request: Request, limits: Limits, on_growth: Callable[[int], object] = int) -> bytearray:
+async def read_body(request: Request, settings: Settings, on_growth: Callable[[int], object]) -> bytearray:
     """The whole body, as it was sent.
 
     Args:
         request: its head must have been checked.
-        limits: `max_body_bytes` limits the body.
+        settings: `max_body_bytes` limits the body, `body_seconds` its time.
         on_growth: called with the number of bytes so far; it may raise RequestError.
 
-    Raises ClientDisconnect, and RequestError 413 beyond the limit.
+    Raises ClientDisconnect, and RequestError: 413 beyond the limit, 408 when it comes too slowly.
     """
     body = bytearray()
     more = True
-    while more:
-        message = await request.receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        body += message.get("body", b"")
-        more = message.get("more_body", False)
-        try:
-            if len(body) > limits.max_body_bytes:
-                raise _too_large(limits)
-            on_growth(len(body))
-        except RequestError:
-            if more:
-                await _discard(request, limits)
-            raise
+    try:
+        async with asyncio.timeout(settings.body_seconds):
+            while more:
+                piece, more = await receive(request)
+                body += piece
+                try:
+                    if len(body) > settings.max_body_bytes:
+                        raise too_large(settings)
+                    on_growth(len(body))
+                except RequestError:
+                    if more:
+                        await _discard(request, settings)
+                    raise
+    except TimeoutError:
+        raise RequestError(408, f"the body was not there after {settings.body_seconds} s: send it faster, or less") from None
     return body
+
+
+async def receive(request: Request) -> tuple[bytes, bool]:
+    """The next piece of a body, and whether more comes. Raises ClientDisconnect."""
+    message = await request.receive()
+    if message["type"] == "http.disconnect":
+        raise ClientDisconnect
+    return message.get("body", b""), message.get("more_body", False)
 
 
 def expects_continue(request: Request) -> bool:
@@ -86,7 +95,7 @@ def expects_continue(request: Request) -> bool:
 
 def check_encoding(request: Request, plain: str = "JSON") -> str:
     """The content-encoding. Raises RequestError 415 if it is not supported."""
-    if not is_supported(encoding := encoding_of(request)):
+    if (encoding := encoding_of(request)) not in _MEMBERS:
         raise RequestError(415, f"content-encoding {encoding[:LONGEST_SHOWN]!r} is not supported: send gzip, zstd or plain {plain}")
     return encoding
 
@@ -112,8 +121,9 @@ async def discard(request: Request, limits: Limits) -> bool:
     return not expects_continue(request) and await _discard(request, limits)
 
 
-def _too_large(limits: Limits) -> RequestError:
-    return RequestError(413, f"the body is larger than the limit of {limits.max_body_bytes} bytes: send fewer or shorter documents")
+def too_large(limits: Limits, problem: str = "is larger") -> RequestError:
+    """The error for a body over the limit."""
+    return RequestError(413, f"the body {problem} than the limit of {limits.max_body_bytes} bytes: send fewer or shorter documents")
 
 
 async def _discard(request: Request, limits: Limits) -> bool:
@@ -130,46 +140,22 @@ async def _discard(request: Request, limits: Limits) -> bool:
     return False
 
 
-def unpack(body: bytearray, encoding: str, limit: int) -> bytearray:
-    """Unpack a body.
+def unpack(body: bytearray, encoding: str, limit: int) -> bytearray | None:
+    """Unpack a body, or return None if it unpacks to more than `limit` bytes; it takes no longer than unpacking as many.
 
-    Args:
-        body: as it was sent.
-        encoding: the content-encoding; see `is_supported`.
-        limit: bytes that the body may unpack to.
-
-    Raises:
-        RequestError: 413 if it unpacks to more, 400 if it does not fit the encoding.
+    Raises RequestError 400 if it does not fit the encoding.
     """
     unpacked, unpacking = bytearray(), Unpacking(encoding)
     for piece in unpacking.feed(bytes(body)):
         unpacked += piece
         if len(unpacked) > limit:
-            raise RequestError(413, f"the body unpacks to more than the limit of {limit} bytes: send fewer or shorter documents")
+            return None
     unpacking.end()
     return unpacked
 
 
-def unpack_small(body: bytearray, encoding: str, at_most: int) -> bytearray | None:
-    """Unpack a body, or return None if it unpacks to more than `at_most` bytes; it takes no longer than unpacking as many.
-
-    Raises RequestError 400 if it does not fit the encoding.
-    """
-    try:
-        return unpack(body, encoding, at_most)
-    except RequestError as error:
-        if error.status == 413:
-            return None
-        raise
-
-
-def is_supported(encoding: str) -> bool:
-    """Whether bodies of this content-encoding can be read."""
-    return encoding in _MEMBERS
-
-
 class Unpacking:
-    """Unpacks a body that arrives in a stream; see `is_supported`. A gzip file has members one after the other, zstd has frames."""
+    """Unpacks a body that arrives in a stream. A gzip file has members one after the other, zstd has frames."""
 
     def __init__(self, encoding: str) -> None:
         self._encoding = encoding

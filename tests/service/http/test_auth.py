@@ -20,6 +20,7 @@ from service.settings import Settings
 from tests.service.conftest import warm
 from tests.service.faults import Connection
 from tests.service.keyed import bearing, keyed
+from tests.service.rankers import sample
 
 GOOD: dict[str, Any] = {"query": "river bridge", "documents": ["the river flooded the bridge", "a city"]}
 PAGES = {*playground.assets(), *reference.assets(), "/openapi.json"}
@@ -174,16 +175,15 @@ def test_keys_that_share_a_namespace_share_documents(guarded: TestClient) -> Non
 
 
 def test_what_was_denied_is_counted(guarded: TestClient) -> None:
-    def denied(why: str) -> float:
-        app: Any = guarded.app
-        ranker: Ranker = app.state.ranker
-        return ranker.metrics.registry.get_sample_value("keyblock_denied_total", {"why": why}) or 0.0
+    app: Any = guarded.app
 
-    whys = "no_key", "unknown_key", "scope"
-    before = [denied(why) for why in whys]
+    def denied() -> list[float]:
+        return [sample(app.state.ranker, "denied", why=why) for why in ("no_key", "unknown_key", "scope")]
+
+    before = denied()
     for header in ({}, {"authorization": "Bearer  "}, {"authorization": "Bearer any"}, bearing("ops")):
         guarded.post("/rerank", json=GOOD, headers=header)
-    assert [denied(why) for why in whys] == [before[0] + 2, before[1] + 1, before[2] + 1]
+    assert denied() == [before[0] + 2, before[1] + 1, before[2] + 1]
 
 
 def test_openapi_says_which_scope_an_operation_needs(guarded: TestClient, client: TestClient) -> None:

@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from starlette.testclient import TestClient
 
@@ -33,19 +34,20 @@ class Asked:
     """Sends requests to a service, and reads the counter of those that it denied."""
 
     def __init__(self, url: str) -> None:
-        self.place = url.removeprefix("http://")
+        self.url, self.place = url, url.removeprefix("http://")
 
     def __call__(self, method: str, path: str, body: bytes = BODY, **headers: str) -> tuple[int, str]:
-        connection = HTTPConnection(self.place, timeout=60)
-        connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
-        answer = connection.getresponse()
-        text = answer.read().decode()
-        connection.close()
-        return answer.status, text
+        answer = httpx.request(method, self.url + path, content=body, headers=dashed(headers), timeout=60)
+        return answer.status_code, answer.text
 
     def denied(self, why: str) -> float:
         line = f'keyblock_denied_total{{why="{why}"}} '
         return next(float(one.removeprefix(line)) for one in self("GET", "/metrics")[1].splitlines() if one.startswith(line))
+
+
+def dashed(headers: dict[str, str]) -> dict[str, str]:
+    """Headers whose names are Python's."""
+    return {name.replace("_", "-"): value for name, value in headers.items()}
 
 
 @pytest.fixture(scope="module")
@@ -136,9 +138,7 @@ def client_of(settings: Settings, ranker: Ranker, *, loopback: bool) -> TestClie
 
 
 def status(client: TestClient, **headers: str) -> int:
-    return client.post(
-        "/rerank", content=BODY, headers={name.replace("_", "-"): text for name, text in headers.items()}
-    ).status_code
+    return client.post("/rerank", content=BODY, headers=dashed(headers)).status_code
 
 
 def test_settings_allow_both(settings: Settings, ranker: Ranker) -> None:

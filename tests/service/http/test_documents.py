@@ -23,15 +23,13 @@ from service.call import DEFAULT_NAMESPACE
 from service.http.bodies import lines, parsing
 from service.http.documents import PIECE
 from service.queue.graphs import Graphs
-from service.ranking.ranker import Ranker
 from service.settings import Settings
 from service.store.base import Item
 from service.store.redis_client import key_of
 from service.store.redis_cluster import PREFIX
-from service.telemetry.metrics import TABLE
 from tests.service import rankers
 from tests.service.faults import Connection, came, wait_for
-from tests.service.rankers import another
+from tests.service.rankers import Served, another
 from tests.service.store.redis_server import RedisServer, need_redis
 from tests.support.redis_cluster import RedisCluster
 
@@ -48,12 +46,8 @@ def jsonl(documents: list[Any]) -> bytes:
     return b"".join(json.dumps(document).encode() + b"\n" for document in documents)
 
 
-class Service:
+class Service(Served):
     """The application with a store of its own, and what tests ask it."""
-
-    def __init__(self, client: TestClient, ranker: Ranker) -> None:
-        self.client = client
-        self.ranker = ranker
 
     def put(self, documents: list[Any]) -> StoredAnswer:
         response = self.client.put("/documents", content=jsonl(documents))
@@ -66,17 +60,9 @@ class Service:
         answer: dict[str, Any] = response.json()
         return answer
 
-    def sample(self, name: str, **labels: str) -> float:
-        return self.ranker.metrics.registry.get_sample_value(TABLE[name].name, labels) or 0.0
-
     def documents(self) -> int:
         """How many are stored."""
         return int(self.client.get("/info").json()["store"]["documents"])
-
-    def run(self, work: Callable[[], Any]) -> None:
-        """Do it on the application's event loop."""
-        assert self.client.portal is not None
-        self.client.portal.call(work)
 
 
 Serve = Callable[..., Any]
@@ -85,8 +71,8 @@ Serve = Callable[..., Any]
 @contextmanager
 def started(settings: Settings, graphs: Graphs, **changes: Any) -> Iterator[Service]:
     """The application on the tiny bundle with other settings; closes its store."""
-    with rankers.started(settings, graphs, cache_bytes=0, **changes) as (client, ranker):
-        yield Service(client, ranker)
+    with rankers.started(settings, graphs, cache_bytes=0, **changes) as served:
+        yield Service(*served)
 
 
 @pytest.fixture
@@ -132,8 +118,7 @@ def test_scores_by_id_are_those_by_text_exactly(service: Service, options: dict[
     before = [service.sample("store_lookups", outcome=outcome) for outcome in ("hit", "miss")]
     assert service.put(DOCUMENTS) == {"stored": 20, "failed": 0, "errors": [], "warnings": []}
     by_text, by_id = (service.rank(documents, **options) for documents in (DOCUMENTS, ids(*TEXTS)))
-    assert by_id["results"] == by_text["results"]
-    assert by_id["usage"] == by_text["usage"]
+    assert (by_id["results"], by_id["usage"]) == (by_text["results"], by_text["usage"])
     assert by_id["meta"]["warnings"] == by_text["meta"]["warnings"] == []
     after = [service.sample("store_lookups", outcome=outcome) for outcome in ("hit", "miss")]
     assert after == [before[0] + 20, before[1]]
@@ -455,13 +440,7 @@ def test_what_was_stored_before_a_client_went_stays(embedded: Service, monkeypat
     monkeypatch.setattr(lines, "BATCH_DOCUMENTS", 5)
     connection = Connection(jsonl(DOCUMENTS).ljust(PIECE), "PUT", "/documents", more=True)
 
-    async def work() -> None:
-        task = asyncio.create_task(connection.ask(embedded.client.app))
-        await came(lambda: embedded.sample("stored") == 20)
-        connection.gone.set()
-        await task
-
-    embedded.run(work)
+    embedded.run(lambda: connection.leave(embedded.client.app, lambda: embedded.sample("stored") == 20))
     assert embedded.rank(ids(*TEXTS), strict=True)
     assert embedded.sample("store_requests", method="PUT", outcome="cancelled") == 1
 
@@ -471,10 +450,8 @@ def test_uploads_keep_nobody_from_ranking_and_are_in_flight_once_they_have_sent_
         load, app = service.ranker.store_admission.load, service.client.app
         head = Connection(b"{", "PUT", "/documents", more=True)
         long = Connection(jsonl(DOCUMENTS).ljust(PIECE), "PUT", "/documents", more=True)
-        other, ranking = (
-            Connection(jsonl(DOCUMENTS), "PUT", "/documents"),
-            Connection({"query": "river", "documents": ["the river"]}),
-        )
+        other = Connection(jsonl(DOCUMENTS), "PUT", "/documents")
+        ranking = Connection({"query": "river", "documents": ["the river"]})
 
         async def work() -> None:
             tasks = [asyncio.create_task(one.ask(app)) for one in (head, long)]
@@ -520,7 +497,7 @@ def test_an_upload_holds_what_has_arrived_and_not_yet_been_stored(
 
         service.run(work)
         assert (load.requests, load.bytes) == (0, 0)
-        assert json.loads(connection.sent[1]["body"])["stored"] == 1
+        assert connection.said["stored"] == 1
 
 
 def test_work_ends_with_a_client_that_has_sent_everything(embedded: Service, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -529,13 +506,7 @@ def test_work_ends_with_a_client_that_has_sent_everything(embedded: Service, mon
     body = zstandard.compress(jsonl([{"id": "x", "text": "the river. " * 50}]) * 2000)
     connection = Connection(body, "PUT", "/documents", content_encoding="zstd")
 
-    async def work() -> None:
-        task = asyncio.create_task(connection.ask(embedded.client.app))
-        await came(lambda: connection.taken)
-        connection.gone.set()
-        await task
-
-    embedded.run(work)
+    embedded.run(lambda: connection.leave(embedded.client.app, lambda: connection.taken))
     assert connection.status == 499
     assert embedded.sample("store_requests", method="PUT", outcome="cancelled") == 1
 
@@ -560,26 +531,20 @@ def test_a_client_that_sends_too_slowly_is_not_waited_for(
         connection.receive = receive  # type: ignore[method-assign]
         service.run(partial(connection.ask, service.client.app))
         assert connection.status == 408
-        assert "less than 65536 more bytes of the body arrived in 0.2 s" in json.loads(connection.sent[1]["body"])["message"]
+        assert "less than 65536 more bytes of the body arrived in 0.2 s" in connection.said["message"]
         assert service.sample("store_requests", method="PUT", outcome="invalid") == 1
 
 
 def test_a_document_that_is_shown_has_a_place_among_the_requests_in_flight(embedded: Service) -> None:
     embedded.put([{"id": "long", "text": "a river " * 100_000}])
-    connection, read = Connection(b"", "GET", "/documents/long"), asyncio.Event()
-    load = embedded.ranker.store_admission.load
-
-    async def send(message: Message) -> None:
-        connection.sent.append(message)
-        await read.wait()
-
-    connection.send = send  # type: ignore[method-assign]
+    connection, load = Connection(b"", "GET", "/documents/long"), embedded.ranker.store_admission.load
+    connection.reading.clear()
 
     async def work() -> None:
         task = asyncio.create_task(connection.ask(embedded.client.app))
         await came(lambda: connection.sent)
         assert (load.requests, load.bytes // 100_000) == (1, 8)
-        read.set()
+        connection.reading.set()
         await task
         assert (load.requests, load.bytes) == (0, 0)
 

@@ -4,85 +4,77 @@ import asyncio
 import gzip
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
 import orjson
 import pytest
 import zstandard
-from prometheus_client import CollectorRegistry
 from pydantic import TypeAdapter
 from starlette.testclient import TestClient
-from starlette.types import Message
 
-from keyblock.wire import ErrorBody
+from keyblock.wire import ErrorBody, TeiErrorBody
 from service.app import create_app
 from service.http import endpoint
 from service.http.bodies import parsing
 from service.queue.graphs import Graphs
 from service.ranking.preparation import LARGE_CHARS
-from service.ranking.ranker import EDGE_THREADS, Ranker
+from service.ranking.ranker import EDGE_THREADS
 from service.settings import Settings
-from service.telemetry.metrics import TABLE
 from tests.service.clock import FAR, Leaping
 from tests.service.faults import PATIENCE, Connection, Faulty, came, wait_for
-from tests.service.rankers import serving, started
+from tests.service.rankers import Served, serving, started
 
 GOOD: dict[str, Any] = {"query": "river bridge", "documents": ["the river flooded the bridge", "a city"]}
+TEI: dict[str, Any] = {"query": "q", "texts": ["a"]}
 
 
 @pytest.fixture
-def served(settings: Settings, graphs: Graphs, faulty: Faulty) -> Iterator[tuple[TestClient, Ranker]]:
+def served(settings: Settings, graphs: Graphs, faulty: Faulty) -> Iterator[Served]:
     with started(settings, graphs) as served:
         yield served
         faulty.open.set()
 
 
 @pytest.fixture
-def client(served: tuple[TestClient, Ranker]) -> TestClient:
-    return served[0]
+def client(served: Served) -> TestClient:
+    return served.client
 
 
-@pytest.fixture
-def ranker(served: tuple[TestClient, Ranker]) -> Ranker:
-    return served[1]
+def outcomes(served: Served, outcome: str, dialect: str = "native") -> float:
+    return served.sample("requests", dialect=dialect, outcome=outcome)
 
 
-def on_loop(client: TestClient, work: Callable[[], Any]) -> None:
-    """Do it on the application's event loop."""
-    assert client.portal is not None
-    client.portal.call(work)
+def refused(response: httpx.Response, status: int, shape: Any = ErrorBody) -> Any:
+    """The error, which has the promised shape, and says when to try again if that helps."""
+    assert response.status_code == status, response.text
+    assert ("retry-after" in response.headers) == (status in (429, 503))
+    return TypeAdapter(shape).validate_json(response.content)
 
 
-def requests(registry: CollectorRegistry, outcome: str, dialect: str = "native") -> float:
-    return registry.get_sample_value(TABLE["requests"].name, {"dialect": dialect, "outcome": outcome}) or 0.0
-
-
-def test_a_failing_batch_is_a_500_and_the_next_request_is_served(client: TestClient, faulty: Faulty, ranker: Ranker) -> None:
+def test_a_failing_batch_is_a_500_and_the_next_request_is_served(served: Served, client: TestClient, faulty: Faulty) -> None:
     faulty.fault = RuntimeError("the device caught fire")
-    response = client.post("/rerank", json=GOOD)
-    assert (response.status_code, response.json()["error"]["type"]) == (500, "internal")
-    response = client.post("/rerank", json={"query": "q", "texts": ["a"]})
-    assert (response.status_code, response.json()["error_type"]) == (500, "Backend")
+    assert refused(client.post("/rerank", json=GOOD), 500)["error"]["type"] == "internal"
+    assert refused(client.post("/rerank", json=TEI), 500, TeiErrorBody)["error_type"] == "Backend"
     assert client.get("/health/ready").status_code == 200
     faulty.fault = None
     assert client.post("/rerank", json=GOOD).status_code == 200
-    registry = ranker.metrics.registry
-    assert [requests(registry, "failed"), requests(registry, "failed", "tei"), requests(registry, "ok")] == [1, 1, 1]
+    assert [outcomes(served, "failed"), outcomes(served, "failed", "tei"), outcomes(served, "ok")] == [1, 1, 1]
 
 
-def test_a_dead_thread_turns_health_red_and_answers_503(client: TestClient, faulty: Faulty, ranker: Ranker) -> None:
+def test_a_dead_thread_turns_health_red_and_answers_503(served: Served, client: TestClient, faulty: Faulty) -> None:
     faulty.fault = SystemExit("ended")
-    assert client.post("/rerank", json=GOOD).status_code == 503
-    wait_for(lambda: not ranker.worker.alive)
+    refused(client.post("/rerank", json=GOOD), 503)
+    wait_for(lambda: not served.ranker.worker.alive)
     for path in ("/health/live", "/health/ready"):
         response = client.get(path)
         assert (response.status_code, response.json()) == (503, {"status": "the model's thread is dead"})
     assert "keyblock_ready 0.0" in client.get("/metrics").text
-    assert client.post("/rerank", json={"query": "q", "texts": ["a"]}).json()["error_type"] == "Unhealthy"
+    assert refused(client.post("/rerank", json=TEI), 503)["error_type"] == "Unhealthy"
     assert client.get("/info").status_code == 200
 
 
@@ -94,8 +86,7 @@ def test_ready_only_after_the_warm_up(settings: Settings, graphs: Graphs, faulty
         response = client.get("/health/ready")
         assert (response.status_code, response.json()) == (503, {"status": "warming up"})
         response = client.post("/rerank", json=GOOD)
-        assert (response.status_code, response.headers["retry-after"]) == (503, "1")
-        assert "warming up" in response.json()["message"]
+        assert (response.headers["retry-after"], "warming up" in refused(response, 503)["message"]) == ("1", True)
         response = client.get("/v2/models/tiny/ready")
         assert (response.status_code, response.json()) == (503, {"name": "tiny", "ready": False})
         faulty.open.set()
@@ -105,13 +96,14 @@ def test_ready_only_after_the_warm_up(settings: Settings, graphs: Graphs, faulty
 
 
 def test_a_bug_in_preparation_is_a_500_without_its_words(
-    client: TestClient, ranker: Ranker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def select(*_: object) -> None:
         raise ValueError("secret of the inside")
 
+    client, pipeline = served.client, served.ranker.models.default.bundle.pipeline
     with monkeypatch.context() as patch, caplog.at_level(logging.ERROR):
-        patch.setattr(ranker.models.default.bundle.pipeline, "select_each", select)
+        patch.setattr(pipeline, "select_each", select)
         response = client.post("/rerank", json=GOOD)
     assert response.status_code == 500
     assert "secret" not in response.text
@@ -119,64 +111,52 @@ def test_a_bug_in_preparation_is_a_500_without_its_words(
     assert client.post("/rerank", json=GOOD).status_code == 200
 
 
-def test_the_sequences_of_a_client_that_has_gone_are_dropped(client: TestClient, ranker: Ranker, faulty: Faulty) -> None:
+def test_the_sequences_of_a_client_that_has_gone_are_dropped(served: Served, faulty: Faulty) -> None:
     """Gauges, by which operators and autoscalers know of a queue, show them as long as they wait."""
-    connection = Connection({"query": "river", "documents": [f"river {n} " * 200 for n in range(64)]})
+    connection, worker = Connection({"query": "river", "documents": [f"river {n} " * 200 for n in range(64)]}), served.ranker.worker
     faulty.shapes.clear()
     faulty.open.clear()
-    registry, waiting = ranker.metrics.registry, list[list[float]]()
+    waiting = list[list[float]]()
 
     async def measure() -> None:
-        await ranker.measure()
-        labels = {"queued": {"model": "tiny"}, "queued_requests": {"model": "tiny"}, "queue_age": {"model": "tiny"}, "wait": {}}
-        waiting.append([registry.get_sample_value(TABLE[key].name, of) or 0.0 for key, of in labels.items()])
+        await served.ranker.measure()
+        gauges = [served.sample(name, model="tiny") for name in ("queued", "queued_requests", "queue_age")]
+        waiting.append([*gauges, served.sample("wait")])
 
     async def work() -> None:
-        task = asyncio.create_task(connection.ask(client.app))
-        await came(lambda: ranker.worker.jobs() and ranker.worker.jobs()[0].n_waiting < 64)
+        task = asyncio.create_task(connection.ask(served.client.app))
+        await came(lambda: worker.jobs() and worker.jobs()[0].n_waiting < 64)
         await measure()
         connection.gone.set()
         await task
         await measure()
         faulty.open.set()
-        await came(lambda: not ranker.worker.jobs())
+        await came(lambda: not worker.jobs())
 
-    on_loop(client, work)
+    served.run(work)
     assert len(faulty.shapes) == 1  # of eight: the one that was running
     sequences, queued, *seconds = waiting[0]
     assert (sequences, queued, min(seconds) > 0, waiting[1]) == (48, 1, True, [0.0] * 4)
-    assert [requests(registry, "cancelled"), requests(registry, "ok")] == [1, 0]
+    assert [outcomes(served, "cancelled"), outcomes(served, "ok")] == [1, 0]
 
 
-def test_a_client_that_goes_while_its_documents_are_prepared(client: TestClient, ranker: Ranker) -> None:
+def test_a_client_that_goes_while_its_documents_are_prepared(served: Served) -> None:
     connection = Connection({"query": "river", "documents": [f"river {n}. " * 3000 for n in range(60)]})
-
-    async def work() -> None:
-        connection.gone.set()
-        await connection.ask(client.app)
-
-    on_loop(client, work)
-    registry = ranker.metrics.registry
-    assert requests(registry, "cancelled") == 1
-    assert registry.get_sample_value("keyblock_batches_total", {"model": "tiny", "outcome": "ok"}) == 0
+    served.run(lambda: connection.leave(served.client.app, lambda: True))
+    assert (outcomes(served, "cancelled"), served.sample("batches", model="tiny", outcome="ok")) == (1, 0)
 
 
-def test_a_deadline_is_kept_by_ordering_after_the_blocks(
-    client: TestClient, faulty: Faulty, ranker: Ranker, clock: Leaping
-) -> None:
+def test_a_deadline_is_kept_by_ordering_after_the_blocks(served: Served, faulty: Faulty, clock: Leaping) -> None:
     """The model hangs: what it has not scored is ordered by its blocks, and nothing waits for it."""
     faulty.stopped = clock.leap
     faulty.open.clear()
-    documents = ["a city", "the river flooded the bridge", ""]
-    answer = client.post("/rerank", json={"query": "river bridge", "documents": documents, "deadline_ms": 1000 * FAR}).json()
+    request = {"query": "river bridge", "documents": ["a city", "the river flooded the bridge", ""], "deadline_ms": 1000 * FAR}
+    answer = served.client.post("/rerank", json=request).json()
     assert [(r["index"], r["scored_by"]) for r in answer["results"]] == [(1, "selector"), (0, "order"), (2, "order")]
     assert answer["meta"]["degraded"] is True
     assert "deadline_ms: 1 of 3 documents are ordered by their blocks alone" in answer["meta"]["warnings"][1]
     assert "1 of 3 documents were not scored, have no block that speaks for them and" in answer["meta"]["warnings"][2]
-    faulty.open.set()
-    registry = ranker.metrics.registry
-    assert registry.get_sample_value("keyblock_degraded_total", {"how": "selector", "model": "tiny"}) == 1
-    assert requests(registry, "ok") == 1
+    assert (served.sample("degraded", how="selector", model="tiny"), outcomes(served, "ok")) == (1, 1)
 
 
 def test_no_time_at_all_keeps_the_order_given(client: TestClient) -> None:
@@ -192,17 +172,16 @@ def test_enough_time_changes_nothing(client: TestClient) -> None:
     assert (answer["meta"]["degraded"], answer["meta"]["warnings"]) == (False, [])
 
 
-def test_of_two_requests_that_wait_the_one_of_the_smaller_priority_is_scored_first(
-    client: TestClient, ranker: Ranker, faulty: Faulty
-) -> None:
+def test_of_two_requests_that_wait_the_one_of_the_smaller_priority_is_scored_first(served: Served, faulty: Faulty) -> None:
     request, ended = {"query": "river", "documents": [f"river {n} " * 200 for n in range(32)]}, list[int]()
+    jobs, post = served.ranker.worker.jobs, served.client.post
     faulty.open.clear()
     with ThreadPoolExecutor(3) as pool:
         answers = []
         for number, priority in enumerate((0, 1, 0), 1):  # the first is being scored when the others come
-            answers.append(pool.submit(client.post, "/rerank", json={**request, "query": f"river {number}", "priority": priority}))
-            wait_for(lambda number=number: len(ranker.worker.jobs()) == number)  # type: ignore[misc]
-            ranker.worker.jobs()[-1].future.add_done_callback(lambda _, number=number: ended.append(number))  # type: ignore[misc]
+            answers.append(pool.submit(post, "/rerank", json={**request, "query": f"river {number}", "priority": priority}))
+            wait_for(lambda number=number: len(jobs()) == number)  # type: ignore[misc]
+            jobs()[-1].future.add_done_callback(lambda _, number=number: ended.append(number))  # type: ignore[misc]
         faulty.open.set()
         assert [answer.result(PATIENCE).status_code for answer in answers] == [200] * 3
     wait_for(lambda: len(ended) == 3)  # an answer may come before its future has told
@@ -223,32 +202,35 @@ def test_a_deadline_for_requests_that_name_none(settings: Settings, graphs: Grap
 def test_beyond_the_limits_requests_are_refused_unread_with_a_time_to_come_back(
     settings: Settings, graphs: Graphs, faulty: Faulty
 ) -> None:
-    with started(settings, graphs, max_requests_in_flight=1) as (client, ranker), ThreadPoolExecutor(1) as pool:
+    with started(settings, graphs, max_requests_in_flight=1) as served, ThreadPoolExecutor(1) as pool:
+        client = served.client
         faulty.open.clear()
         first = pool.submit(client.post, "/rerank", json=GOOD)
-        wait_for(lambda: bool(ranker.worker.jobs()))
+        wait_for(lambda: bool(served.ranker.worker.jobs()))
         response = client.post("/rerank", content=b"not even JSON")
-        answer = TypeAdapter(ErrorBody).validate_json(response.content)
-        assert (response.status_code, answer["error"]["type"], answer["error_type"]) == (429, "overloaded", "Overloaded")
+        answer = refused(response, 429)
+        assert (answer["error"]["type"], answer["error_type"]) == ("overloaded", "Overloaded")
         assert int(response.headers["retry-after"]) >= 1
         assert 'keyblock_refused_total{why="requests"} 1.0' in client.get("/metrics").text
         assert "keyblock_in_flight_requests 1.0" in client.get("/metrics").text
         faulty.open.set()
         assert first.result(PATIENCE).status_code == 200
         assert client.post("/rerank", json=GOOD).status_code == 200
-        assert requests(ranker.metrics.registry, "refused") == 1
+        assert outcomes(served, "refused") == 1
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "zstd"])
-def test_compressed_bodies(client: TestClient, ranker: Ranker, encoding: str) -> None:
+def test_compressed_bodies(served: Served, client: TestClient, encoding: str) -> None:
     body = orjson.dumps(GOOD) + b" " * 1000
     packed = gzip.compress(body) if encoding == "gzip" else zstandard.ZstdCompressor().compress(body)
     answer = client.post("/rerank", content=packed, headers={"content-encoding": encoding.upper()}).json()
     assert answer["results"] == client.post("/rerank", json=GOOD).json()["results"]
     response = client.post("/rerank", content=body, headers={"content-encoding": encoding})
-    assert (response.status_code, f"not {encoding}" in response.json()["message"]) == (400, True)
-    ranker.settings = ranker.settings.model_copy(update={"max_body_bytes": len(body) - 1})
-    assert client.post("/rerank", content=packed, headers={"content-encoding": encoding}).status_code == 413
+    assert f"not {encoding}" in refused(response, 400)["message"]
+    served.ranker.settings = served.ranker.settings.model_copy(update={"max_body_bytes": len(body) - 1})
+    response = client.post("/rerank", content=packed, headers={"content-encoding": encoding})
+    said = f"the body unpacks to more than the limit of {len(body) - 1} bytes: send fewer or shorter documents"
+    assert refused(response, 413)["message"] == said
 
 
 def test_small_bodies_that_unpack_to_much_keep_no_small_request_waiting(
@@ -258,10 +240,11 @@ def test_small_bodies_that_unpack_to_much_keep_no_small_request_waiting(
     go_on, begun = threading.Event(), threading.Semaphore(0)
     unpack = endpoint.unpack
 
-    def slowly(*arguments: Any) -> bytearray:
-        begun.release()
-        assert go_on.wait(PATIENCE)
-        return unpack(*arguments)
+    def slowly(body: bytearray, encoding: str, limit: int) -> bytearray | None:
+        if limit > endpoint.PIECEWISE_FROM:
+            begun.release()
+            assert go_on.wait(PATIENCE)
+        return unpack(body, encoding, limit)
 
     monkeypatch.setattr(endpoint, "unpack", slowly)
     bomb = zstandard.compress(b'{"query": "q", "documents": ["a"' + b" " * (3 << 20) + b"]}")
@@ -279,12 +262,13 @@ def test_small_bodies_that_unpack_to_much_keep_no_small_request_waiting(
     assert small.json()["results"] == packed.json()["results"]
 
 
-def test_a_model_that_hangs_turns_health_red_until_it_answers(client: TestClient, ranker: Ranker, faulty: Faulty) -> None:
-    ranker.worker.caps = ranker.worker.caps._replace(hung_after=0.05)
+def test_a_model_that_hangs_turns_health_red_until_it_answers(served: Served, client: TestClient, faulty: Faulty) -> None:
+    worker = served.ranker.worker
+    worker.caps = worker.caps._replace(hung_after=0.05)
     faulty.open.clear()
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(client.post, "/rerank", json=GOOD)
-        wait_for(lambda: ranker.worker.hung)
+        wait_for(lambda: worker.hung)
         for path in ("/health/live", "/health/ready"):
             assert client.get(path).json() == {"status": "the model's thread hangs"}
         response = client.post("/rerank", json=GOOD)
@@ -308,11 +292,12 @@ def test_unfinished_requests_are_answered_when_the_service_ends(
     monkeypatch.setattr(parsing, "DISCARD_SECONDS", 0.1)
     method, more = ("POST", False) if path == "/rerank" else ("PUT", True)
     connection = Connection(GOOD, method, path, more=more)
-    with started(settings, graphs, store=str(tmp_path / "store")) as (client, ranker):
+    with started(settings, graphs, store=str(tmp_path / "store")) as served:
+        ranker = served.ranker
 
         async def work() -> None:
             faulty.open.clear()
-            exchange = asyncio.create_task(connection.ask(client.app))
+            exchange = asyncio.create_task(connection.ask(served.client.app))
             load = ranker.admission.load if path == "/rerank" else ranker.store_admission.load
             await came(lambda: load.bytes > 0 and connection.taken)
             await asyncio.sleep(0.05)
@@ -320,54 +305,49 @@ def test_unfinished_requests_are_answered_when_the_service_ends(
             faulty.open.set()
             await exchange
 
-        on_loop(client, work)
+        served.run(work)
     assert connection.status == 503
     assert (b"retry-after", b"1") in connection.sent[0]["headers"]
-    assert b"the service is ending" in connection.sent[1]["body"]
+    assert "the service is ending" in connection.said["message"]
     assert not [one for one in caplog.records if one.levelno >= logging.ERROR]
     assert ranker.admission.load.requests == ranker.store_admission.load.bytes == 0
 
 
 def test_a_client_that_sends_too_slowly_loses_its_place(settings: Settings, graphs: Graphs) -> None:
     connection = Connection(b"{", more=True)
-    with started(settings, graphs, body_seconds=0.05) as (client, ranker):
-        on_loop(client, partial(connection.ask, client.app))
+    with started(settings, graphs, body_seconds=0.05) as served:
+        served.run(partial(connection.ask, served.client.app))
     assert connection.status == 408
+    assert TypeAdapter(ErrorBody).validate_python(connection.said)["error"]["type"] == "timeout"
     assert (b"connection", b"close") in connection.sent[0]["headers"]
-    assert ranker.admission.load.requests == 0
+    assert served.ranker.admission.load.requests == 0
 
 
-def test_an_answer_has_its_place_until_the_client_has_read_it(client: TestClient, ranker: Ranker) -> None:
+def test_an_answer_has_its_place_until_the_client_has_read_it(served: Served) -> None:
     text = "the river flooded the bridge " * 1000
-    connection, read = Connection({**GOOD, "documents": [text], "return_documents": True}), asyncio.Event()
-    load = ranker.admission.load
-
-    async def send(message: Message) -> None:
-        connection.sent.append(message)
-        await read.wait()
-
-    connection.send = send  # type: ignore[method-assign]
+    connection, load = Connection({**GOOD, "documents": [text], "return_documents": True}), served.ranker.admission.load
+    connection.reading.clear()
 
     async def work() -> None:
-        task = asyncio.create_task(connection.ask(client.app))
+        task = asyncio.create_task(connection.ask(served.client.app))
         await came(lambda: connection.sent)
         length = int(dict(connection.sent[0]["headers"])[b"content-length"])
         assert len(text) < length < len(text) + 2000
         assert (load.requests, load.documents, load.bytes) == (1, 0, length)
-        read.set()
+        connection.reading.set()
         await task
         assert (load.requests, load.documents, load.bytes) == (0, 0, 0)
 
-    on_loop(client, work)
+    served.run(work)
 
 
-def test_a_declared_length_beyond_the_limit_holds_nobody_up(client: TestClient, ranker: Ranker, settings: Settings) -> None:
+def test_a_declared_length_beyond_the_limit_holds_nobody_up(served: Served, settings: Settings) -> None:
     """It is refused before it has a place."""
     seen: list[int] = []
-    enter = ranker.admission.enter
-    ranker.admission.enter = lambda n_bytes, **more: (seen.append(n_bytes), enter(n_bytes, **more))[1]  # type: ignore[method-assign,misc,assignment]
-    response = client.post("/rerank", content=b"x" * (settings.max_body_bytes + 1))
-    assert (response.status_code, seen) == (413, [])
+    client, admission, enter = served.client, served.ranker.admission, served.ranker.admission.enter
+    admission.enter = lambda n_bytes, **more: (seen.append(n_bytes), enter(n_bytes, **more))[1]  # type: ignore[method-assign,misc,assignment]
+    refused(client.post("/rerank", content=b"x" * (settings.max_body_bytes + 1)), 413)
+    assert not seen
     assert client.post("/rerank", json=GOOD).status_code == 200
     assert len(seen) == 1
 
@@ -375,40 +355,42 @@ def test_a_declared_length_beyond_the_limit_holds_nobody_up(client: TestClient, 
 def test_a_body_that_does_not_come_takes_no_room_from_others(settings: Settings, graphs: Graphs) -> None:
     """A request holds the bytes that have arrived, not those that were declared, and is in flight once all have."""
     slow, quick = Connection(b'{"query": ', more=True, content_length="9900"), Connection(GOOD)
-    with started(settings, graphs, max_bytes_in_flight=10_000, max_requests_in_flight=1) as (client, ranker):
-        load = ranker.admission.load
+    with started(settings, graphs, max_bytes_in_flight=10_000, max_requests_in_flight=1) as served:
+        load, app = served.ranker.admission.load, served.client.app
 
         async def work() -> None:
-            waiting = asyncio.create_task(slow.ask(client.app))
+            waiting = asyncio.create_task(slow.ask(app))
             await came(lambda: slow.taken)
             assert (load.requests, load.bytes) == (0, 10)
-            await quick.ask(client.app)
+            await quick.ask(app)
             slow.gone.set()
             await waiting
 
-        on_loop(client, work)
+        served.run(work)
     assert (quick.status, load.bytes) == (200, 0)
 
 
 def test_after_a_body_that_was_not_read_the_connection_ends(client: TestClient) -> None:
     response = client.post("/rerank", content=b"{}", headers={"content-encoding": "br", "expect": "100-continue"})
     assert (response.status_code, response.headers["connection"]) == (415, "close")
-    assert "connection" not in client.post("/rerank", content=b"{}", headers={"content-encoding": "br"}).headers
+    response = client.post("/rerank", content=b"{}", headers={"content-encoding": "br"})
+    assert refused(response, 415)["error"]["type"] == "unsupported_encoding"
+    assert "connection" not in response.headers
 
 
 @pytest.mark.parametrize(("asked", "aside"), [({}, False), ({"prune": True}, True)])
 def test_spans_of_large_texts_are_found_where_large_requests_are_written(
-    client: TestClient, ranker: Ranker, monkeypatch: pytest.MonkeyPatch, asked: dict[str, Any], aside: bool
+    served: Served, monkeypatch: pytest.MonkeyPatch, asked: dict[str, Any], aside: bool
 ) -> None:
     """The body is small enough to be read where small ones are; the sentences of all its documents take longer."""
-    taken, off_loop = list[bool](), ranker.off_loop
+    taken, off_loop = list[bool](), served.ranker.off_loop
 
     async def watched(work: Any, *, large: bool) -> Any:
         taken.append(large)
         return await off_loop(work, large=large)
 
-    monkeypatch.setattr(ranker, "off_loop", watched)
+    monkeypatch.setattr(served.ranker, "off_loop", watched)
     text = GOOD["documents"][0] + ". "
     documents = [text * (LARGE_CHARS // len(text) + 1)]
-    assert client.post("/rerank", json=GOOD | {"documents": documents} | asked).status_code == 200
+    assert served.client.post("/rerank", json=GOOD | {"documents": documents} | asked).status_code == 200
     assert taken == [False, aside]

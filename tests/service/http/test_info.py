@@ -3,13 +3,11 @@
 from unittest.mock import AsyncMock
 
 import pytest
-from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from keyblock import __version__
 from keyblock.bundle import FORMAT_VERSION
 from keyblock.description import PipelineConfig
-from service.http.info import add_info
 from service.ranking.ranker import Ranker
 from service.ranking.reload import Reloader, ReloadError
 from service.settings import Limits
@@ -71,19 +69,3 @@ def test_a_reload_that_failed_says_that_nothing_has_changed(client: TestClient, 
 
 def test_info_names_no_path_of_the_machine(client: TestClient, ranker: Ranker) -> None:
     assert str(ranker.models.default.bundle.path) not in client.get("/info").text
-
-
-def test_before_the_model_is_warm_nothing_is_ready(ranker: Ranker, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Cold:
-        alive, hung, ready = True, False, False
-
-    monkeypatch.setattr(ranker, "health", Cold())
-    app = FastAPI()
-    app.state.ranker, app.state.keyring = ranker, None
-    add_info(app)
-    response = TestClient(app).get("/v2/models/tiny/ready")
-    assert (response.status_code, response.json()) == (503, {"name": "tiny", "ready": False})
-
-
-def test_a_reload_refuses_get(client: TestClient) -> None:
-    assert client.get("/admin/reload").status_code == 405

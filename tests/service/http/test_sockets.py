@@ -1,6 +1,5 @@
 """The admin port beside the main one, and what the process writes: both seen from outside."""
 
-import http.client
 import json
 import os
 import resource
@@ -11,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 import uvicorn
 from fastapi import FastAPI
@@ -23,16 +23,6 @@ from tests.support.serving import COMMAND, Service
 
 GOOD = json.dumps({"query": "confidential question", "documents": ["confidential text", "a city"]}).encode()
 PASSWORD = "hunter2"
-
-
-def ask(port: int, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None) -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
-    try:
-        connection.request(method, path, body, headers or {})
-        response = connection.getresponse()
-        return response.status, response.read().decode()
-    finally:
-        connection.close()
 
 
 def test_metrics_move_to_the_admin_port_and_nothing_secret_is_written(bundle_path: Path, tmp_path: Path) -> None:
@@ -59,11 +49,12 @@ def test_metrics_move_to_the_admin_port_and_nothing_secret_is_written(bundle_pat
         (admin_port, "POST", "/admin/reload", "ops", 200),
         (admin_port, "GET", "/health/ready", None, 200),
     ):
-        answered, text = ask(port, method, path, GOOD if method == "POST" else None, {} if name is None else bearing(name))
-        assert answered == status, (path, name, text)
-        shown.append(text)
+        content, headers = GOOD if method == "POST" else None, {} if name is None else bearing(name)
+        answer = httpx.request(method, f"http://127.0.0.1:{port}{path}", content=content, headers=headers)
+        assert answer.status_code == status, (path, name, answer.text)
+        shown.append(answer.text)
         moved = f"it has moved to the admin port (KEYBLOCK_ADMIN_PORT={admin_port})"
-        assert (moved in text) == (port == served.port and status == 404)
+        assert (moved in answer.text) == (port == served.port and status == 404)
     assert served.stop() == 0
     lines = log.read_text(encoding="utf-8").splitlines()
     entries = [json.loads(line) for line in lines]
@@ -163,6 +154,6 @@ def test_a_process_with_few_files_serves_more_connections_than_it_has_files(bund
     with Service(1, log, command, bundle=bundle_path, provider="cpu") as service, ExitStack() as held:
         for _ in range(300):
             held.enter_context(socket.create_connection(("127.0.0.1", service.port), PATIENCE))
-        assert ask(service.port, "POST", "/rerank", GOOD)[0] == 200
+        assert httpx.post(f"{service.url}/rerank", content=GOOD).status_code == 200
         assert service.metric('keyblock_closed_connections_total{why="crowded"}') >= 300 - 64
     assert "max_connections is 64 instead of 4096, since 128 files may be open" in log.read_text(encoding="utf-8")

@@ -13,9 +13,9 @@ from starlette.types import Message
 from service.errors import RequestError
 from service.http.bodies import parsing
 from service.http.bodies.parsing import check_head, decode, mend_surrogates, parse, parse_line, read_body
-from service.settings import Limits
+from service.settings import Limits, Settings
 
-LIMITS = Limits(max_body_bytes=1000)
+LIMITS = Settings(max_body_bytes=1000)
 UNITS = st.lists(
     st.sampled_from([r"\ud83d", r"\ude00", r"\uDBFF", r"\uDC00", r"\\", r"\n", r"\"", r"A", "a", "ud800", "é"]), max_size=30
 )
@@ -83,7 +83,7 @@ def request(chunks: list[bytes], **headers: str) -> tuple[Request, Iterator[byte
 
 async def head_and_body(arriving: Request) -> bytearray:
     await check_head(arriving, LIMITS)
-    return await read_body(arriving, LIMITS)
+    return await read_body(arriving, LIMITS, int)
 
 
 def read(*chunks: bytes, **headers: str) -> tuple[Any, int]:
@@ -114,6 +114,12 @@ def test_a_body_over_the_limit_is_refused_and_what_is_thrown_away_is_bounded(
     error, unread = read(*chunks, **headers)
     assert (error.status, unread) == (413, left)
     assert "1000 bytes" in error.message
+
+
+@pytest.mark.parametrize("encoding", ["br", "gzip, gzip, zstd"])  # layers multiply what a body unpacks to
+def test_other_encodings_are_not_known(encoding: str) -> None:
+    error, _ = read(b"x", content_encoding=encoding)
+    assert (error.status, error.problem) == (415, f"content-encoding {encoding!r} is not supported: send gzip, zstd or plain JSON")
 
 
 @pytest.mark.parametrize("text", ["river", "[{" * 50_000])
