@@ -82,57 +82,6 @@ class Port(uvicorn.Config):
         self._metrics.add("closed", why=why)
 
 
-class Received:
-    """The part of a request that a client has sent so far. Every method raises RequestError if a limit is exceeded.
-
-    Attributes:
-        in_head: whether the head is not complete yet.
-        overhead: bytes received since the last head or piece of a body was complete.
-        body_bytes: of the current body.
-    """
-
-    def __init__(self) -> None:
-        self.overhead = 0
-        self.begin()
-
-    def begin(self) -> None:
-        """A head begins."""
-        self.in_head = True
-        self._head_bytes = self.body_bytes = self._chunks = 0
-
-    def head_piece(self, n_bytes: int) -> None:
-        """A piece of the URL, or a header."""
-        self._head_bytes += n_bytes
-        if self._head_bytes > HEAD_BYTES:
-            raise too_large()
-
-    def header(self, n_bytes: int, n_before: int) -> None:
-        """A header after others; after a body it is a trailer."""
-        self.head_piece(n_bytes)
-        if n_before >= MOST_HEADERS:
-            raise too_large(f"{MOST_HEADERS} headers")
-
-    def head(self) -> None:
-        """The head is complete."""
-        self.in_head, self.overhead = False, 0
-
-    def chunk(self) -> None:
-        """A chunk of the body begins."""
-        self._chunks += 1
-        if self._chunks > MOST_SMALL_CHUNKS + self.body_bytes // SMALL_CHUNK:
-            raise malformed(f"the body comes in {self._chunks} chunks of {self.body_bytes} bytes together: send larger ones")
-
-    def body_piece(self, n_bytes: int) -> None:
-        """A piece of the body."""
-        self.overhead = 0
-        self.body_bytes += n_bytes
-
-    def check_overhead(self) -> None:
-        """Check the overhead, after all received data has been parsed."""
-        if self.overhead > HEAD_BYTES:
-            raise too_large() if self.in_head else malformed(f"more than {HEAD_BYTES} bytes of a body are sizes of chunks")
-
-
 class Timer:
     """Calls a function later, unless it is stopped before."""
 
@@ -155,8 +104,8 @@ class Timer:
 class Connection(HttpToolsProtocol):
     """uvicorn's protocol on httptools, with limits.
 
-    A client must complete a head within `head_seconds`, and read an answer within
-    `answer_seconds`.
+    A client must complete a head within `head_seconds`, and read an answer within `answer_seconds`. The methods that the parser
+    calls (`on_...`) raise RequestError if a request exceeds a limit.
     """
 
     def __init__(
@@ -164,7 +113,9 @@ class Connection(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._port = config
-        self._received = Received()
+        self._overhead = 0  # bytes received since the last head or piece of a body was complete
+        self._in_head = True
+        self._head_bytes = self._body_bytes = self._chunks = 0  # of the current request
         self._refused = False
         self._in_hand: RequestResponseCycle | None = None
         self._head_timer, self._answer_timer = Timer(self.loop), Timer(self.loop)
@@ -201,10 +152,11 @@ class Connection(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         if self._between_requests:
             self._await_head()
-        self._received.overhead += len(data)
+        self._overhead += len(data)
         try:
             self.parser.feed_data(data)
-            self._received.check_overhead()
+            if self._overhead > HEAD_BYTES:
+                raise too_large() if self._in_head else malformed(f"more than {HEAD_BYTES} bytes of a body are sizes of chunks")
         except httptools.HttpParserUpgrade as upgrade:  # no other protocol is offered: the data that follows is HTTP/1.1 too
             self.data_received(data[upgrade.args[0] :])
         except (httptools.HttpParserError, RequestError) as error:
@@ -216,22 +168,25 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A head begins."""
         super().on_message_begin()
-        self._received.begin()
+        self._in_head = True
+        self._head_bytes = self._body_bytes = self._chunks = 0
 
     def on_url(self, url: bytes) -> None:
         """A piece of the URL."""
-        self._received.head_piece(len(url))
+        self._count_head(len(url))
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header; after a body it is a trailer, which nobody reads."""
-        self._received.header(len(name) + len(value), len(self.headers))
-        if self._received.in_head:
+        self._count_head(len(name) + len(value))
+        if len(self.headers) >= MOST_HEADERS:
+            raise too_large(f"{MOST_HEADERS} headers")
+        if self._in_head:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """Hand the request to the application."""
-        self._received.head()
+        self._in_head, self._overhead = False, 0
         check_framing(self.parser.get_http_version(), self.headers)
         if len(self.pipeline) >= MOST_PIPELINED:
             raise malformed(f"more than {MOST_PIPELINED} requests wait on this connection: read their answers first")
@@ -246,20 +201,23 @@ class Connection(HttpToolsProtocol):
         self._note_wait()
 
     def on_chunk_header(self) -> None:
-        """A chunk begins."""
-        self._received.chunk()
+        """A chunk of the body begins."""
+        self._chunks += 1
+        if self._chunks > MOST_SMALL_CHUNKS + self._body_bytes // SMALL_CHUNK:
+            raise malformed(f"the body comes in {self._chunks} chunks of {self._body_bytes} bytes together: send larger ones")
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
-        before = self._received.body_bytes
-        self._received.body_piece(len(body))
+        before = self._body_bytes
+        self._body_bytes += len(body)
+        self._overhead = 0
         super().on_body(body)
-        if before // STEADY_BYTES < self._received.body_bytes // STEADY_BYTES:
+        if before // STEADY_BYTES < self._body_bytes // STEADY_BYTES:
             self._note_wait()
 
     def on_message_complete(self) -> None:
         """The body is complete."""
-        self._received.body_piece(0)
+        self._overhead = 0
         super().on_message_complete()
         self._note_wait()
 
@@ -304,7 +262,7 @@ class Connection(HttpToolsProtocol):
         lines = b"".join(b"%b: %b\r\n" % header for header in headers)
         self.transport.write(STATUS_LINE[problem.status] + lines + b"\r\n" + body)
         self.transport.write_eof()
-        self._received.overhead = 0
+        self._overhead = 0
         self._head_timer.stop()
         self._head_timer.start(LINGER_SECONDS, self.transport.abort)
 
@@ -327,16 +285,21 @@ class Connection(HttpToolsProtocol):
         else:
             self._port.waiting.pop(self, None)
 
+    def _count_head(self, n_bytes: int) -> None:
+        self._head_bytes += n_bytes
+        if self._head_bytes > HEAD_BYTES:
+            raise too_large()
+
     def _linger(self, n_bytes: int) -> None:
-        self._received.overhead += n_bytes
-        if self._received.overhead > LINGER_BYTES:
+        self._overhead += n_bytes
+        if self._overhead > LINGER_BYTES:
             self.transport.abort()
 
     def _await_head(self) -> None:
         self._head_timer.start(self._port.head_seconds, self._head_is_late)
 
     def _head_is_late(self) -> None:
-        if not self._received.overhead:  # the client sent nothing, or only the rest of the body of an answered request
+        if not self._overhead:  # the client sent nothing, or only the rest of the body of an answered request
             self.drop("late_head")
         else:
             problem = f"the request's head was not complete after {self._port.head_seconds} s: send it faster"
