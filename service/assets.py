@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from importlib.resources.abc import Traversable
 
 from starlette.requests import Request
@@ -34,41 +33,26 @@ HEADERS = {
 }
 
 
-@dataclass(frozen=True)
-class Asset:
-    """A file of a page.
+def routes(files: Mapping[str, Traversable], policy: Mapping[str, str]) -> list[Route]:
+    """A route for each file by its path, which also answers HEAD; the files are read now.
 
-    Attributes:
-        headers: sent with the file.
+    Args:
+        files: by their paths in a URL.
+        policy: the Content-Security-Policy that is sent with them.
     """
-
-    content: bytes
-    media_type: str
-    headers: Mapping[str, str]
-
-    @classmethod
-    def read(cls, file: Traversable, policy: Mapping[str, str]) -> "Asset":
-        """Read a file, to be sent with this Content-Security-Policy."""
-        content = file.read_bytes()
-        tag = {"etag": f'"{hashlib.sha256(content).hexdigest()[:32]}"'}
-        rules = {"content-security-policy": "; ".join(f"{name} {value}" for name, value in policy.items())}
-        return cls(content, TYPES[file.name.rpartition(".")[2]], HEADERS | rules | tag)
-
-    def answer(self, known: str) -> Response:
-        """The file, or 304 if `known`, the If-None-Match header, names this version."""
-        tags = {tag.strip().removeprefix("W/") for tag in known.split(",")}
-        if self.headers["etag"] in tags or "*" in tags:
-            return Response(status_code=304, headers=dict(self.headers))
-        return Response(self.content, headers=dict(self.headers), media_type=self.media_type)
+    return [Route(path, _sender(file, policy), methods=["GET"], include_in_schema=False) for path, file in files.items()]
 
 
-def routes(assets: Mapping[str, Asset]) -> list[Route]:
-    """A route for each path; it also answers HEAD."""
-    return [Route(path, _sender(asset), methods=["GET"], include_in_schema=False) for path, asset in assets.items()]
+def _sender(file: Traversable, policy: Mapping[str, str]) -> Callable[[Request], Awaitable[Response]]:
+    content, media_type = file.read_bytes(), TYPES[file.name.rpartition(".")[2]]
+    etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+    rules = "; ".join(f"{name} {value}" for name, value in policy.items())
+    headers = HEADERS | {"content-security-policy": rules, "etag": etag}
 
-
-def _sender(asset: Asset) -> Callable[[Request], Awaitable[Response]]:
     async def send(request: Request) -> Response:
-        return asset.answer(request.headers.get("if-none-match", ""))
+        known = {tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")}
+        if etag in known or "*" in known:
+            return Response(status_code=304, headers=headers)
+        return Response(content, headers=headers, media_type=media_type)
 
     return send

@@ -1,23 +1,30 @@
 """The page at /docs: the service's API, shown by Swagger UI from the package fastapi-offline, not from a CDN."""
 
 from functools import cache
-from importlib.resources import files
+from importlib import resources
+from importlib.resources.abc import Traversable
 
-from service.assets import OWN_FILES_ONLY, Asset
+from starlette.routing import Route
+
+from service import assets
 
 PATH = "/docs"
-POLICY = OWN_FILES_ONLY | {"img-src": "'self' data:"}  # Swagger UI's arrows
+POLICY = assets.OWN_FILES_ONLY | {"img-src": "'self' data:"}  # Swagger UI's arrows
 
 
-@cache
-def assets() -> dict[str, Asset]:
-    """The page and its files by their paths, read once."""
-    ours, swagger = files(__name__), files("fastapi_offline") / "static"
-    found = {
+def files() -> dict[str, Traversable]:
+    """The page and its files by their paths."""
+    ours, swagger = resources.files(__name__), resources.files("fastapi_offline") / "static"
+    return {
         PATH: ours / "index.html",
         f"{PATH}/start.js": ours / "start.js",
-        f"{PATH}/icon.svg": files("service.playground") / "icon.svg",
+        f"{PATH}/icon.svg": resources.files("service.playground") / "icon.svg",
         f"{PATH}/swagger-ui.css": swagger / "swagger-ui.css",
         f"{PATH}/swagger-ui-bundle.js": swagger / "swagger-ui-bundle.js",
     }
-    return {path: Asset.read(file, POLICY) for path, file in found.items()}
+
+
+@cache
+def routes() -> list[Route]:
+    """The routes of the page, read once."""
+    return assets.routes(files(), POLICY)

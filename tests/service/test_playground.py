@@ -6,12 +6,12 @@ import tomllib
 import pytest
 from starlette.testclient import TestClient
 
+from service import reference
 from service.app import RERANK_PATHS, create_app
 from service.assets import TYPES
 from service.playground import FOLDER, PAGE
 from service.playground.reading import PATH as READING
 from service.ranking.ranker import Ranker
-from service.reference import PATH, assets
 from service.settings import Settings
 from tests.conftest import ROOT
 
@@ -21,7 +21,7 @@ PATHS = ["/", *(f"{FOLDER}/{path.name}" for path in SOURCES.iterdir() if path.su
 
 def test_each_file_is_served_as_what_it_is_and_not_again(client: TestClient) -> None:
     files = {path: (SOURCES / (path.rpartition("/")[2] or PAGE)).read_bytes() for path in PATHS}
-    files |= {path: asset.content for path, asset in assets().items()}
+    files |= {path: file.read_bytes() for path, file in reference.files().items()}
     for path, content in files.items():
         response = client.get(path)
         assert (response.status_code, response.content) == (200, content)
@@ -37,7 +37,7 @@ def test_each_file_is_served_as_what_it_is_and_not_again(client: TestClient) -> 
         assert client.get(path, headers={"if-none-match": '"other"'}).status_code == 200
 
 
-@pytest.mark.parametrize("path", ["/", PATH])
+@pytest.mark.parametrize("path", ["/", reference.PATH])
 def test_the_policy_lets_nothing_in_from_elsewhere(client: TestClient, path: str) -> None:
     policy = dict(rule.split(" ", 1) for rule in client.get(path).headers["content-security-policy"].split("; "))
     if path == "/":
@@ -81,5 +81,5 @@ def test_the_sample_is_of_long_documents_and_is_ranked(client: TestClient) -> No
 
 def test_the_reference_is_one_page_of_ours(client: TestClient) -> None:
     assert client.get("/redoc").status_code == 404
-    assert f"{PATH}/swagger-ui-bundle.js" in assets()
+    assert f"{reference.PATH}/swagger-ui-bundle.js" in reference.files()
     assert len(RERANK_PATHS) == len([path for path in client.get("/openapi.json").json()["paths"] if path.endswith("/rerank")])
