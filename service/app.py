@@ -31,7 +31,7 @@ from keyblock.wire import (
     TeiResult,
     VoyageAnswer,
 )
-from service import assets, playground, reference
+from service import playground, reference
 from service.errors import RequestError
 from service.http.auth import NEEDED, Browsers, failed, requires
 from service.http.dialects import error_response
@@ -106,7 +106,7 @@ class Service(FastAPI):
     def __init__(self, title: str = "KeyBlock", *, loopback: bool = False, **options: Any) -> None:
         self._loopback = loopback
         super().__init__(title=title, version=__version__, redirect_slashes=False, docs_url=None, redoc_url=None, **options)
-        self.router.routes.extend(assets.routes(reference.assets()))
+        self.router.routes.extend(reference.routes())
 
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document."""
@@ -219,12 +219,12 @@ def _allowed(request: Request) -> str:
     return ", ".join(sorted({method for route in routes for method in route.methods or ()}))
 
 
-def create_app(settings: Settings, ranker: Ranker | None = None, *, loopback: bool = False) -> FastAPI:
+def create_app(settings: Settings, ranker: Ranker, *, loopback: bool = False) -> FastAPI:
     """The application.
 
     Args:
         settings: see `Settings`.
-        ranker: a loaded one; None: it is loaded when the application starts.
+        ranker: starts and ends with the application.
         loopback: whether only this machine can connect, so that a foreign name in the header Host is refused.
 
     Raises KeysError if the settings name API keys that cannot be read.
@@ -233,23 +233,22 @@ def create_app(settings: Settings, ranker: Ranker | None = None, *, loopback: bo
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.tracing = open_tracing(settings.otlp_endpoint)
-        app.state.ranker = ranker or Ranker.load(settings)
-        app.state.ranker.start()
+        ranker.start()
         log.info("%s", describe(app.state.keyring))
-        app.state.reloader = Reloader(app.state.ranker, app.state)
+        app.state.reloader = Reloader(ranker, app.state)
         app.state.reloader.listen()
         giving_back = asyncio.create_task(keep_giving_back())
         try:
             yield
         finally:
             giving_back.cancel()
-            await app.state.ranker.end()
-            app.state.ranker.close()
+            await ranker.end()
+            ranker.close()
             app.state.reloader.close()
             app.state.tracing.close()
 
     app = Service(description=ABOUT, lifespan=lifespan, loopback=loopback)
-    app.state.settings, app.state.keyring = settings, load_keys(settings)
+    app.state.settings, app.state.keyring, app.state.ranker = settings, load_keys(settings), ranker
     answer_errors(app)
     add_rerank(app)
     add_documents(app)
@@ -258,7 +257,7 @@ def create_app(settings: Settings, ranker: Ranker | None = None, *, loopback: bo
     if settings.admin_port is None:
         add_operators(app)
     if settings.playground:
-        app.router.routes.extend(assets.routes(playground.assets()))
+        app.router.routes.extend(playground.routes())
         add_reading(app)
     if settings.cors_origins:
         allow_origins(app, settings.cors_origins)

@@ -17,8 +17,8 @@ from export.options import ImportOptions
 from keyblock import Ranker
 from keyblock.bundle import load_bundle
 from keyblock.runtime.providers import Precision, Provider, resolve
-from service.app import create_app
 from service.settings import Settings
+from tests.service.conftest import warm
 from tests.support.checkpoints import DECODERS, SAMPLE, save_checkpoint
 
 SERVED = ["bert", "xlm-roberta", "deberta", "modernbert-mean", *DECODERS]
@@ -35,9 +35,7 @@ def client(imported: Callable[[str], Path]) -> Iterator[TestClient]:
     """One service with all of them."""
     bundles = tuple(imported(name) for name in SERVED)
     settings = Settings(bundle=bundles, provider=Provider.AUTO, precision=Precision.FP32, threads=2, token_cap=512)
-    with TestClient(create_app(settings)) as client:
-        while client.get("/health/ready").status_code != 200:
-            assert client.get("/health/live").status_code == 200
+    with warm(settings) as client:
         yield client
 
 

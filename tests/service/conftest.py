@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 @contextmanager
 def warm(settings: Settings) -> Iterator[TestClient]:
     """An application that is ready."""
-    with TestClient(create_app(settings)) as client:
+    with TestClient(create_app(settings, Ranker.load(settings))) as client:
         while client.get("/health/ready").status_code != 200:
             assert client.get("/health/live").status_code == 200
         yield client

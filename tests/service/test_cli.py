@@ -17,7 +17,6 @@ from typing import Any
 import httpx
 import pytest
 
-from keyblock.client import Client, KeyBlockError
 from service import cli
 from service.ranking.ranker import Ranker
 from service.settings import Settings
@@ -203,33 +202,6 @@ def test_ports_that_cannot_be_are_found_before_a_model_is_loaded(fork: Fork) -> 
         code, said = fork(["--port", str(port), "--bundle", "no/such/bundle"], {})
     problem = f"cannot listen on 127.0.0.1, port {port} (Address already in use): give another --host or --port\n"
     assert (code, said) == (2, f"keyblock-serve: {problem}")
-
-
-def put(port: int, names: list[str]) -> bool:
-    with Client(f"http://127.0.0.1:{port}", retries=0) as client:
-        try:
-            return client.put_documents({"id": name, "text": f"The river {name}. " * 200} for name in names).stored == len(names)
-        except KeyBlockError:  # it was killed
-            return False
-
-
-def test_no_document_acknowledged_is_lost_by_kill_9(bundle_path: Path, tmp_path: Path) -> None:
-    acknowledged: list[str] = []
-    for turn in range(2):
-        start = running("--bundle", str(bundle_path), "--store", str(tmp_path / "store"), stderr=subprocess.DEVNULL)
-        with start as (process, port):
-            with Client(f"http://127.0.0.1:{port}") as client:
-                for first in range(0, len(acknowledged), 1000):
-                    documents = [{"id": name} for name in acknowledged[first : first + 1000]]
-                    assert len(client.rerank("river", documents, strict=True)) == len(documents)
-            timer = threading.Timer(0.3 + 0.2 * turn, process.kill)
-            timer.start()
-            batch = 0
-            while put(port, names := [f"{turn}-{batch}-{n}" for n in range(10)]):
-                acknowledged += names
-                batch += 1
-            timer.join()
-    assert len(acknowledged) >= 20
 
 
 def test_the_garbage_collector_does_not_look_at_what_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:

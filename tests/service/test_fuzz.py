@@ -14,6 +14,7 @@ from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 
 from service.app import create_app
+from service.ranking.ranker import Ranker
 from service.settings import Settings
 from tests.service.faults import wait_for
 
@@ -21,7 +22,8 @@ from tests.service.faults import wait_for
 @pytest.fixture(scope="module")
 def url(settings_of_the_service: Settings) -> Iterator[str]:
     """A real server: schemathesis speaks HTTP."""
-    server = uvicorn.Server(uvicorn.Config(create_app(settings_of_the_service), port=0, log_config=None, lifespan="on"))
+    app = create_app(settings_of_the_service, Ranker.load(settings_of_the_service))
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, lifespan="on"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     wait_for(lambda: server.started)

@@ -57,10 +57,11 @@ def served(
 ) -> Iterator[tuple[TestClient, Ranker]]:
     """A service of the kind, with the caches, as it is started, and a store."""
     changes = {"bundle": (bundle_of(request.param),), "score_cache_bytes": 1 << 22, "store": str(tmp_path_factory.mktemp("store"))}
-    app = create_app(settings.model_copy(update=changes))
-    with TestClient(app) as client:
-        wait_for(lambda: bool(app.state.ranker.worker.ready))
-        yield client, app.state.ranker
+    changed = settings.model_copy(update=changes)
+    ranker = Ranker.load(changed)
+    with TestClient(create_app(changed, ranker)) as client:
+        wait_for(lambda: ranker.worker.ready)
+        yield client, ranker
 
 
 @functools.cache

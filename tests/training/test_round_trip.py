@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from starlette.testclient import TestClient
 
 from export.cli import main as export_main
 from export.importing import import_model
@@ -18,8 +17,8 @@ from keyblock.description import PipelineConfig
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
 from keyblock.text.tokenizer import Tokenizer
-from service.app import create_app
 from service.settings import Settings
+from tests.service.conftest import warm
 from tests.support.checkpoints import save_checkpoint
 from tests.support.vectors import concept_table
 from training.commands.calibrate import main as calibrate_main
@@ -112,9 +111,8 @@ def test_a_small_recipe_trains_exports_and_serves(name: str, toy: Collection, ru
     query, candidates = next(iter(toy.run("dev").items()))
     documents = [{"id": d.doc_id, "title": d.title, "text": d.text} for d in map(toy.document, candidates)]
     body = {"query": toy.query(query), "documents": documents, "raw_scores": True, "return_blocks": True}
-    with TestClient(create_app(Settings(bundle=tmp_path / "bundle", provider=Provider.CPU, threads=1))) as client:
-        while client.get("/health/ready").status_code != 200:
-            assert client.get("/health/live").status_code == 200
+    settings = Settings(bundle=tmp_path / "bundle", provider=Provider.CPU, threads=1)
+    with warm(settings) as client:
         answer = client.post("/rerank", json=body)
     assert answer.status_code == 200, answer.text
     scores = {result["id"]: result["relevance_score"] for result in answer.json()["results"]}

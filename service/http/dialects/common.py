@@ -244,10 +244,10 @@ class PiecesResponse(Response):
 
     media_type = "application/json"
 
-    def __init__(self, pieces: Iterable[bytes], status: int = 200, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(self, pieces: Iterable[bytes]) -> None:
         self.pieces = list(pieces)
         self.n_bytes = sum(map(len, self.pieces))
-        super().__init__(None, status, {**(headers or {}), "content-length": str(self.n_bytes)})
+        super().__init__(None, headers={"content-length": str(self.n_bytes)})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response; each piece, and the end, waits until the client has read almost everything before it."""

@@ -46,10 +46,8 @@ def lines(request: pytest.FixtureRequest) -> Iterator[list[str]]:
 
 
 def logging_client(settings: Settings, ranker: Ranker, **more: object) -> TestClient:
-    app = create_app(keyed(settings, access_log=True, **more), ranker)
-    app.state.ranker = ranker
-    ranker.settings = app.state.settings
-    return TestClient(app, raise_server_exceptions=False)
+    ranker.settings = keyed(settings, access_log=True, **more)
+    return TestClient(create_app(ranker.settings, ranker), raise_server_exceptions=False)
 
 
 @pytest.fixture(autouse=True)

@@ -23,7 +23,7 @@ from tests.service.keyed import bearing, keyed
 from tests.service.rankers import sample
 
 GOOD: dict[str, Any] = {"query": "river bridge", "documents": ["the river flooded the bridge", "a city"]}
-PAGES = {*playground.assets(), *reference.assets(), "/openapi.json"}
+PAGES = {"/openapi.json", *(route.path for route in (*playground.routes(), *reference.routes()))}
 OPEN = {*HEALTH, *PAGES}  # for everybody: nothing of a document is there
 
 
@@ -208,13 +208,13 @@ def test_openapi_says_which_scope_an_operation_needs(guarded: TestClient, client
     assert all("security" not in operation for operations in unkeyed["paths"].values() for operation in operations.values())
 
 
-def test_no_page_may_ask_unless_its_origin_is_allowed(guarded: TestClient, settings: Settings) -> None:
+def test_no_page_may_ask_unless_its_origin_is_allowed(guarded: TestClient, settings: Settings, ranker: Ranker) -> None:
     asks = {"origin": "https://a.example", "access-control-request-method": "POST"}
     asks |= {"access-control-request-headers": "authorization"}
     assert guarded.options("/rerank", headers=asks).status_code == 405
     assert not [name for name in guarded.get("/health/live", headers=asks).headers if name.startswith("access-control")]
-    app = create_app(settings.model_copy(update={"cors_origins": "https://a.example, https://b.example"}))
-    open_to = TestClient(app)
+    named = settings.model_copy(update={"cors_origins": "https://a.example, https://b.example"})
+    open_to = TestClient(create_app(named, ranker))
     answer = open_to.options("/rerank", headers=asks)
     assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (200, "https://a.example")
     assert answer.headers["access-control-allow-headers"] == "authorization"
@@ -225,8 +225,8 @@ def test_no_page_may_ask_unless_its_origin_is_allowed(guarded: TestClient, setti
 
 def test_a_page_reads_why_it_is_denied(settings: Settings, ranker: Ranker) -> None:
     """An answer without the headers of CORS is kept from it by its browser."""
-    app = create_app(keyed(settings, cors_origins="*"), ranker)
-    app.state.ranker = ranker
-    response = TestClient(app).post("/rerank", json=GOOD, headers={"origin": "https://c.example"})
+    response = TestClient(create_app(keyed(settings, cors_origins="*"), ranker)).post(
+        "/rerank", json=GOOD, headers={"origin": "https://c.example"}
+    )
     assert (response.status_code, response.headers["access-control-allow-origin"]) == (401, "*")
     assert "X-Request-ID" in response.headers["access-control-expose-headers"]

@@ -132,9 +132,7 @@ def test_the_refused_body_is_read_and_the_connection_goes_on(ask: Asked) -> None
 
 
 def client_of(settings: Settings, ranker: Ranker, *, loopback: bool) -> TestClient:
-    app = create_app(settings, ranker, loopback=loopback)
-    app.state.ranker = ranker
-    return TestClient(app, base_url="http://localhost")
+    return TestClient(create_app(settings, ranker, loopback=loopback), base_url="http://localhost")
 
 
 def status(client: TestClient, **headers: str) -> int:

@@ -47,9 +47,7 @@ def test_what_has_no_text_is_refused_in_a_line(client: TestClient, content: byte
 
 def client_with(settings: Settings, ranker: Ranker, **more: object) -> TestClient:
     """A client of an application with more settings."""
-    app = create_app(settings.model_copy(update=more), ranker)
-    app.state.ranker = ranker
-    return TestClient(app)
+    return TestClient(create_app(settings.model_copy(update=more), ranker))
 
 
 def test_a_file_and_its_text_are_as_large_as_a_body_and_a_document_may_be(settings: Settings, ranker: Ranker) -> None:

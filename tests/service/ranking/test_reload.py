@@ -21,7 +21,6 @@ from starlette.datastructures import State
 from starlette.testclient import TestClient
 
 from keyblock.bundle import GRAPH_FILE, MANIFEST_FILE, Bundle, BundleError
-from service.app import create_app
 from service.keys.keys import New, make
 from service.queue.worker import Worker
 from service.ranking.loading import read_bundles
@@ -332,8 +331,7 @@ def test_keys_are_read_again_and_bad_ones_leave_the_old_in_force(settings: Setti
     def ask(key: New, path: str = "/rerank") -> Any:
         return client.post(path, json=REQUEST, headers={"authorization": f"Bearer {key.secret}"})
 
-    with TestClient(create_app(settings.model_copy(update={"api_keys_file": file}))) as client:
-        wait_for(lambda: client.get("/health/ready").status_code == 200)
+    with warm(settings.model_copy(update={"api_keys_file": file})) as client:
         file.write_text(f"{old.entry}\n{new.entry}\n")
         assert (ask(old).status_code, ask(new).status_code) == (200, 401), "until it is asked for"
         assert ask(old, "/admin/reload").json()["keys"] == ["old", "new"]

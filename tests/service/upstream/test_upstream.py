@@ -29,6 +29,7 @@ from service.upstream import client as asking
 from service.upstream import scorer
 from service.upstream.passages import passage_text
 from tests.service.clock import FAR, Leaping
+from tests.service.conftest import warm
 from tests.service.faults import PATIENCE
 from tests.service.upstream.servers import Behaviour, Server, babbles, dies, drips, floods, hangs, says, scores, tei
 from tests.support.serving import Service
@@ -292,18 +293,15 @@ def test_documents_by_id_are_read_for_the_upstream(tmp_path: Path) -> None:
 
 
 def test_an_upstream_is_served_beside_bundles(settings: Settings) -> None:
-    with Server(scores) as server:
-        beside = settings.model_copy(update={"upstream": server.url, "upstream_model": "theirs"})
-        with TestClient(create_app(beside)) as client:
-            while client.get("/health/ready").status_code != 200:
-                assert client.get("/health/live").status_code == 200
-            info = client.get("/info").json()
-            assert [(one["model"], "upstream" in one) for one in info["models"]] == [("tiny", False), ("theirs", True)]
-            assert rerank(client)["model"] == "tiny"
-            assert server.asked == []
-            assert rerank(client, model="theirs")["model"] == "theirs"
-            assert client.post("/admin/reload").json()["models"] == ["tiny", "theirs"]
-            assert order(rerank(client, model="theirs"))[0] == 2
+    theirs = {"upstream_model": "theirs"}
+    with Server(scores) as server, warm(settings.model_copy(update=theirs | {"upstream": server.url})) as client:
+        info = client.get("/info").json()
+        assert [(one["model"], "upstream" in one) for one in info["models"]] == [("tiny", False), ("theirs", True)]
+        assert rerank(client)["model"] == "tiny"
+        assert server.asked == []
+        assert rerank(client, model="theirs")["model"] == "theirs"
+        assert client.post("/admin/reload").json()["models"] == ["tiny", "theirs"]
+        assert order(rerank(client, model="theirs"))[0] == 2
 
 
 def test_what_cannot_be_an_upstream_is_refused_at_the_start() -> None:

@@ -20,8 +20,8 @@ from keyblock.ranking.order import LOWEST
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Precision, Provider
 from keyblock.scoring import Model
-from service.app import create_app
 from service.settings import Settings
+from tests.service.conftest import warm
 from tests.training.conftest import bundle_with
 from training.data.collection import Collection
 from training.data.examples import Preparation
@@ -49,9 +49,7 @@ def fused_run(toy_run: Path, toy_bundle: Bundle, toy: Collection) -> LocalRanker
 @pytest.fixture(scope="module")
 def client(toy_bundle: Bundle) -> Iterator[TestClient]:
     settings = Settings(bundle=toy_bundle.path, provider=Provider.CPU, precision=Precision.FP32, threads=1)
-    with TestClient(create_app(settings)) as client:
-        while client.get("/health/ready").status_code != 200:
-            assert client.get("/health/live").status_code == 200
+    with warm(settings) as client:
         yield client
 
 
