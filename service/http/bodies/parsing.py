@@ -5,7 +5,6 @@ works, and complains, once for each value.
 """
 
 import asyncio
-import re
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
@@ -17,24 +16,18 @@ from starlette.requests import ClientDisconnect, Request
 
 from keyblock.ranking.warnings import LONGEST_SHOWN
 from service.errors import RequestError
-from service.http.bodies.piecewise import STEPS, STEPS_A_DOCUMENT, Pieces
+from service.http.bodies.piecewise import Pieces, decode, most_values
 from service.settings import Limits, Settings
 
 DOCUMENTS = ("documents", "texts", "passages", "text_2", "text_1", "queries")  # lists of texts in any dialect
 PIECEWISE_FROM = 2 * 2**20  # bytes; orjson holds the interpreter lock for about 4 ms on a body of this size
 MOST_VALUES = 1 << 15  # lists, objects and elements; orjson holds the lock for about 15 ms on this many
-MOST_OPTION_VALUES = 1 << 14  # of all options together, beside a score for each document
 MOST_OPTION_CHARACTERS = 1 << 20  # of their strings and names
 DISCARDED_AT_MOST = 4  # times the limit: read from a refused body, so that the client gets to see the reason
 DISCARD_SECONDS = 10.0
 MOST_SMALL_MEMBERS, MEMBER_BYTES = 1000, 256  # gzip members or zstd frames: the smallest takes as long as a kilobyte of text
 FEED_BYTES = 256  # bytes of a stream unpacked at once: at most 256 KB from gzip, or 8 MB from zstd
 LARGEST_WINDOW = 8 << 20  # bytes of a zstd frame's window, which stay in memory: RFC 9659 allows no more over HTTP
-_CHARACTER_BYTES = 12  # the largest size of a character in JSON: an escaped surrogate pair
-_BACKSLASHES, _MARKED = rb"\\", b"\0\0"  # a raw NUL is not JSON
-_WINDOW = 1 << 20  # bytes of JSON searched at once
-_HIGH, _LOW = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-_LONE = re.compile(rb"%b(?!%b)|(?<!%b)%b" % (_HIGH, _LOW, _HIGH, _LOW))
 _TYPES = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", int: "a number", float: "a number"}
 _BOM = b"\xef\xbb\xbf"
 
@@ -232,9 +225,7 @@ def parse(body: bytearray, limits: Limits) -> dict[str, Any]:
     if body.startswith(_BOM):
         del body[: len(_BOM)]
     if _read_piecewise(body):
-        steps = max(STEPS, STEPS_A_DOCUMENT * limits.max_documents)
-        pieces = Pieces(body, decode, limits.max_document_chars, steps, most_values(limits.max_documents))
-        payload: Any = pieces.request(DOCUMENTS, limits.max_documents)
+        payload: Any = Pieces(body, limits).request(DOCUMENTS)
     else:
         payload = decode(memoryview(body), 0)
     if not isinstance(payload, dict):
@@ -246,7 +237,7 @@ def parse(body: bytearray, limits: Limits) -> dict[str, Any]:
 def parse_line(line: bytearray, limits: Limits) -> Any:
     """The JSON value in one line of a stream of documents; a large one must be an object. Raises RequestError as `parse` does."""
     if _read_piecewise(line):
-        value: Any = Pieces(line, decode, limits.max_document_chars, STEPS, most_values(limits.max_documents)).line()
+        value: Any = Pieces(line, limits).line()
     else:
         value = decode(memoryview(line), 0)
     if isinstance(value, dict):
@@ -262,48 +253,6 @@ def _read_piecewise(body: bytearray) -> bool:
     return sum(int(np.count_nonzero(codes == ord(mark))) for mark in ",[{") > MOST_VALUES
 
 
-def decode(piece: memoryview, start: int) -> Any:
-    """One JSON value; `start` is its place in the body, for messages. Raises RequestError 400."""
-    try:
-        return orjson.loads(piece)
-    except orjson.JSONDecodeError as error:
-        mended = mend_surrogates(piece)
-        if mended is None:
-            raise _not_json(error, start, piece) from None
-    try:
-        return orjson.loads(mended)
-    except orjson.JSONDecodeError as error:
-        raise _not_json(error, start, piece) from None
-
-
-def _not_json(error: orjson.JSONDecodeError, start: int, piece: memoryview) -> RequestError:
-    try:
-        str(piece, "utf-8")
-    except UnicodeDecodeError as wrong:  # orjson does not say where
-        return RequestError(400, f"the body is not JSON: it is not UTF-8 (byte {start + wrong.start})")
-    place = start + len(error.doc[: error.pos].encode("utf-8", "surrogatepass"))
-    return RequestError(400, f"the body is not JSON: {error.msg} (byte {place})")
-
-
-def mend_surrogates(piece: memoryview) -> bytes | None:
-    r"""`piece` with each lone surrogate escape replaced by ``\ufffd``; None if there is none.
-
-    Escaped backslashes are marked first, so that every remaining backslash begins an escape; the neighbouring escapes then show
-    whether a surrogate is alone. All steps run in native code, in windows, so that none holds the interpreter lock for long.
-    """
-    text = bytes(piece)
-    if _MARKED[:1] in text:
-        return None
-    marked = text.replace(_BACKSLASHES, _MARKED)
-    mended: list[bytes] = []
-    for start in range(0, len(marked), _WINDOW):
-        before = max(start - _CHARACTER_BYTES, 0)
-        window = _LONE.sub(rb"\\ufffd", marked[before : start + _WINDOW + _CHARACTER_BYTES])  # keeps the length
-        mended.append(window[start - before : start - before + _WINDOW])
-    found = b"".join(mended).replace(_MARKED, _BACKSLASHES)
-    return None if found == text else found
-
-
 def described(value: object) -> str:
     """A value as it was sent, for messages; a long text cut; of a list, an object or a number too large to write the type."""
     if isinstance(value, str):
@@ -313,11 +262,6 @@ def described(value: object) -> str:
     except orjson.JSONEncodeError:  # the options' models make an integer of 1e20, and orjson writes 64 bits
         shown = ""
     return shown if 0 < len(shown) <= LONGEST_SHOWN else _TYPES.get(type(value), "null")
-
-
-def most_values(max_documents: int) -> int:
-    """The number of values that all options may hold together."""
-    return MOST_OPTION_VALUES + max_documents
 
 
 def check_options(members: Mapping[str, object], texts: Collection[str], max_documents: int) -> None:

@@ -10,8 +10,11 @@ import re
 from collections.abc import Callable, Collection
 from typing import Any
 
+import orjson
+
 from keyblock.ranking.warnings import LONGEST_SHOWN
 from service.errors import Path, RequestError
+from service.settings import Limits
 
 STEPS = 1 << 18  # limit of members, brackets and strings in an object
 STEPS_A_DOCUMENT = 128  # the limit per document, if that gives more steps
@@ -28,9 +31,12 @@ _SPACES = re.compile(rb"[ \t\n\r]*")
 _TEXT = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
 _DEEPEST = 200
 MOST_ELEMENTS = 1 << 21  # such as the numbers of vectors: decoded they take 64 MB
+MOST_OPTION_VALUES = 1 << 14  # of all options together, beside a score for each document
+_CHARACTER_BYTES = 12  # the largest size of a character in JSON: an escaped surrogate pair
+_BACKSLASHES, _MARKED = rb"\\", b"\0\0"  # a raw NUL is not JSON
+_HIGH, _LOW = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_LONE = re.compile(rb"%b(?!%b)|(?<!%b)%b" % (_HIGH, _LOW, _HIGH, _LOW))
 
-Decode = Callable[[memoryview, int], Any]
-"""Decodes one JSON value, given its bytes and where they start in the body; raises RequestError."""
 Value = tuple[Any, int]
 """A value and the place where it ends."""
 
@@ -153,37 +159,29 @@ class Pieces:
 
     Args:
         body: the bytes.
-        decode: reads one piece.
-        longest_text: characters a document's text may have; a much longer one is refused undecoded.
-        steps: limit of members, brackets and strings.
-        option_values: limit of the values in all options together.
+        limits: of documents; a text that is much longer is refused undecoded.
     """
 
-    def __init__(self, body: bytearray, decode: Decode, longest_text: int, steps: int = STEPS, option_values: int = STEPS) -> None:
+    def __init__(self, body: bytearray, limits: Limits) -> None:
         self._body = body
         self._view = memoryview(body)
-        self._decode = decode
-        self._longest_text = longest_text
-        self._longest_array = 0
-        self._scan = Scanner(body, steps)
+        self._limits = limits
+        option_values = most_values(limits.max_documents)
+        self._scan = Scanner(body, max(STEPS, STEPS_A_DOCUMENT * limits.max_documents))
         self._scan_option = Scanner(body, 2 * option_values + len(body) // WINDOW, option_values)
 
-    def request(self, documents: Collection[str], longest_array: int) -> dict[str, Any]:
-        """Read the object as a request; its members `documents` hold lists of at most `longest_array` documents.
+    def request(self, documents: Collection[str]) -> dict[str, Any]:
+        """Read the object as a request, whose members `documents` hold lists of documents.
 
         Raises RequestError: 400 if it is not JSON, 422 if it is no object or a part is too long.
         """
-        self._longest_array = longest_array
 
         def member(at: int, path: Path) -> Value:
             if path == ("query",) and self._scan.is_string(at):  # a long one is cut with a warning, and not refused
-                end = self._scan.end(at, path)
-                return self._decode(self._view[at:end], at), end
+                return self._decoded(at, self._scan.end(at, path))
             if path[0] not in documents:
                 return self._option(at, path)
-            if self._scan.byte(at) != OPEN_LIST:
-                return self._text(at, path)
-            return self._array(at, path, longest_array)
+            return self._text(at, path) if self._scan.byte(at) != OPEN_LIST else self._array(at, path)
 
         return self._read_object(member, "the body")
 
@@ -213,13 +211,14 @@ class Pieces:
                 raise RequestError(422, f"has more than {DOCUMENT_MEMBERS} members, the limit", path)
             at = scan.skip(at + bool(members))
             end = scan.name_end(at)
-            name = self._decode(self._view[at:end], at)
+            name, _ = self._decoded(at, end)
             members[name], at = member(scan.value_after(end), (*path, name[:LONGEST_SHOWN]))
             at = scan.skip(at)
         return members, at + 1
 
-    def _array(self, at: int, path: Path, longest: int) -> tuple[list[Any], int]:
+    def _array(self, at: int, path: Path) -> tuple[list[Any], int]:
         elements: list[Any] = []
+        longest = self._limits.max_documents
         at = self._scan.skip(at + 1)
         while self._scan.has_more(at, CLOSE_LIST, first=not elements):
             if len(elements) == longest:
@@ -235,12 +234,12 @@ class Pieces:
         end = self._scan.end(at, path)
         if end - at > WINDOW:
             return self._object(at, path, self._field)
-        return self._decode(self._view[at:end], at), end
+        return self._decoded(at, end)
 
     def _field(self, at: int, path: Path) -> Value:
         """A member of a document, or of a query with documents of its own."""
         if path[0] == "queries" and path[-1] == "documents" and self._scan.byte(at) == OPEN_LIST:
-            return self._array(at, path, self._longest_array)
+            return self._array(at, path)
         return self._text(at, path) if path[-1] in _TEXTS else self._value(at, path, self._scan)
 
     def _text(self, at: int, path: Path) -> Value:
@@ -249,16 +248,17 @@ class Pieces:
             return self._value(at, path, self._scan)
         end = self._scan.end(at, path)
         self._check_length(at, end, path)
-        return self._decode(self._view[at:end], at), end
+        return self._decoded(at, end)
 
     def _check_length(self, start: int, end: int, path: Path) -> None:
         """Refuse a string that certainly has too many characters; a character takes at most 4 bytes, or 6 per escape."""
-        if end - start <= self._longest_text:
+        most = self._limits.max_document_chars
+        if end - start <= most:
             return
         escapes = sum(self._body.count(b"\\", at, min(at + WINDOW, end)) for at in range(start, end, WINDOW))
         at_least = (end - start - 2 - 6 * escapes) // 4 + escapes // 2
-        if at_least > self._longest_text:
-            raise RequestError(422, f"has at least {at_least} characters, limit {self._longest_text}", path)
+        if at_least > most:
+            raise RequestError(422, f"has at least {at_least} characters, limit {most}", path)
 
     def _option(self, at: int, path: Path) -> Value:
         """A member of the whole object that is no text, document or query."""
@@ -270,7 +270,56 @@ class Pieces:
         end = scan.end(at, path)
         if end - at > _UNREAD_BYTES:
             raise RequestError(422, f"holds {(end - at) / 2**20:.1f} MiB; no option is that large", path)
-        return self._decode(self._view[at:end], at), end
+        return self._decoded(at, end)
+
+    def _decoded(self, at: int, end: int) -> Value:
+        return decode(self._view[at:end], at), end
+
+
+def most_values(max_documents: int) -> int:
+    """The number of values that all options may hold together."""
+    return MOST_OPTION_VALUES + max_documents
+
+
+def decode(piece: memoryview, start: int) -> Any:
+    """One JSON value; `start` is its place in the body, for messages. Raises RequestError 400."""
+    try:
+        return orjson.loads(piece)
+    except orjson.JSONDecodeError as error:
+        mended = mend_surrogates(piece)
+        if mended is None:
+            raise _undecoded(error, start, piece) from None
+    try:
+        return orjson.loads(mended)
+    except orjson.JSONDecodeError as error:
+        raise _undecoded(error, start, piece) from None
+
+
+def _undecoded(error: orjson.JSONDecodeError, start: int, piece: memoryview) -> RequestError:
+    try:
+        str(piece, "utf-8")
+    except UnicodeDecodeError as wrong:  # orjson does not say where
+        return not_json("it is not UTF-8", start + wrong.start)
+    return not_json(error.msg, start + len(error.doc[: error.pos].encode("utf-8", "surrogatepass")))
+
+
+def mend_surrogates(piece: memoryview) -> bytes | None:
+    r"""`piece` with each lone surrogate escape replaced by ``\ufffd``; None if there is none.
+
+    Escaped backslashes are marked first, so that every remaining backslash begins an escape; the neighbouring escapes then show
+    whether a surrogate is alone. All steps run in native code, in windows, so that none holds the interpreter lock for long.
+    """
+    text = bytes(piece)
+    if _MARKED[:1] in text:
+        return None
+    marked = text.replace(_BACKSLASHES, _MARKED)
+    mended: list[bytes] = []
+    for start in range(0, len(marked), WINDOW):
+        before = max(start - _CHARACTER_BYTES, 0)
+        window = _LONE.sub(rb"\\ufffd", marked[before : start + WINDOW + _CHARACTER_BYTES])  # keeps the length
+        mended.append(window[start - before : start - before + WINDOW])
+    found = b"".join(mended).replace(_MARKED, _BACKSLASHES)
+    return None if found == text else found
 
 
 def not_json(problem: str, at: int) -> RequestError:

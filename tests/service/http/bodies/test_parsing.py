@@ -11,8 +11,9 @@ from starlette.requests import Request
 from starlette.types import Message
 
 from service.errors import RequestError
-from service.http.bodies import parsing
-from service.http.bodies.parsing import check_head, decode, mend_surrogates, parse, parse_line, read_body
+from service.http.bodies import parsing, piecewise
+from service.http.bodies.parsing import check_head, parse, parse_line, read_body
+from service.http.bodies.piecewise import decode, mend_surrogates
 from service.settings import Limits, Settings
 
 LIMITS = Settings(max_body_bytes=1000)
@@ -34,7 +35,7 @@ def test_windows_make_no_difference(units: list[str], window: int) -> None:
     piece = memoryview(f'"{"".join(units)}"'.encode())
     whole = mend_surrogates(piece)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parsing, "_WINDOW", window)
+        patch.setattr(piecewise, "WINDOW", window)
         assert mend_surrogates(piece) == whole
 
 

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from service.errors import RequestError
 from service.http.bodies import piecewise
-from service.http.bodies.parsing import DOCUMENTS, decode
-from service.http.bodies.piecewise import STEPS, Pieces
+from service.http.bodies.parsing import DOCUMENTS
+from service.http.bodies.piecewise import STEPS, Pieces, decode
+from service.settings import Limits
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=8) | st.sampled_from(
     ['"', "\\", '\\"', "\n", "[{", "]}", "😀", "a,b:c"]
@@ -31,8 +32,8 @@ LAYOUTS: list[dict[str, Any]] = [
 ]
 
 
-def load(body: bytes, *, array: int = 100, string: int = 1000, steps: int = STEPS) -> dict[str, Any]:
-    return Pieces(bytearray(body), decode, string, steps).request(DOCUMENTS, array)
+def load(body: bytes, *, array: int = 100, string: int = 1000) -> dict[str, Any]:
+    return Pieces(bytearray(body), Limits(max_documents=array, max_document_chars=string)).request(DOCUMENTS)
 
 
 @given(OBJECTS, st.sampled_from(LAYOUTS), st.sampled_from([b"", b" \n"]))
@@ -109,18 +110,13 @@ def test_a_list_is_not_an_object() -> None:
     assert caught.value.status == 422
 
 
-def test_no_step_decodes_more_than_one_document() -> None:
+def test_no_step_decodes_more_than_one_document(monkeypatch: pytest.MonkeyPatch) -> None:
     """What keeps the interpreter lock short: the whole of a large body is never decoded at once."""
+    monkeypatch.setattr(piecewise, "decode", lambda piece, start: (steps.append(len(piece)), decode(piece, start))[1])
     steps: list[int] = []
-
-    def counting(piece: memoryview, start: int) -> Any:
-        steps.append(len(piece))
-        return decode(piece, start)
-
     documents = [f"document {n} " * 50 for n in range(50)]
     titled = {"title": "T", "text": "x" * (3 << 20)}
-    body = bytearray(orjson.dumps({"query": "q", "documents": [*documents, titled]}))
-    loaded = Pieces(body, counting, 1 << 30).request(DOCUMENTS, 100)
+    loaded = load(orjson.dumps({"query": "q", "documents": [*documents, titled]}), string=1 << 30)
     assert loaded["documents"] == [*documents, titled]
     assert len(steps) == 3 + 50 + 4  # names and query; documents; the last one's names and values
     assert max(steps) == len(titled["text"]) + 2
@@ -183,9 +179,10 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize(("body", "said"), HOSTILE.values(), ids=HOSTILE)
-def test_what_nobody_reads_is_not_walked(body: bytes, said: str) -> None:
+def test_what_nobody_reads_is_not_walked(body: bytes, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(piecewise, "STEPS", STEPS // 16)
     with pytest.raises(RequestError, match=f"^{said}") as caught:
-        load(body, string=4 * MIB, steps=STEPS // 16)
+        load(body, string=4 * MIB)
     assert caught.value.status == 422
 
 
@@ -197,8 +194,8 @@ def test_a_string_ends_at_the_quote_that_is_not_escaped(parts: list[bytes], wind
         assert load(body) == orjson.loads(body)
 
 
-def line(body: bytes, *, string: int = 1000, steps: int = STEPS) -> dict[str, Any]:
-    return Pieces(bytearray(body), decode, string, steps).line()
+def line(body: bytes, *, string: int = 1000) -> dict[str, Any]:
+    return Pieces(bytearray(body), Limits(max_documents=100, max_document_chars=string)).line()
 
 
 @given(OBJECTS, st.sampled_from(LAYOUTS))
@@ -218,6 +215,7 @@ HOSTILE_LINES = {
 
 
 @pytest.mark.parametrize(("body", "said"), HOSTILE_LINES.values(), ids=HOSTILE_LINES)
-def test_a_hostile_line_is_not_walked(body: bytes, said: str) -> None:
+def test_a_hostile_line_is_not_walked(body: bytes, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(piecewise, "STEPS", STEPS // 16)
     with pytest.raises(RequestError, match=said):
-        line(body, string=MIB, steps=STEPS // 16)
+        line(body, string=MIB)
