@@ -151,12 +151,6 @@ class Queries:
                     self.documents.take(call.documents, place)
             self._numbers.append([known[key] for key in keys])
 
-    def call(self, number: int) -> Call:
-        """One of the calls. Raises RequestError if it cannot be asked."""
-        if isinstance(one := self.calls[number], RequestError):
-            raise one
-        return one
-
     @property
     def pairs(self) -> int:
         """How many documents all queries have together."""

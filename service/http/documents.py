@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 from starlette.convertors import StringConvertor, register_url_convertor
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from keyblock.prepared import PreparedDocument
@@ -18,9 +18,9 @@ from service.errors import RequestError, problem_of
 from service.http.auth import ranker_of
 from service.http.bodies.lines import LineReader, NewDocument, Report
 from service.http.bodies.parsing import check_encoding, discard, receive
-from service.http.dialects import JSON, error_response
+from service.http.dialects import JSON
 from service.http.dialects.common import PiecesResponse
-from service.http.endpoint import GONE, unless_gone
+from service.http.endpoint import ending, unless_gone
 from service.ranking.admission import Place
 from service.ranking.ranker import Ranker
 from service.store.base import Item
@@ -34,7 +34,7 @@ PIECE = 1 << 16  # bytes of the body that are received before a thread parses th
 async def put_documents(request: Request) -> Response:
     """Store any number of documents from JSON lines. Every document that the answer counts is stored."""
     upload = Upload(ranker_of(request), request)
-    response = await _respond(request, upload.respond)
+    response = await _respond(request, upload.respond())
     if not upload.read:
         await discard(request, ranker_of(request).settings)
         response.headers["connection"] = "close"
@@ -65,7 +65,7 @@ async def get_document(request: Request) -> Response:
         place.set_answer(response.n_bytes)
         return response
 
-    return await _respond(request, find)
+    return await _respond(request, find())
 
 
 async def delete_document(request: Request) -> Response:
@@ -77,7 +77,7 @@ async def delete_document(request: Request) -> Response:
         answer: Deletion = {"id": identity, "deleted": deleted}
         return Response(orjson.dumps(answer), media_type=JSON)
 
-    return await _respond(request, delete)
+    return await _respond(request, delete())
 
 
 def _stored_answer(found: Found) -> PiecesResponse:
@@ -102,17 +102,10 @@ def _library(ranker: Ranker) -> Library:
     return ranker.library
 
 
-async def _respond(request: Request, work: Callable[[], Awaitable[Response]]) -> Response:
+async def _respond(request: Request, work: Awaitable[Response]) -> Response:
     """The answer or the error, whatever happens; also counts it."""
     trace = tracing_of(request).begin(request)
-    try:
-        response, outcome = await work(), "ok"
-    except ClientDisconnect:
-        response, outcome = Response(status_code=GONE), "cancelled"
-    except (Exception, asyncio.CancelledError) as error:
-        problem = problem_of(error)
-        response = error_response(problem)
-        outcome = problem.outcome
+    response, outcome = await ending(work)
     ranker_of(request).metrics.add("store_requests", method=request.method, outcome=outcome)
     trace.end(response.status_code, outcome=outcome)
     return response

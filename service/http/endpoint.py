@@ -43,6 +43,7 @@ PACKED_LARGE = 256 * 2**10  # bytes of a compressed body that seldom unpacks to 
 T = TypeVar("T")
 Write = Callable[[Call, Answered, About], PiecesResponse]
 """Writes an answer."""
+Failure = Exception | asyncio.CancelledError
 
 
 async def rerank(request: Request) -> Response:
@@ -79,34 +80,27 @@ class Exchange:
 
     async def respond(self) -> Response:
         """The answer or the error, whatever happens; also counts it."""
-        try:
-            await check_head(self._request, self._ranker.settings)
-            place = self._account.held.enter_context(await self._enter())
-            body = await read_body(self._request, self._ranker.settings, place.set_bytes)
-            place.begin()  # it is in flight from now on
-            self._stages = Stages(self._ranker.metrics, self._trace.id)
-            response = await unless_gone(self._request, self._answer(body, place))
-            self._stages.metrics.observe("latency", self._stages.total, self._trace.id, dialect=self._dialect.name)
-            outcome = "ok"
-        except ClientDisconnect:
-            response, outcome = Response(status_code=GONE), "cancelled"
-        except (Exception, asyncio.CancelledError) as error:
-            problem = self._problem(error)
-            response = error_response(problem, self._dialect, close=expects_continue(self._request))
-            outcome = problem.outcome
+        response, outcome = await ending(self._admitted(), self._refused)
         self._ranker.metrics.add("requests", dialect=self._dialect.name, outcome=outcome)
         self._account.dialect, self._account.stages = self._dialect.name, self._stages
         response.headers["server-timing"] = self._stages.server_timing()
         self._trace.end(response.status_code, self._stages, dialect=self._dialect.name, outcome=outcome)
         return response
 
-    async def _enter(self) -> Place:
-        """A place for a request whose body is to come. Without one, the body is thrown away. Raises RequestError 429 or 503."""
+    async def _admitted(self) -> Response:
+        """The answer, if there is room for the request; else its body is thrown away."""
+        await check_head(self._request, self._ranker.settings)
         try:
-            return self._ranker.enter(declared_bytes(self._request))
+            place = self._account.held.enter_context(self._ranker.enter(declared_bytes(self._request)))
         except RequestError:
             await discard(self._request, self._ranker.settings)
             raise
+        body = await read_body(self._request, self._ranker.settings, place.set_bytes)
+        place.begin()  # it is in flight from now on
+        self._stages = Stages(self._ranker.metrics, self._trace.id)
+        response = await unless_gone(self._request, self._answer(body, place))
+        self._stages.metrics.observe("latency", self._stages.total, self._trace.id, dialect=self._dialect.name)
+        return response
 
     async def _answer(self, body: bytearray, place: Place) -> Response:
         unpacked = await self._unpacked(body)
@@ -137,17 +131,19 @@ class Exchange:
         if not asked.asked:
             self._stages.metrics = self._ranker.models.default.metrics  # no query says which
             errors = enumerate(one for one in asked.calls if isinstance(one, RequestError))
-            return queries.together([self._failed(*error) for error in errors])
+            return queries.together([self._failed_query(*error) for error in errors])
         model = self._model(*asked.asked)
         admitted = await model.prepare(asked, self._stages, place)
 
         async def answer(number: int) -> PiecesResponse:
             try:
-                call, stages = asked.call(number), self._stages.branch()
+                if isinstance(call := asked.calls[number], RequestError):
+                    raise call
+                stages = self._stages.branch()
                 scoring = model.score_one(call, admitted, stages)
                 answered = await self._answered(call, model, scoring, stages, native.answer, large=large)
             except Exception as error:
-                return self._failed(number, error)
+                return self._failed_query(number, error)
             self._ranker.metrics.add("queries", outcome="ok")
             return answered
 
@@ -157,7 +153,7 @@ class Exchange:
         self._trace.annotate(queries=len(asked.calls), documents=asked.pairs, tokens=tokens, degraded=degraded)
         return response
 
-    def _failed(self, number: int, error: Exception) -> PiecesResponse:
+    def _failed_query(self, number: int, error: Exception) -> PiecesResponse:
         """The error of one of several queries; it is counted."""
         problem = self._problem(error).inside("queries", number)
         self._ranker.metrics.add("queries", outcome=problem.outcome)
@@ -228,7 +224,11 @@ class Exchange:
         response.headers.update(cost_headers(call, ranking, about.timings_ms))
         return response
 
-    def _problem(self, error: Exception | asyncio.CancelledError) -> RequestError:
+    def _refused(self, error: Failure) -> tuple[Response, str]:
+        problem = self._problem(error)
+        return error_response(problem, self._dialect, close=expects_continue(self._request)), problem.outcome
+
+    def _problem(self, error: Failure) -> RequestError:
         if isinstance(error, ModelDeadError):
             return dead_error()
         if isinstance(error, ModelError):
@@ -250,6 +250,22 @@ def dialect_of(payload: Mapping[str, Any]) -> Dialect:
     if payload.get("texts") is not None and payload.get("documents") in (None, []):
         return TEI
     return NATIVE if all(payload.get(name) is None for name in ("top_k", "truncation")) else VOYAGE
+
+
+def refused(error: Failure) -> tuple[Response, str]:
+    """The answer to a request that failed, and its outcome."""
+    problem = problem_of(error)
+    return error_response(problem), problem.outcome
+
+
+async def ending(work: Awaitable[Response], refuse: Callable[[Failure], tuple[Response, str]] = refused) -> tuple[Response, str]:
+    """The answer or the error, whatever happens, and the outcome by which metrics and traces count it."""
+    try:
+        return await work, "ok"
+    except ClientDisconnect:
+        return Response(status_code=GONE), "cancelled"
+    except (Exception, asyncio.CancelledError) as error:
+        return refuse(error)
 
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:

@@ -7,16 +7,15 @@ from collections.abc import Callable
 from functools import partial
 
 from fastapi import FastAPI
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
-from service.errors import RequestError, problem_of
+from service.errors import RequestError
 from service.files.bounded import COMMAND, TOO_MUCH, WAIT, environment, question
 from service.http.auth import ranker_of, requires
 from service.http.bodies.parsing import check_head, declared_bytes, discard, encoding_of, read_body
-from service.http.dialects import error_response
 from service.http.dialects.common import PiecesResponse
-from service.http.endpoint import GONE, unless_gone
+from service.http.endpoint import ending, unless_gone
 from service.keys.keys import Scope
 from service.settings import Settings
 from service.telemetry.account import account_of
@@ -37,12 +36,8 @@ class FileReader:
 
     async def respond(self, request: Request) -> Response:
         """The text in JSON, or the error."""
-        try:
-            return await self._answer(request)
-        except ClientDisconnect:
-            return Response(status_code=GONE)
-        except (Exception, asyncio.CancelledError) as error:
-            return error_response(problem_of(error))
+        response, _ = await ending(self._answer(request))
+        return response
 
     async def _answer(self, request: Request) -> Response:
         await check_head(request, self._settings)

@@ -45,16 +45,11 @@ def lines(request: pytest.FixtureRequest) -> Iterator[list[str]]:
     root.setLevel(level)
 
 
-def logging_client(settings: Settings, ranker: Ranker, **more: object) -> TestClient:
-    ranker.settings = keyed(settings, access_log=True, **more)
+@pytest.fixture
+def logging_client(settings: Settings, ranker: Ranker, monkeypatch: pytest.MonkeyPatch) -> TestClient:
+    """Of a service with keys and an access log; tests may change its ranker's settings."""
+    monkeypatch.setattr(ranker, "settings", keyed(settings, access_log=True))
     return TestClient(create_app(ranker.settings, ranker), raise_server_exceptions=False)
-
-
-@pytest.fixture(autouse=True)
-def restored(ranker: Ranker) -> Iterator[None]:
-    before = ranker.settings
-    yield
-    ranker.settings = before
 
 
 ASKED = {
@@ -84,9 +79,9 @@ def test_the_answers_id_ends_with_it_as_vllms_does(client: TestClient) -> None:
 
 
 def test_a_denied_request_and_a_fault_of_ours_have_one_too(
-    settings: Settings, ranker: Ranker, monkeypatch: pytest.MonkeyPatch, lines: list[str]
+    logging_client: TestClient, monkeypatch: pytest.MonkeyPatch, lines: list[str]
 ) -> None:
-    client = logging_client(settings, ranker)
+    client = logging_client
     assert client.post("/rerank", json=REQUEST, headers={"x-request-id": "t1"}).headers["x-request-id"] == "t1"
 
     def on_fire(_: object) -> None:
@@ -105,11 +100,8 @@ def access(lines: list[str]) -> dict[str, Any]:
     return entry
 
 
-def test_a_line_says_what_became_of_a_request_and_nothing_that_it_says(
-    settings: Settings, ranker: Ranker, lines: list[str]
-) -> None:
-    client = logging_client(settings, ranker)
-    response = client.post("/rerank?q=confidential", json=REQUEST, headers=bearing("alice"))
+def test_a_line_says_what_became_of_a_request_and_nothing_that_it_says(logging_client: TestClient, lines: list[str]) -> None:
+    response = logging_client.post("/rerank?q=confidential", json=REQUEST, headers=bearing("alice"))
     entry = access(lines)
     told = {"method": "POST", "path": "/rerank", "status": 200, "dialect": "native", "documents": 2, "key": "alice"}
     assert entry == entry | told
@@ -130,22 +122,21 @@ WRONG = {
 
 @pytest.mark.parametrize("request_", WRONG.values(), ids=WRONG)
 @pytest.mark.parametrize("lines", LogFormat, indirect=True)
-def test_no_request_is_quoted_in_the_log(settings: Settings, ranker: Ranker, lines: list[str], request_: dict[str, Any]) -> None:
-    client = logging_client(settings, ranker)
-    assert client.post("/rerank", json=request_, headers=bearing("alice")).status_code in (200, 422)
-    assert client.post("/rerank", content=json.dumps(request_)[:-2], headers=bearing("alice")).status_code == 400
+def test_no_request_is_quoted_in_the_log(logging_client: TestClient, lines: list[str], request_: dict[str, Any]) -> None:
+    assert logging_client.post("/rerank", json=request_, headers=bearing("alice")).status_code in (200, 422)
+    assert logging_client.post("/rerank", content=json.dumps(request_)[:-2], headers=bearing("alice")).status_code == 400
     assert len([line for line in lines if "service.access" in line]) == 2
     assert "confidential" not in "".join(lines)
 
 
-def test_texts_are_logged_if_requested(settings: Settings, ranker: Ranker, lines: list[str]) -> None:
-    client = logging_client(settings, ranker, log_texts=True)
-    client.post("/rerank", json=REQUEST | {"documents": [TEXT, "x" * 1000, *["more"] * 20]}, headers=bearing("alice"))
+def test_texts_are_logged_if_requested(logging_client: TestClient, ranker: Ranker, lines: list[str]) -> None:
+    ranker.settings = ranker.settings.model_copy(update={"log_texts": True})
+    logging_client.post("/rerank", json=REQUEST | {"documents": [TEXT, "x" * 1000, *["more"] * 20]}, headers=bearing("alice"))
     entry = access(lines)
     assert entry["query"] == QUERY
     assert entry["texts"] == [TEXT, "x" * 200, *["more"] * 8]
 
 
-def test_without_access_log_there_is_no_line(settings: Settings, client: TestClient, lines: list[str]) -> None:
+def test_without_access_log_there_is_no_line(client: TestClient, lines: list[str]) -> None:
     wait_for(lambda: client.post("/rerank", json=REQUEST).status_code == 200)
     assert not [line for line in lines if "service.access" in line]
