@@ -5,6 +5,7 @@ works, and complains, once for each value.
 """
 
 import asyncio
+import re
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
@@ -16,7 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from keyblock.ranking.warnings import LONGEST_SHOWN
 from service.errors import RequestError
-from service.http.bodies.piecewise import Pieces, decode, most_values
+from service.http.bodies.piecewise import MOST_OPTION_VALUES, WINDOW, Pieces, not_json
 from service.settings import Limits, Settings
 
 DOCUMENTS = ("documents", "texts", "passages", "text_2", "text_1", "queries")  # lists of texts in any dialect
@@ -28,6 +29,10 @@ DISCARD_SECONDS = 10.0
 MOST_SMALL_MEMBERS, MEMBER_BYTES = 1000, 256  # gzip members or zstd frames: the smallest takes as long as a kilobyte of text
 FEED_BYTES = 256  # bytes of a stream unpacked at once: at most 256 KB from gzip, or 8 MB from zstd
 LARGEST_WINDOW = 8 << 20  # bytes of a zstd frame's window, which stay in memory: RFC 9659 allows no more over HTTP
+_CHARACTER_BYTES = 12  # the largest size of a character in JSON: an escaped surrogate pair
+_BACKSLASHES, _MARKED = rb"\\", b"\0\0"  # a raw NUL is not JSON
+_HIGH, _LOW = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_LONE = re.compile(rb"%b(?!%b)|(?<!%b)%b" % (_HIGH, _LOW, _HIGH, _LOW))
 _TYPES = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", int: "a number", float: "a number"}
 _BOM = b"\xef\xbb\xbf"
 
@@ -225,7 +230,7 @@ def parse(body: bytearray, limits: Limits) -> dict[str, Any]:
     if body.startswith(_BOM):
         del body[: len(_BOM)]
     if _read_piecewise(body):
-        payload: Any = Pieces(body, limits).request(DOCUMENTS)
+        payload: Any = Pieces(body, limits, decode).request(DOCUMENTS)
     else:
         payload = decode(memoryview(body), 0)
     if not isinstance(payload, dict):
@@ -237,7 +242,7 @@ def parse(body: bytearray, limits: Limits) -> dict[str, Any]:
 def parse_line(line: bytearray, limits: Limits) -> Any:
     """The JSON value in one line of a stream of documents; a large one must be an object. Raises RequestError as `parse` does."""
     if _read_piecewise(line):
-        value: Any = Pieces(line, limits).line()
+        value: Any = Pieces(line, limits, decode).line()
     else:
         value = decode(memoryview(line), 0)
     if isinstance(value, dict):
@@ -251,6 +256,47 @@ def _read_piecewise(body: bytearray) -> bool:
         return True
     codes = np.frombuffer(body, np.uint8)
     return sum(int(np.count_nonzero(codes == ord(mark))) for mark in ",[{") > MOST_VALUES
+
+
+def decode(piece: memoryview, start: int) -> Any:
+    """One JSON value; `start` is its place in the body, for messages. Raises RequestError 400."""
+    try:
+        return orjson.loads(piece)
+    except orjson.JSONDecodeError as error:
+        mended = mend_surrogates(piece)
+        if mended is None:
+            raise _undecoded(error, start, piece) from None
+    try:
+        return orjson.loads(mended)
+    except orjson.JSONDecodeError as error:
+        raise _undecoded(error, start, piece) from None
+
+
+def _undecoded(error: orjson.JSONDecodeError, start: int, piece: memoryview) -> RequestError:
+    try:
+        str(piece, "utf-8")
+    except UnicodeDecodeError as wrong:  # orjson does not say where
+        return not_json("it is not UTF-8", start + wrong.start)
+    return not_json(error.msg, start + len(error.doc[: error.pos].encode("utf-8", "surrogatepass")))
+
+
+def mend_surrogates(piece: memoryview) -> bytes | None:
+    r"""`piece` with each lone surrogate escape replaced by ``\ufffd``; None if there is none.
+
+    Escaped backslashes are marked first, so that every remaining backslash begins an escape; the neighbouring escapes then show
+    whether a surrogate is alone. All steps run in native code, in windows, so that none holds the interpreter lock for long.
+    """
+    text = bytes(piece)
+    if _MARKED[:1] in text:
+        return None
+    marked = text.replace(_BACKSLASHES, _MARKED)
+    mended: list[bytes] = []
+    for start in range(0, len(marked), WINDOW):
+        before = max(start - _CHARACTER_BYTES, 0)
+        window = _LONE.sub(rb"\\ufffd", marked[before : start + WINDOW + _CHARACTER_BYTES])  # keeps the length
+        mended.append(window[start - before : start - before + WINDOW])
+    found = b"".join(mended).replace(_MARKED, _BACKSLASHES)
+    return None if found == text else found
 
 
 def described(value: object) -> str:
@@ -269,7 +315,7 @@ def check_options(members: Mapping[str, object], texts: Collection[str], max_doc
 
     Raises RequestError 422, which names the member at which it became too much.
     """
-    most, values, characters = most_values(max_documents), 0, 0
+    most, values, characters = MOST_OPTION_VALUES + max_documents, 0, 0
     for name in members:
         waiting: list[object] = [] if name in texts else [name, members[name]]
         while waiting:

@@ -10,8 +10,6 @@ import re
 from collections.abc import Callable, Collection
 from typing import Any
 
-import orjson
-
 from keyblock.ranking.warnings import LONGEST_SHOWN
 from service.errors import Path, RequestError
 from service.settings import Limits
@@ -32,11 +30,9 @@ _TEXT = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
 _DEEPEST = 200
 MOST_ELEMENTS = 1 << 21  # such as the numbers of vectors: decoded they take 64 MB
 MOST_OPTION_VALUES = 1 << 14  # of all options together, beside a score for each document
-_CHARACTER_BYTES = 12  # the largest size of a character in JSON: an escaped surrogate pair
-_BACKSLASHES, _MARKED = rb"\\", b"\0\0"  # a raw NUL is not JSON
-_HIGH, _LOW = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-_LONE = re.compile(rb"%b(?!%b)|(?<!%b)%b" % (_HIGH, _LOW, _HIGH, _LOW))
 
+Decode = Callable[[memoryview, int], Any]
+"""Decodes one JSON value, given its bytes and where they start in the body; raises RequestError."""
 Value = tuple[Any, int]
 """A value and the place where it ends."""
 
@@ -160,13 +156,15 @@ class Pieces:
     Args:
         body: the bytes.
         limits: of documents; a text that is much longer is refused undecoded.
+        decode: reads one piece.
     """
 
-    def __init__(self, body: bytearray, limits: Limits) -> None:
+    def __init__(self, body: bytearray, limits: Limits, decode: Decode) -> None:
         self._body = body
         self._view = memoryview(body)
         self._limits = limits
-        option_values = most_values(limits.max_documents)
+        self._decode = decode
+        option_values = MOST_OPTION_VALUES + limits.max_documents
         self._scan = Scanner(body, max(STEPS, STEPS_A_DOCUMENT * limits.max_documents))
         self._scan_option = Scanner(body, 2 * option_values + len(body) // WINDOW, option_values)
 
@@ -273,53 +271,7 @@ class Pieces:
         return self._decoded(at, end)
 
     def _decoded(self, at: int, end: int) -> Value:
-        return decode(self._view[at:end], at), end
-
-
-def most_values(max_documents: int) -> int:
-    """The number of values that all options may hold together."""
-    return MOST_OPTION_VALUES + max_documents
-
-
-def decode(piece: memoryview, start: int) -> Any:
-    """One JSON value; `start` is its place in the body, for messages. Raises RequestError 400."""
-    try:
-        return orjson.loads(piece)
-    except orjson.JSONDecodeError as error:
-        mended = mend_surrogates(piece)
-        if mended is None:
-            raise _undecoded(error, start, piece) from None
-    try:
-        return orjson.loads(mended)
-    except orjson.JSONDecodeError as error:
-        raise _undecoded(error, start, piece) from None
-
-
-def _undecoded(error: orjson.JSONDecodeError, start: int, piece: memoryview) -> RequestError:
-    try:
-        str(piece, "utf-8")
-    except UnicodeDecodeError as wrong:  # orjson does not say where
-        return not_json("it is not UTF-8", start + wrong.start)
-    return not_json(error.msg, start + len(error.doc[: error.pos].encode("utf-8", "surrogatepass")))
-
-
-def mend_surrogates(piece: memoryview) -> bytes | None:
-    r"""`piece` with each lone surrogate escape replaced by ``\ufffd``; None if there is none.
-
-    Escaped backslashes are marked first, so that every remaining backslash begins an escape; the neighbouring escapes then show
-    whether a surrogate is alone. All steps run in native code, in windows, so that none holds the interpreter lock for long.
-    """
-    text = bytes(piece)
-    if _MARKED[:1] in text:
-        return None
-    marked = text.replace(_BACKSLASHES, _MARKED)
-    mended: list[bytes] = []
-    for start in range(0, len(marked), WINDOW):
-        before = max(start - _CHARACTER_BYTES, 0)
-        window = _LONE.sub(rb"\\ufffd", marked[before : start + WINDOW + _CHARACTER_BYTES])  # keeps the length
-        mended.append(window[start - before : start - before + WINDOW])
-    found = b"".join(mended).replace(_MARKED, _BACKSLASHES)
-    return None if found == text else found
+        return self._decode(self._view[at:end], at), end
 
 
 def not_json(problem: str, at: int) -> RequestError:

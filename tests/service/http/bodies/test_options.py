@@ -12,12 +12,12 @@ from keyblock.wire import Options
 from service.errors import RequestError
 from service.http.bodies import parsing
 from service.http.bodies.parsing import MOST_OPTION_CHARACTERS, check_options, parse, parse_line
-from service.http.bodies.piecewise import most_values
+from service.http.bodies.piecewise import MOST_OPTION_VALUES
 from service.http.dialects import NATIVE
 from service.settings import Limits
 
 LIMITS = Limits(max_documents=8)
-MOST = most_values(LIMITS.max_documents)
+MOST = MOST_OPTION_VALUES + LIMITS.max_documents
 ASKED: dict[str, Any] = {"query": "river", "documents": ["the river"]}
 TOO_MUCH = {
     "first_stage_scores": [""] * 690_000,

@@ -11,9 +11,8 @@ from starlette.requests import Request
 from starlette.types import Message
 
 from service.errors import RequestError
-from service.http.bodies import parsing, piecewise
-from service.http.bodies.parsing import check_head, parse, parse_line, read_body
-from service.http.bodies.piecewise import decode, mend_surrogates
+from service.http.bodies import parsing
+from service.http.bodies.parsing import check_head, decode, mend_surrogates, parse, parse_line, read_body
 from service.settings import Limits, Settings
 
 LIMITS = Settings(max_body_bytes=1000)
@@ -35,7 +34,7 @@ def test_windows_make_no_difference(units: list[str], window: int) -> None:
     piece = memoryview(f'"{"".join(units)}"'.encode())
     whole = mend_surrogates(piece)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(piecewise, "WINDOW", window)
+        patch.setattr(parsing, "WINDOW", window)
         assert mend_surrogates(piece) == whole
 
 

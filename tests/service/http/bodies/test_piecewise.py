@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.errors import RequestError
-from service.http.bodies import piecewise
-from service.http.bodies.parsing import DOCUMENTS
-from service.http.bodies.piecewise import STEPS, Pieces, decode
+from service.http.bodies import parsing, piecewise
+from service.http.bodies.parsing import DOCUMENTS, decode
+from service.http.bodies.piecewise import STEPS, Pieces
 from service.settings import Limits
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=8) | st.sampled_from(
@@ -33,7 +33,7 @@ LAYOUTS: list[dict[str, Any]] = [
 
 
 def load(body: bytes, *, array: int = 100, string: int = 1000) -> dict[str, Any]:
-    return Pieces(bytearray(body), Limits(max_documents=array, max_document_chars=string)).request(DOCUMENTS)
+    return Pieces(bytearray(body), Limits(max_documents=array, max_document_chars=string), parsing.decode).request(DOCUMENTS)
 
 
 @given(OBJECTS, st.sampled_from(LAYOUTS), st.sampled_from([b"", b" \n"]))
@@ -112,7 +112,7 @@ def test_a_list_is_not_an_object() -> None:
 
 def test_no_step_decodes_more_than_one_document(monkeypatch: pytest.MonkeyPatch) -> None:
     """What keeps the interpreter lock short: the whole of a large body is never decoded at once."""
-    monkeypatch.setattr(piecewise, "decode", lambda piece, start: (steps.append(len(piece)), decode(piece, start))[1])
+    monkeypatch.setattr(parsing, "decode", lambda piece, start: (steps.append(len(piece)), decode(piece, start))[1])
     steps: list[int] = []
     documents = [f"document {n} " * 50 for n in range(50)]
     titled = {"title": "T", "text": "x" * (3 << 20)}
@@ -195,7 +195,7 @@ def test_a_string_ends_at_the_quote_that_is_not_escaped(parts: list[bytes], wind
 
 
 def line(body: bytes, *, string: int = 1000) -> dict[str, Any]:
-    return Pieces(bytearray(body), Limits(max_documents=100, max_document_chars=string)).line()
+    return Pieces(bytearray(body), Limits(max_documents=100, max_document_chars=string), parsing.decode).line()
 
 
 @given(OBJECTS, st.sampled_from(LAYOUTS))
