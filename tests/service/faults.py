@@ -58,24 +58,32 @@ class Connection:
     def __init__(
         self, request: dict[str, Any] | bytes, method: str = "POST", path: str = "/rerank", *, more: bool = False, **headers: str
     ) -> None:
-        self._body: bytes | None = request if isinstance(request, bytes) else json.dumps(request).encode()
-        self._method, self._path, self._more = method, path, more
+        self._method, self._path = method, path
         self._headers = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
-        self.gone, self.reading = asyncio.Event(), asyncio.Event()
+        self._arriving: asyncio.Queue[Message] = asyncio.Queue()
+        self.arrive(request if isinstance(request, bytes) else json.dumps(request).encode(), more=more)
+        self.reading = asyncio.Event()
         self.reading.set()
         self.sent: list[Message] = []
 
+    def arrive(self, body: bytes, *, more: bool) -> None:
+        """The next piece of the body arrives."""
+        self._arriving.put_nowait({"type": "http.request", "body": body, "more_body": more})
+
+    def go(self) -> None:
+        """The client goes."""
+        self._arriving.put_nowait({"type": "http.disconnect"})
+
     @property
     def taken(self) -> bool:
-        """Whether the body was asked for."""
-        return self._body is None
+        """Whether everything that has arrived was asked for."""
+        return self._arriving.empty()
 
     async def receive(self) -> Message:
-        if self._body is not None:
-            body, self._body = self._body, None
-            return {"type": "http.request", "body": body, "more_body": self._more}
-        await self.gone.wait()
-        return {"type": "http.disconnect"}
+        message = await self._arriving.get()
+        if message["type"] == "http.disconnect":
+            self.go()  # which is said as often as it is asked
+        return message
 
     async def send(self, message: Message) -> None:
         self.sent.append(message)
@@ -90,7 +98,7 @@ class Connection:
         """Send the request, and go once this holds."""
         task = asyncio.create_task(self.ask(app))
         await came(when)
-        self.gone.set()
+        self.go()
         await task
 
     @property

@@ -320,7 +320,7 @@ def test_a_client_that_goes_between_the_rounds_costs_no_more(
     async def work() -> None:
         task = asyncio.create_task(connection.ask(client.app))
         await came(begun.is_set)
-        connection.gone.set()
+        connection.go()
         await task
         go_on.set()
 

@@ -157,25 +157,6 @@ def test_no_queries_have_no_answers(client: TestClient) -> None:
     assert 'model=""' not in client.get("/metrics").text
 
 
-@pytest.mark.parametrize(
-    ("body", "problem"),
-    [
-        ({"queries": "river"}, 'queries: must be a list, not "river"'),
-        ({"queries": [{"query": "q"}], "query": "q"}, "queries: stand beside query: send one of them"),
-        ({"queries": [{"query": "q"}] * 65}, "queries: has 65 elements, limit 64"),
-        ({"queries": [{"query": "q"}], "top_n": -1}, "top_n: input should be greater"),
-        ({"queries": [{"query": "q"}], "top_n": -1e20}, "top_n: input should be greater than or equal to 0, and it is a number"),
-        ({"queries": [{"query": "q"}], "documents": ["a", 7]}, "documents[1]: must be a string"),
-        ({"queries": [{"query": "q"}], "documents": ["a"], "document_ids": ["a"]}, "documents: stand beside document_ids"),
-        ({"queries": [{"query": "q"}], "documents": ["a"], "strict": True, "model": "other"}, "model: 'other' is not served here"),
-    ],
-)
-def test_what_the_queries_share_is_wrong_for_all(client: TestClient, body: dict[str, Any], problem: str) -> None:
-    response = post(client, **body)
-    assert response.status_code == 422
-    assert response.json()["message"].startswith(problem)
-
-
 def test_other_paths_know_no_queries(client: TestClient) -> None:
     assert client.post("/score", json={"queries": [{"query": "q"}], "documents": ["a"]}).status_code == 422
 

@@ -30,32 +30,26 @@ FOREIGN = ("evil.example", "evil.example:8000", "127.0.0.1.evil.example", "local
 OWN = ("localhost", "LOCALHOST:8000", "localhost.:80", "a.localhost", "127.0.0.1:1", "10.0.0.7", "[::1]:80")
 
 
-class Asked:
-    """Sends requests to a service, and reads the counter of those that it denied."""
-
-    def __init__(self, url: str) -> None:
-        self.url, self.place = url, url.removeprefix("http://")
-
-    def __call__(self, method: str, path: str, body: bytes = BODY, **headers: str) -> tuple[int, str]:
-        answer = httpx.request(method, self.url + path, content=body, headers=dashed(headers), timeout=60)
-        return answer.status_code, answer.text
-
-    def denied(self, why: str) -> float:
-        line = f'keyblock_denied_total{{why="{why}"}} '
-        return next(float(one.removeprefix(line)) for one in self("GET", "/metrics")[1].splitlines() if one.startswith(line))
-
-
-def dashed(headers: dict[str, str]) -> dict[str, str]:
-    """Headers whose names are Python's."""
-    return {name.replace("_", "-"): value for name, value in headers.items()}
-
-
 @pytest.fixture(scope="module")
-def ask(bundle_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
+def served(bundle_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """A client of a service in a process of its own."""
     work = tmp_path_factory.mktemp("browsers")
     options = {"bundle": bundle_path, "store": work / "store", "cors_origins": "https://app.example, https://b.example"}
-    with Service(1, work / "log", provider="cpu", **options) as service:
-        yield Asked(service.url)
+    with Service(1, work / "log", provider="cpu", **options) as service, httpx.Client(base_url=service.url, timeout=60) as client:
+        yield client
+
+
+def ask(client: httpx.Client, method: str = "POST", path: str = "/rerank", body: bytes = BODY, **headers: str) -> httpx.Response:
+    return client.request(method, path, content=body, headers={name.replace("_", "-"): text for name, text in headers.items()})
+
+
+def status(client: httpx.Client, method: str = "POST", path: str = "/rerank", body: bytes = BODY, **headers: str) -> int:
+    return ask(client, method, path, body, **headers).status_code
+
+
+def denied(client: httpx.Client, why: str) -> float:
+    line = f'keyblock_denied_total{{why="{why}"}} '
+    return next(float(one.removeprefix(line)) for one in client.get("/metrics").text.splitlines() if one.startswith(line))
 
 
 @pytest.mark.parametrize(
@@ -72,71 +66,68 @@ def ask(bundle_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     ],
     ids=str,
 )
-def test_a_page_of_another_origin_may_not_act(ask: Asked, headers: dict[str, str]) -> None:
-    before = ask.denied("origin")
+def test_a_page_of_another_origin_may_not_act(served: httpx.Client, headers: dict[str, str]) -> None:
+    before = denied(served, "origin")
     problem = "may not send this to a service without API keys: name the origin in KEYBLOCK_CORS_ORIGINS"
     for method, path in ACTS:
-        status, text = ask(method, path, **headers)
-        assert (status, problem in json.loads(text)["message"]) == (403, True), path
-    assert ask.denied("origin") == before + len(ACTS)
+        answer = ask(served, method, path, **headers)
+        assert (answer.status_code, problem in answer.json()["message"]) == (403, True), path
+    assert denied(served, "origin") == before + len(ACTS)
 
 
 @pytest.mark.parametrize(
     "own", [{}, {"Sec_Fetch_Site": "same-origin"}, {"Sec_Fetch_Site": "none"}, {"Origin": "https://b.example"}]
 )
-def test_clients_its_own_pages_and_named_origins_may(ask: Asked, own: dict[str, str]) -> None:
-    assert ask("PUT", "/documents", b'{"id": "a", "text": "a river"}', **own)[0] == 200
-    assert ask("POST", "/rerank", Content_Type="text/plain", **own)[0] == 200
-    assert ask("POST", "/admin/reload", b"", **own)[0] == 200
-    assert ask("DELETE", "/documents/a", b"", **own)[0] == 200
+def test_clients_its_own_pages_and_named_origins_may(served: httpx.Client, own: dict[str, str]) -> None:
+    assert status(served, "PUT", "/documents", b'{"id": "a", "text": "a river"}', **own) == 200
+    assert status(served, Content_Type="text/plain", **own) == 200
+    assert status(served, "POST", "/admin/reload", b"", **own) == 200
+    assert status(served, "DELETE", "/documents/a", b"", **own) == 200
 
 
-def test_an_origin_is_its_own_by_the_host_that_the_request_names(ask: Asked) -> None:
+def test_an_origin_is_its_own_by_the_host_that_the_request_names(served: httpx.Client) -> None:
     """Browsers send no Sec-Fetch-Site to a plain http:// name; the scheme may be that of a proxy."""
-    for origin in (f"http://{ask.place}", f"https://{ask.place}"):
-        assert ask("POST", "/rerank", Origin=origin)[0] == 200
-    assert ask("POST", "/rerank", Origin="http://search.localhost", Host="search.localhost")[0] == 200
-    assert ask("POST", "/rerank", Origin="http://127.0.0.1")[0] == 403
+    place = served.base_url.netloc.decode()
+    for origin in (f"http://{place}", f"https://{place}"):
+        assert status(served, Origin=origin) == 200
+    assert status(served, Origin="http://search.localhost", Host="search.localhost") == 200
+    assert status(served, Origin="http://127.0.0.1") == 403
 
 
-def test_reading_is_left_to_cors(ask: Asked) -> None:
+def test_reading_is_left_to_cors(served: httpx.Client) -> None:
     for path in ("/", "/info", "/metrics", "/health/ready"):
-        assert ask("GET", path, b"", Origin=EVIL, Sec_Fetch_Site="cross-site")[0] == 200
+        assert status(served, "GET", path, b"", Origin=EVIL, Sec_Fetch_Site="cross-site") == 200
 
 
 @pytest.mark.parametrize("host", FOREIGN)
-def test_a_foreign_host_is_refused_on_a_loopback_address(ask: Asked, host: str) -> None:
+def test_a_foreign_host_is_refused_on_a_loopback_address(served: httpx.Client, host: str) -> None:
     """To a browser such a page is of the service's own origin (DNS rebinding)."""
-    before = ask.denied("host")
+    before = denied(served, "host")
     every = [*ACTS, ("GET", "/documents/a"), ("GET", "/"), ("GET", "/health/live")]
     for method, path in every:
-        status, text = ask(method, path, Host=host, Origin=f"http://{host}", Sec_Fetch_Site="same-origin")
-        assert status == 403
-        assert f"the Host '{host}' is no name of this machine" in json.loads(text)["message"]
-    assert ask.denied("host") == before + len(every)
+        answer = ask(served, method, path, Host=host, Origin=f"http://{host}", Sec_Fetch_Site="same-origin")
+        assert answer.status_code == 403
+        assert f"the Host '{host}' is no name of this machine" in answer.json()["message"]
+    assert denied(served, "host") == before + len(every)
 
 
 @pytest.mark.parametrize("host", OWN)
-def test_names_of_this_machine_and_addresses_are_taken(ask: Asked, host: str) -> None:
-    assert ask("POST", "/rerank", Host=host)[0] == 200
+def test_names_of_this_machine_and_addresses_are_taken(served: httpx.Client, host: str) -> None:
+    assert status(served, Host=host) == 200
 
 
-def test_the_refused_body_is_read_and_the_connection_goes_on(ask: Asked) -> None:
-    connection = HTTPConnection(ask.place, timeout=60)
-    for headers, status in (({"Origin": EVIL}, 403), ({}, 200)):
+def test_the_refused_body_is_read_and_the_connection_goes_on(served: httpx.Client) -> None:
+    connection = HTTPConnection(served.base_url.netloc.decode(), timeout=60)
+    for headers, expected in (({"Origin": EVIL}, 403), ({}, 200)):
         connection.request("POST", "/rerank", BODY.ljust(1 << 20), headers)
         answer = connection.getresponse()
-        assert (answer.status, bool(answer.read())) == (status, True)
+        assert (answer.status, bool(answer.read())) == (expected, True)
         assert answer.headers["x-request-id"]
     connection.close()
 
 
 def client_of(settings: Settings, ranker: Ranker, *, loopback: bool) -> TestClient:
     return TestClient(create_app(settings, ranker, loopback=loopback), base_url="http://localhost")
-
-
-def status(client: TestClient, **headers: str) -> int:
-    return client.post("/rerank", content=BODY, headers=dashed(headers)).status_code
 
 
 def test_settings_allow_both(settings: Settings, ranker: Ranker) -> None:
@@ -207,20 +198,19 @@ def attacker(target: str) -> Iterator[str]:
         server.shutdown()
 
 
-def test_chromium_on_a_page_of_another_origin_cannot_act(ask: Asked) -> None:
+def test_chromium_on_a_page_of_another_origin_cannot_act(served: httpx.Client) -> None:
     """Its requests without a preflight reach the service: fetch() as no-cors and as text, and a form."""
-    before = ask.denied("origin")
-    with attacker(f"http://{ask.place}") as page, chromium() as driver:
+    before = denied(served, "origin")
+    with attacker(str(served.base_url).rstrip("/")) as page, chromium() as driver:
         driver.get(page)
         wait_for(lambda: driver.title == "done", pause=0.05)
-    assert ask.denied("origin") == before + 4
+    assert denied(served, "origin") == before + 4
 
 
-def test_chromium_at_a_name_that_points_here_cannot_act(ask: Asked) -> None:
+def test_chromium_at_a_name_that_points_here_cannot_act(served: httpx.Client) -> None:
     """DNS rebinding: the browser takes the page's requests for those of one origin."""
-    port = ask.place.rpartition(":")[2]
-    before = ask.denied("host")
+    before = denied(served, "host")
     with chromium("--host-resolver-rules=MAP rebound.example 127.0.0.1") as driver:
-        driver.get(f"http://rebound.example:{port}/")
+        driver.get(f"http://rebound.example:{served.base_url.port}/")
         assert "is no name of this machine" in driver.page_source
-    assert ask.denied("host") > before  # the page, and its icon
+    assert denied(served, "host") > before  # the page, and its icon

@@ -5,7 +5,7 @@ import gzip
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ import pytest
 import zstandard
 from pydantic import TypeAdapter
 from starlette.testclient import TestClient
-from starlette.types import Message
 
 from keyblock.runtime.session import Session
 from keyblock.wire import StoredAnswer
@@ -459,7 +458,7 @@ def test_uploads_keep_nobody_from_ranking_and_are_in_flight_once_they_have_sent_
             await other.ask(app)
             await ranking.ask(app)
             for one in (head, long):
-                one.gone.set()
+                one.go()
             await asyncio.gather(*tasks)
 
         service.run(work)
@@ -475,24 +474,17 @@ def test_an_upload_holds_what_has_arrived_and_not_yet_been_stored(
     monkeypatch.setattr(parsing, "DISCARD_SECONDS", 0.1)
     with serve(store=str(tmp_path / "store"), max_bytes_in_flight=8 * 4 * PIECE) as service:
         load, app = service.ranker.store_admission.load, service.client.app
-        pieces: asyncio.Queue[bytes] = asyncio.Queue()
-        connection, other = Connection(b"", "PUT", "/documents"), Connection(b"x" * (2 * PIECE), "PUT", "/documents", more=True)
-
-        async def receive() -> Message:
-            piece = await pieces.get()
-            return {"type": "http.request", "body": piece, "more_body": bool(piece)}
-
-        connection.receive = receive  # type: ignore[method-assign]
+        connection = Connection(b'{"id": "a", "text": "'.ljust(PIECE, b"x"), "PUT", "/documents", more=True)
+        other = Connection(b"x" * (2 * PIECE), "PUT", "/documents", more=True)
 
         async def work() -> None:
             task = asyncio.create_task(connection.ask(app))
-            for number in range(1, 4):
-                await pieces.put(b'{"id": "a", "text": "'.ljust(PIECE, b"x") if number == 1 else b"x" * PIECE)
-                await came(lambda n=number: load.bytes == n * PIECE)  # type: ignore[misc]
+            await came(lambda: load.bytes == PIECE)
+            connection.arrive(b"x" * 2 * PIECE, more=True)
+            await came(lambda: load.bytes == 3 * PIECE)
             await other.ask(app)
             assert (other.status, load.bytes) == (429, 3 * PIECE)
-            await pieces.put(b'"}\n'.ljust(PIECE))
-            await pieces.put(b"")
+            connection.arrive(b'"}\n'.ljust(PIECE), more=False)
             await task
 
         service.run(work)
@@ -518,18 +510,15 @@ def test_a_client_that_sends_too_slowly_is_not_waited_for(
     monkeypatch.setattr(parsing, "DISCARD_SECONDS", 0.1)
     with serve(store=str(tmp_path / "store"), body_seconds=0.2) as service:
         connection = Connection(jsonl(DOCUMENTS).ljust(PIECE), "PUT", "/documents", more=True)
-        first = connection.receive
 
-        async def receive() -> Message:
-            if not connection.taken:
-                return await first()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await asyncio.Event().wait()
-            return {"type": "http.request", "body": b" ", "more_body": True}
+        async def work() -> None:
+            task = asyncio.create_task(connection.ask(service.client.app))
+            while pause and not task.done():
+                connection.arrive(b" ", more=True)
+                await asyncio.sleep(pause)
+            await task
 
-        connection.receive = receive  # type: ignore[method-assign]
-        service.run(partial(connection.ask, service.client.app))
+        service.run(work)
         assert connection.status == 408
         assert "less than 65536 more bytes of the body arrived in 0.2 s" in connection.said["message"]
         assert service.sample("store_requests", method="PUT", outcome="invalid") == 1

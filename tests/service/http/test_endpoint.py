@@ -127,7 +127,7 @@ def test_the_sequences_of_a_client_that_has_gone_are_dropped(served: Served, fau
         task = asyncio.create_task(connection.ask(served.client.app))
         await came(lambda: worker.jobs() and worker.jobs()[0].n_waiting < 64)
         await measure()
-        connection.gone.set()
+        connection.go()
         await task
         await measure()
         faulty.open.set()
@@ -363,7 +363,7 @@ def test_a_body_that_does_not_come_takes_no_room_from_others(settings: Settings,
             await came(lambda: slow.taken)
             assert (load.requests, load.bytes) == (0, 10)
             await quick.ask(app)
-            slow.gone.set()
+            slow.go()
             await waiting
 
         served.run(work)

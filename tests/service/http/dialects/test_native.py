@@ -168,33 +168,6 @@ def test_cohere_sends_null_for_what_is_left_out(client: TestClient) -> None:
     assert answer["meta"]["warnings"] == []
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "message"),
-    [
-        ("relevant_spans", True, "relevant_spans: input should be an object, and it is true"),
-        ("relevant_spans", {"threshold": 0.5}, "relevant_spans.mode: field required"),
-        ("min_score", 1.5, "min_score: input should be a number from 0 to 1, or 'auto', and it is 1.5"),
-        ("min_score", "AUTO", "min_score: input should be a number from 0 to 1, or 'auto', and it is \"AUTO\""),
-        ("return_documents", "yes", 'return_documents: input should be a valid boolean, and it is "yes"'),
-        ("top_n", "x" * 41, f'top_n: input should be a valid integer, and it is "{"x" * 40}" ...'),
-        ("top_n", [3], "top_n: input should be a valid integer, and it is a list"),
-        ("top_n", 1.5, "top_n: input should be a valid integer, and it is 1.5"),
-        ("top_n", "3", 'top_n: input should be a valid integer, and it is "3"'),
-        ("top_n", True, "top_n: input should be a valid integer, and it is true"),
-        ("top_n", -1, "top_n: input should be greater than or equal to 0, and it is -1"),
-        ("max_tokens_per_doc", "abc", 'max_tokens_per_doc: input should be a valid number, and it is "abc"'),
-        ("max_tokens_per_doc", [1], "max_tokens_per_doc: input should be a valid number, and it is a list"),
-        ("max_tokens_per_doc", True, "max_tokens_per_doc: input should be a valid number, and it is true"),
-        ("raw_scores", {}, "raw_scores: input should be a valid boolean, and it is an object"),
-        ("return_blocks", 1, "return_blocks: input should be a valid boolean, and it is 1"),
-        ("model", 5, "model: input should be a valid string, and it is 5"),
-    ],
-)
-def test_an_error_says_what_an_option_should_be(client: TestClient, field: str, value: object, message: str) -> None:
-    response = client.post("/rerank", json={"query": "river", "documents": TEXTS, field: value})
-    assert (response.status_code, response.json()["message"]) == (422, message)
-
-
 def test_results_below_the_score_are_left_out_and_counted(client: TestClient) -> None:
     every = ask(client)["results"]
     middle = every[1]["relevance_score"]

@@ -1,4 +1,4 @@
-"""Requests that are refused over HTTP: the error names the member as it was sent, says what it should be, and has its dialect's shape."""
+"""Requests that are refused over HTTP: the error names the member as it was sent, in the shape of its dialect."""
 
 from typing import Any
 
