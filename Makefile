@@ -109,8 +109,9 @@ build/docs/made: requirements/docs.txt
 	@touch $@
 
 docs: $(VENV)/serving build/docs/made
-	@$(BIN)/python -c 'import json; from service.app import create_app; from service.settings import Settings; \
-		print(json.dumps(create_app(Settings(_cli_parse_args=False)).openapi()))' > docs/use/openapi.json
+	@$(BIN)/python -c 'import json; from service.app import create_app; from service.ranking.ranker import Ranker; \
+		from service.settings import Settings; settings = Settings(); \
+		print(json.dumps(create_app(settings, Ranker(settings, [])).openapi()))' > docs/use/openapi.json
 	@$(BIN)/python -m benchmarks.figures --check || { echo "stale: python -m benchmarks.figures" >&2; exit 1; }
 	@NO_MKDOCS_2_WARNING=1 build/docs/bin/mkdocs build --strict --quiet
 	@echo "build/site/index.html"

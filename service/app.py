@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -149,20 +150,19 @@ def answer_errors(app: FastAPI) -> None:
 
 def add_rerank(app: FastAPI) -> None:
     """Add the routes of reranking."""
-    needs = [requires(Scope.RANK)]
-    about: dict[str, Any] = {"tags": ["rerank"], "responses": ANSWER | ERRORS, "openapi_extra": request_body(EXAMPLES)}
-    for path in RERANK_PATHS:
-        app.add_api_route(path, rerank, methods=["POST"], dependencies=needs, **about)
-    for path in (*JOINED_PATHS, *(f"{path}/" for path in RERANK_PATHS)):
-        app.add_api_route(path, rerank, methods=["POST"], dependencies=needs, include_in_schema=False)
     scored: dict[int | str, dict[str, Any]] = {200: {"model": ScoreAnswer, "description": "in the order of the documents"}}
-    about |= {"responses": scored | ERRORS, "openapi_extra": request_body(SCORE_EXAMPLES)}
-    for path in SCORE_PATHS:
-        app.add_api_route(path, score, methods=["POST"], dependencies=needs, **about)
     ranked: dict[int | str, dict[str, Any]] = {200: {"model": NimAnswer, "description": "best first"}}
-    about |= {"responses": ranked | ERRORS, "openapi_extra": request_body(NIM_EXAMPLES)}
-    app.add_api_route(NIM_PATH, rank_passages, methods=["POST"], dependencies=needs, **about)
-    app.add_api_route(HOSTED_NIM_PATH, rank_passages, methods=["POST"], dependencies=needs, include_in_schema=False)
+    add = partial(app.add_api_route, methods=["POST"], dependencies=[requires(Scope.RANK)])
+    for paths, handler, answers, examples in (
+        (RERANK_PATHS, rerank, ANSWER, EXAMPLES),
+        (SCORE_PATHS, score, scored, SCORE_EXAMPLES),
+        ((NIM_PATH,), rank_passages, ranked, NIM_EXAMPLES),
+    ):
+        for path in paths:
+            add(path, handler, tags=["rerank"], responses=answers | ERRORS, openapi_extra=request_body(examples))
+    for path in (*JOINED_PATHS, *(f"{path}/" for path in RERANK_PATHS)):
+        add(path, rerank, include_in_schema=False)
+    add(HOSTED_NIM_PATH, rank_passages, include_in_schema=False)
 
 
 def add_documents(app: FastAPI) -> None:

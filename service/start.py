@@ -66,21 +66,16 @@ def ports(settings: Settings) -> tuple[list[socket.socket], list[socket.socket]]
 
 def configure(settings: Settings) -> None:
     """Configure the process: logging, signals, and its threads' use of the processors and the interpreter."""
-    log_start(settings)
-    signal.signal(signal.SIGTERM, stop)
-    if not outlived():  # otherwise SIGHUP is ignored while loading, and reloads later: see Reloader.listen
-        terminal = Terminal()
-        signal.signal(signal.SIGHUP, lambda number, frame: stop(number, frame) if terminal.closed else None)
-    configure_threads(settings)
-
-
-def log_start(settings: Settings) -> None:
-    """Configure logging, and log facts about the start."""
     configure_logs(settings.log_level, settings.log_format)
     for name, nearest in unknown_variables(os.environ).items():
         log.warning("%s is no setting, and is ignored%s", name, f": did you mean {nearest}?" if nearest else "")
     if why := native.why_not_compiled():
         log.info(why)
+    signal.signal(signal.SIGTERM, stop)
+    if not outlived():  # otherwise SIGHUP is ignored while loading, and reloads later: see Reloader.listen
+        terminal = Terminal()
+        signal.signal(signal.SIGHUP, lambda number, frame: stop(number, frame) if terminal.closed else None)
+    configure_threads(settings)
 
 
 def configure_threads(settings: Settings) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from starlette.testclient import TestClient
 
 from export.cli import main as export_main
 from export.exporter import SAMPLE, export_run
@@ -15,8 +14,8 @@ from export.options import Options, WeightPrecision
 from keyblock.bundle import load_bundle
 from keyblock.runtime.providers import Precision, Provider
 from lab.models.ck import Ck
-from service.app import create_app
 from service.settings import Settings
+from tests.service.conftest import warm
 from training.commands.train import main as train_main
 from training.data.collection import Collection
 from training.declarations import FAMILIES
@@ -119,9 +118,7 @@ def check_longp(bundle: Path) -> None:
 
 def ask(bundle: Path, body: dict[str, Any]) -> dict[str, Any]:
     settings = Settings(bundle=(bundle,), provider=Provider.CPU, precision=Precision.FP32, threads=1)
-    with TestClient(create_app(settings)) as client:
-        while client.get("/health/ready").status_code != 200:
-            assert client.get("/health/live").status_code == 200
+    with warm(settings) as client:
         answer = client.post("/rerank", json=body)
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
