@@ -75,16 +75,6 @@ def test_what_is_something_else_is_not_read_to_its_end(line: bytes, monkeypatch:
     assert read((line + b"\n") * 50, [])[0] == []
 
 
-def test_a_line_that_unpacks_to_lists_is_refused_undecoded() -> None:
-    """Decoded, its million lists would take 64 MB; the next line is read."""
-    limits, report = Limits(), Report()
-    reader = LineReader("zstd", limits, report)
-    body = zstandard.compress(b'{"id": "a", "text": [' + b"[]," * 1_000_000 + b'[]]}\n{"id": "b", "text": "river"}\n')
-    batches = [batch for start in range(0, len(body), 1 << 16) for batch in reader.feed(body[start : start + (1 << 16)])]
-    assert [document.id for batch in [*batches, reader.end()] for document in batch] == ["b"]
-    assert [wrong.message for wrong in report.wrong] == ["text: there are too many members, lists and strings up to here"]
-
-
 def test_a_reader_pauses_while_it_unpacks() -> None:
     reader = LineReader("zstd", Limits(), Report())
     assert len(list(reader.feed(zstandard.compress(b" " * (20 << 20))))) >= 2
