@@ -82,7 +82,8 @@ def read_documents(
         if isinstance(one, dict) and len(one) > DOCUMENT_MEMBERS:
             raise RequestError(422, f"has {len(one)} members, limit {DOCUMENT_MEMBERS}", (name, number))
         candidate = with_text_of(one, paths, absent) if paths and isinstance(one, dict) else one
-        unread |= dict.fromkeys(_read_document(candidate, (name, number), limits, documents, by_id=by_id))
+        for field in _read_document(candidate, (name, number), limits, documents, by_id=by_id):
+            unread[field] = None
     if unread:
         warnings.append(f"{name}: fields not used: {first_few(list(unread))}")
     if absent:
