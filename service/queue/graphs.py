@@ -19,7 +19,7 @@ from keyblock.ranking.order import Candidate
 from keyblock.runtime import batching
 from keyblock.runtime.providers import Choice
 from service.call import Call
-from service.pace import Pace, SecondsAhead, ahead_in_turns
+from service.pace import Pace, SecondsAhead, ahead_in_turns, nothing_ahead
 from service.queue.batch import Encoder
 from service.queue.job import Aggregation, Job, Scored, shapes, unscored
 from service.queue.worker import Worker
@@ -85,7 +85,7 @@ class Scorer(ABC):
 
     def backlog(self) -> SecondsAhead:
         """The work that waits for the scorer at this moment."""
-        return lambda _: 0.0
+        return nothing_ahead
 
     @abstractmethod
     async def score(self, call: Call, candidates: Sequence[Candidate], priority: Priority = USUAL) -> Scored:

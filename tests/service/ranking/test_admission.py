@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.errors import RequestError
+from service.pace import nothing_ahead
 from service.ranking.admission import ANSWERING, PREPARING, Admission, Place
 from service.settings import Limits
 from service.telemetry.metrics import Metrics
@@ -10,7 +11,7 @@ from service.telemetry.metrics import Metrics
 
 def admission(queued: float = 0.0, **limits: int) -> Admission:
     """With so many seconds of work that the model has of one other request."""
-    return Admission(Limits(**limits), lambda own: min(queued, own), Metrics())
+    return Admission(Limits(**limits), lambda: lambda own: min(queued, own), Metrics())
 
 
 def refused(work: Admission, why: str) -> float:
@@ -122,7 +123,7 @@ def test_a_backlog_refuses_what_adds_to_it_and_no_small_request() -> None:
 
 def test_the_requests_of_a_slow_model_do_not_refuse_those_of_a_fast_one() -> None:
     """All have 100 bytes and 50 tokens; the slow model takes 1 s for a token, the fast one 1 ms; much waits for the slow one."""
-    work = Admission(Limits(max_backlog_ms=10**6), lambda own: min(40.0, own), Metrics(), lambda: 0.001)
+    work = Admission(Limits(max_backlog_ms=10**6), lambda: lambda own: min(40.0, own), Metrics(), lambda: 0.001)
     with begun(work, 100) as slow:
         slow.set_documents(10, 50.0, has_deadline=True, pace=1.0)
         with begun(work, 100) as fast:
@@ -193,7 +194,7 @@ def test_a_request_is_in_flight_once_its_body_is_there() -> None:
 
 def test_a_caller_has_a_share_and_leaves_the_rest_to_others() -> None:
     limits = Limits(max_requests_in_flight=4, max_bytes_in_flight=100)
-    work = Admission(limits, lambda _: 0.0, Metrics(), shares=2)
+    work = Admission(limits, lambda: nothing_ahead, Metrics(), shares=2)
     with begun(work, 30, "alice") as first, begun(work, 20, "alice"):
         with pytest.raises(RequestError, match="2 requests are in flight, which is the limit"):
             work.enter(0, "alice")
