@@ -85,6 +85,17 @@ def test_what_is_nearly_done_has_three_of_four_turns() -> None:
     assert turns(small, large)[:6] == [small] * 6
 
 
+def test_of_any_priority_the_oldest_has_every_fourth_turn_counted_over_all_rounds() -> None:
+    graph = lane(rows=1)  # a round is of two sequences
+    tasks = [Task(graph, [100] * 6, priority=number) for number in (2, 1, 0, 1)]
+    taken = turns(*tasks)
+    waiting = dict.fromkeys(tasks, 6)
+    for turn, task in enumerate(taken, 1):
+        live = [one for one, left in waiting.items() if left]
+        assert task is live[0] if turn % TURNS_TO_OLDEST == 0 else task.priority == min(one.priority for one in live)
+        waiting[task] -= 1
+
+
 def test_graphs_take_turns_by_the_time_they_need() -> None:
     """The second graph takes a hundred times as long for a token: fewer tokens are not less to do."""
     slow, quick = Task(lane(0.1), [100] * 8), Task(lane(0.001), [100] * 16)
@@ -285,34 +296,3 @@ class Scheduled(RuleBasedStateMachine):
 
 TestScheduled = Scheduled.TestCase
 TestScheduled.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
-
-
-class Turns(RuleBasedStateMachine):
-    """Whatever comes, every fourth sequence that is taken is of the oldest task that waits, counted over all rounds."""
-
-    @initialize()
-    def start(self) -> None:
-        self.schedule: Schedule[Task] = Schedule()
-        self.graph = lane()
-        self.tasks: list[Task] = []
-        self.n_taken = 0
-
-    @rule(lengths=st.lists(st.integers(1, 128), min_size=1, max_size=40), priority=st.integers(0, 3))
-    def accept(self, lengths: list[int], priority: int) -> None:
-        self.tasks.append(Task(self.graph, lengths, priority=priority))
-
-    @rule()
-    def take(self) -> None:
-        waiting = {task: task.n_waiting for task in self.tasks}
-        for ticket in self.schedule._take(self.tasks):
-            live = [task for task in self.tasks if waiting[task]]
-            self.n_taken += 1
-            if self.n_taken % TURNS_TO_OLDEST == 0:
-                assert ticket.task is live[0]
-            else:
-                assert ticket.task.priority == min(task.priority for task in live)
-            waiting[ticket.task] -= 1
-
-
-TestTurns = Turns.TestCase
-TestTurns.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
