@@ -122,7 +122,8 @@ class Encoder(Lane):
 
         def timed(rows: int, length: int) -> float:
             ones = np.ones((rows, length), dtype=np.int64)
-            return do(lambda: self._seconds(ones))
+            seconds: float = do(lambda: self._seconds(ones))
+            return seconds
 
         for run in first_runs(timed, batching.capped(longest, caps.tokens), caps.seconds):
             if run is not None:

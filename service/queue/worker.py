@@ -239,7 +239,8 @@ class Worker:
             outcome = self._device.begin(compute)
         else:
             self._collect(0)  # those of another model first: only one model computes at a time
-            settle(outcome := Future(), compute)
+            outcome = Future()
+            settle(outcome, compute)
         del filled, compute  # nothing keeps the arrays once they are run
         self._pending.append((run, outcome))
         self._collect(encoder.ahead)

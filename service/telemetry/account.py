@@ -274,7 +274,7 @@ class Tracing:
 
     def __init__(self, endpoint: str) -> None:
         self._provider = _provider(endpoint) if endpoint else None
-        self._tracer = self._provider and self._provider.get_tracer("keyblock", __version__)
+        self._tracer = None if self._provider is None else self._provider.get_tracer("keyblock", __version__)
 
     def begin(self, request: Request) -> Trace:
         """Begin the trace of a request, in the caller's trace if there is one."""

@@ -356,6 +356,9 @@ class Metrics:
 
 
 def _instrument(row: Metric, registry: CollectorRegistry) -> Counter | Gauge | Histogram:
-    if row.kind == "histogram":
-        return Histogram(row.name, row.help, tuple(row.labels), registry=registry, buckets=row.buckets)
-    return (Counter if row.kind == "counter" else Gauge)(row.name, row.help, tuple(row.labels), registry=registry)
+    labels = tuple(row.labels)
+    if row.kind == "counter":
+        return Counter(row.name, row.help, labels, registry=registry)
+    if row.kind == "gauge":
+        return Gauge(row.name, row.help, labels, registry=registry)
+    return Histogram(row.name, row.help, labels, registry=registry, buckets=row.buckets)
