@@ -47,7 +47,7 @@ from service.playground.reading import add_reading
 from service.ranking.ranker import Ranker
 from service.ranking.reload import Reloader
 from service.settings import Settings
-from service.telemetry.account import Accounting, open_tracing
+from service.telemetry.account import Accounting, Tracing
 
 log = logging.getLogger(__name__)
 RERANK_PATHS = ("/rerank", "/v1/rerank", "/v2/rerank")
@@ -232,7 +232,7 @@ def create_app(settings: Settings, ranker: Ranker, *, loopback: bool = False) ->
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        app.state.tracing = open_tracing(settings.otlp_endpoint)
+        app.state.tracing = Tracing(settings.otlp_endpoint)
         ranker.start()
         log.info("%s", describe(app.state.keyring))
         app.state.reloader = Reloader(ranker, app.state)

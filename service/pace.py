@@ -9,6 +9,11 @@ SecondsAhead = Callable[[float], float]
 """Maps the seconds that a new request needs to the seconds of other requests' work that come before it is done."""
 
 
+def nothing_ahead(_own: float) -> float:
+    """The work ahead where nothing waits."""
+    return 0.0
+
+
 def ahead_in_turns(waiting: Sequence[float]) -> SecondsAhead:
     """The work ahead where requests take turns: of each other one, as much as the request's own; `waiting` are their seconds."""
     return lambda own: sum(min(seconds, own) for seconds in waiting)

@@ -11,7 +11,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from concurrent.futures import Future
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,8 @@ ALIKE = 0.85  # if a run takes at least this share of another run's time, the tw
 TRIES = 2  # repeated runs: on a machine that does other work as well, one slow run says little
 TOLERANCE = 1.3  # times the time expected at the last shape's pace: a faster run paid for no preparation and is not repeated
 T = TypeVar("T")
+Do = Callable[[Callable[[], Any]], Any]
+"""Makes a call on a certain thread, and returns its result."""
 
 _NUMBERS = itertools.count()
 
@@ -111,25 +114,42 @@ class Encoder(Lane):
     def _outputs(self, *arrays: NDArray[np.int64]) -> Marked:
         return self.graph.mark(*arrays) if isinstance(self.graph, Session) else Marked(self.graph.score(*arrays), None)
 
-    def first_runs(self, longest: int, caps: Caps) -> Iterator[None]:
-        """Run the graph in every shape that it may meet, for sequences of up to `longest` tokens; yields after each run."""
-        for run in first_runs(self.graph, batching.capped(longest, caps.tokens), caps.seconds):
+    def first_runs(self, longest: int, caps: Caps, do: Do) -> Iterator[None]:
+        """Run the graph in every shape that it may meet, for sequences of up to `longest` tokens; yields after each run.
+
+        `do` makes a call on the thread that runs the graph.
+        """
+
+        def timed(rows: int, length: int) -> float:
+            ones = np.ones((rows, length), dtype=np.int64)
+            seconds: float = do(lambda: self._seconds(ones))
+            return seconds
+
+        for run in first_runs(timed, batching.capped(longest, caps.tokens), caps.seconds):
             if run is not None:
                 rows, length, seconds = run
                 self.most_rows[length] = rows
                 self.pace.measured(rows * length, seconds)
             yield
 
+    def _seconds(self, ones: NDArray[np.int64]) -> float:
+        """Seconds that one run takes."""
+        started = time.perf_counter()
+        self.graph.score(ones, np.zeros_like(ones), ones)
+        return time.perf_counter() - started
+
 
 Run = tuple[int, int, float]
 """Rows, length, and the seconds that a run of this shape takes."""
+Timed = Callable[[int, int], float]
+"""Runs a graph on so many rows of that length, and returns the seconds that it took. Raises what the graph raises."""
 
 
-def first_runs(graph: batching.Scorer, most: Mapping[int, int], seconds: float) -> Iterator[Run | None]:
+def first_runs(timed: Timed, most: Mapping[int, int], seconds: float) -> Iterator[Run | None]:
     """Run a graph in ever larger shapes: for each length one row, then more rows while the runs are quick and memory suffices.
 
     Args:
-        graph: the graph to run.
+        timed: runs the graph.
         most: most rows of a batch, by length.
         seconds: seconds that a batch of several rows may take.
 
@@ -145,12 +165,14 @@ def first_runs(graph: batching.Scorer, most: Mapping[int, int], seconds: float) 
             expected = taken * rows / measured_rows
             clear = taken < usual and expected > TOLERANCE * seconds  # else noise could be the reason: measure again
             if expected > seconds and not clear:
-                taken = yield from _again(graph, measured_rows, length, taken, seconds * measured_rows / rows)
+                taken = yield from _again(timed, measured_rows, length, taken, seconds * measured_rows / rows)
             if taken * rows / measured_rows > seconds:
                 break
             usual = TOLERANCE * pace * rows * length
             try:
-                taken = yield from _timed(graph, rows, length, seconds, usual)
+                taken = timed(rows, length)
+                if taken >= min(usual, seconds):
+                    taken = yield from _again(timed, rows, length, taken, seconds)
             except batching.BatchTooLargeError as error:
                 if rows == 1:
                     raise
@@ -161,17 +183,11 @@ def first_runs(graph: batching.Scorer, most: Mapping[int, int], seconds: float) 
                 yield rows, length, taken
 
 
-def _timed(graph: batching.Scorer, rows: int, length: int, limit: float, expected: float) -> Generator[None, None, float]:
-    """Seconds of a run: of the first if it is as quick as expected, else the least of several, see `_again`. Yields in between."""
-    first = _run(graph, rows, length)
-    return first if first < min(expected, limit) else (yield from _again(graph, rows, length, first, limit))
-
-
-def _again(graph: batching.Scorer, rows: int, length: int, best: float, limit: float) -> Generator[None, None, float]:
+def _again(timed: Timed, rows: int, length: int, best: float, limit: float) -> Generator[None, None, float]:
     """Least seconds of `best` and up to TRIES runs, until one is within the limit or agrees with the best. Yields before each."""
     for _ in range(TRIES):
         yield
-        taken = _run(graph, rows, length)
+        taken = timed(rows, length)
         decided = taken <= limit or taken >= ALIKE * best
         best = min(best, taken)
         if decided:
@@ -179,54 +195,21 @@ def _again(graph: batching.Scorer, rows: int, length: int, best: float, limit: f
     return best
 
 
-def _run(graph: batching.Scorer, rows: int, length: int) -> float:
-    """Seconds that one run takes."""
-    ones = np.ones((rows, length), dtype=np.int64)
-    types = np.zeros_like(ones)
-    started = time.perf_counter()
-    graph.score(ones, types, ones)
-    return time.perf_counter() - started
-
-
-class PendingBatch(Generic[T]):
-    """A call that waits for the device's thread, or runs on it.
-
-    Args:
-        work: the call; it is made once.
-
-    Attributes:
-        finished: whether the call has returned or raised.
-        fatal: whether it raised something that is not an Exception, so that the thread ends.
-    """
-
-    _outcome: T | BaseException
-
-    def __init__(self, work: Callable[[], T]) -> None:
-        self.finished = self.fatal = False
-        self._work = work
-
-    def run(self) -> None:
-        """Make the call, then drop it and everything that it refers to."""
-        self._outcome = _outcome(self._work)
-        self.fatal = isinstance(self._outcome, BaseException) and not isinstance(self._outcome, Exception)
-        del self._work
-        self.finished = True
-
-    def take(self) -> T | BaseException:
-        """Hand out what the call returned or raised; to be used once, after the call is over.
-
-        An error is neither kept nor raised here: its traceback refers back to this object, and would keep the batch in memory until
-        the garbage collector runs.
-        """
-        outcome = self._outcome
-        del self._outcome
-        return outcome
+def settle(outcome: "Future[T]", work: Callable[[], T]) -> None:
+    """Make a call; the future gets what it returns or raises."""
+    try:
+        outcome.set_result(work())
+    except BaseException as error:
+        outcome.set_exception(error)
+    finally:
+        del outcome, work  # the error's traceback refers back to this frame, which would keep the batch in memory
 
 
 class Device:
     """Makes calls one after the other, in the order in which they come, on a thread that starts with the first.
 
-    A call that raises something that is not an Exception ends the thread. The process does not wait for it when it ends.
+    A call that raises something that is not an Exception ends the thread. The process does not wait for it when it ends: a device
+    may hang.
 
     Args:
         finished: notified whenever a call is over.
@@ -237,33 +220,31 @@ class Device:
 
     def __init__(self, finished: threading.Condition) -> None:
         self._finished, self._changed = finished, threading.Condition()
-        self._waiting: deque[PendingBatch[Any]] = deque()
+        self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
         self._closed = self.dead = False
         self._thread = threading.Thread(target=self._run, name="device", daemon=True)
 
-    def begin(self, batch: PendingBatch[Any]) -> None:
+    def begin(self, work: Callable[[], T]) -> "Future[T]":
         """Queue a call behind those that were queued before."""
+        outcome: Future[T] = Future()
         with self._changed:
-            self._waiting.append(batch)
+            self._waiting.append((outcome, work))
             self._changed.notify()
         if self._thread.ident is None:
             self._thread.start()
+        return outcome
 
-    def wait(self, batch: PendingBatch[Any]) -> None:
+    def wait(self, outcome: "Future[Any]") -> None:
         """Wait until this call is over."""
         with self._finished:
-            while not batch.finished:
+            while not outcome.done():
                 self._finished.wait()
 
     def do(self, work: Callable[[], T]) -> T:
         """Make this call on the thread and wait for its result. Raises what the call raises."""
-        batch = PendingBatch(work)
-        self.begin(batch)
-        self.wait(batch)
-        outcome = batch.take()
-        if isinstance(outcome, BaseException):
-            raise outcome
-        return outcome
+        outcome = self.begin(work)
+        self.wait(outcome)
+        return outcome.result()
 
     def close(self) -> None:
         """End the thread after the call in hand; queued calls are not made."""
@@ -285,15 +266,9 @@ class Device:
                 self._changed.wait()
             if self._closed:
                 return False
-            batch = self._waiting.popleft()
-        batch.run()
+            outcome, work = self._waiting.popleft()
+        settle(outcome, work)
+        error = outcome.exception()
         with self._finished:
             self._finished.notify()
-        return not batch.fatal
-
-
-def _outcome(work: Callable[[], T]) -> T | BaseException:
-    try:
-        return work()
-    except BaseException as error:
-        return error
+        return error is None or isinstance(error, Exception)

@@ -5,6 +5,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from keyblock.ranking.order import Candidate
 from keyblock.runtime import batching
 from keyblock.runtime.providers import Choice
 from service.call import Call
-from service.pace import Pace, SecondsAhead, ahead_in_turns
+from service.pace import Pace, SecondsAhead, ahead_in_turns, nothing_ahead
 from service.queue.batch import Encoder
 from service.queue.job import Aggregation, Job, Scored, shapes, unscored
 from service.queue.worker import Worker
@@ -84,7 +85,7 @@ class Scorer(ABC):
 
     def backlog(self) -> SecondsAhead:
         """The work that waits for the scorer at this moment."""
-        return lambda _: 0.0
+        return nothing_ahead
 
     @abstractmethod
     async def score(self, call: Call, candidates: Sequence[Candidate], priority: Priority = USUAL) -> Scored:
@@ -219,20 +220,18 @@ class GraphScorer(Scorer):
             return job.known()
         return job.unscored() if job.complete else await asyncio.to_thread(job.known)
 
-    def _first_runs(self, encoders: Sequence[Encoder]) -> Iterator[bool]:
-        """Run every graph in every shape that it may meet; the graphs are warm at the end. Yields after each run, see `WarmUp`."""
+    def _first_runs(self, encoders: Sequence[Encoder]) -> Iterator[None]:
+        """Run every graph in every shape that it may meet; the graphs are warm at the end. Yields after each run."""
         longest, caps = self._pipeline.config.packing.budget_range[1], self._worker.caps
         for encoder in encoders:
-            for _ in encoder.first_runs(longest, caps):
-                yield True
+            yield from encoder.first_runs(longest, caps, partial(self._worker.do, encoder))
         aggregator = self._pipeline.aggregator
         if self._combine is not None and isinstance(aggregator, PassageAggregator):
             one = np.ones((1, batching.LENGTHS[0]), np.int64)
-            hidden = self.ranker.graph.score(one, one, one).shape[1] - 1
-            yield False
+            hidden = self._worker.do(self.ranker, lambda: self.ranker.graph.score(one, one, one)).shape[1] - 1
             for shape in shapes(aggregator.passages, caps.tokens):
                 self._combine(np.zeros((*shape, hidden), np.float32), np.ones(shape, np.bool_))
-                yield False
+                yield
         for encoder in encoders:
             encoder.warm = True
 

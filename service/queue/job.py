@@ -94,14 +94,11 @@ class Aggregation:
     ) -> None:
         self.logits = np.full(len(counts), -np.inf, dtype=np.float32)
         self.passages = np.full(int(counts.sum()), -np.inf, dtype=np.float32)
-        self._aggregator = aggregator
-        self._combine_and_cap = combine, cap
+        self._aggregator, self._counts, self._cap = aggregator, counts, cap
         self._pace = pace or Pace()
         self._combine = None if combine is None else in_fixed_shapes(combine, cap)
-        self._counts = counts
         self._weights = np.ones(len(self.passages), np.float32) if weights is None else weights
-        documents = np.flatnonzero(counts)
-        self._parts = parts(counts, cap) if aggregator.learned else [documents] if len(documents) else []
+        self._parts = self._parts_of(counts)
 
     @property
     def learned(self) -> bool:
@@ -122,13 +119,12 @@ class Aggregation:
         Raises what the learned module raises.
         """
         started, documents = time.perf_counter(), self._parts.pop()
-        rows, counts = self._rows(documents), self._counts[documents]
-        part = aggregate(self._aggregator, outputs[rows], counts, self._combine, self._weights[rows])
+        rows, part = self._aggregated(documents, outputs)
         self.logits[documents], self.passages[rows] = part
         self._pace.measured(len(documents), time.perf_counter() - started)
 
     def aggregate_known(self, outputs: NDArray[np.float32], scored: NDArray[np.bool_]) -> Aggregated:
-        """Aggregate the documents whose sequences are all scored; other documents and their passages get -inf.
+        """Aggregate the documents whose sequences are all scored; other documents and their passages get -inf. From any thread.
 
         Args:
             outputs: as for `step`; the rows of unscored sequences may hold anything.
@@ -136,23 +132,25 @@ class Aggregation:
 
         Raises what the learned module raises.
         """
-        ends = np.cumsum(self._counts)
-        before = np.concatenate([[0], np.cumsum(scored)])
-        complete = before[ends] - before[ends - self._counts] == self._counts
-        rows = np.repeat(complete, self._counts)
-        counts = np.where(complete, self._counts, 0)
-        part = Aggregation(self._aggregator, counts, *self._combine_and_cap, weights=self._weights[rows])
-        while not part.done:
-            part.step(outputs[rows])
-        passages = np.full(len(outputs), -np.inf, dtype=np.float32)
-        passages[rows] = part.passages
-        return Aggregated(part.logits, passages)
+        number = len(self._counts)
+        n_scored = np.bincount(np.repeat(np.arange(number), self._counts), scored, minlength=number)
+        known = Aggregated(np.full(number, -np.inf, np.float32), np.full(len(scored), -np.inf, np.float32))
+        for documents in self._parts_of(np.where(n_scored == self._counts, self._counts, 0)):
+            rows, part = self._aggregated(documents, outputs)
+            known.logits[documents], known.passages[rows] = part
+        return known
 
-    def _rows(self, documents: NDArray[np.intp]) -> NDArray[np.intp]:
-        """The rows of the outputs that belong to these documents, shape (n_sequences of these documents,)."""
+    def _parts_of(self, counts: NDArray[np.intp]) -> list[NDArray[np.intp]]:
+        """The numbers of the documents that have sequences, in parts that are aggregated at once."""
+        documents = np.flatnonzero(counts)
+        return parts(counts, self._cap) if self._aggregator.learned else [documents] if len(documents) else []
+
+    def _aggregated(self, documents: NDArray[np.intp], outputs: NDArray[np.float32]) -> tuple[NDArray[np.intp], Aggregated]:
+        """The rows of the outputs that belong to these documents, and what comes of them."""
         counts = self._counts[documents]
         offsets = np.cumsum(self._counts)[documents] - np.cumsum(counts)  # a document's first row, less its first place in the part
-        return np.repeat(offsets, counts) + np.arange(counts.sum())
+        rows = np.repeat(offsets, counts) + np.arange(counts.sum())
+        return rows, aggregate(self._aggregator, outputs[rows], counts, self._combine, self._weights[rows])
 
 
 def padded_size(count: int) -> int:

@@ -10,19 +10,21 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeVar
 
 from keyblock.runtime import batching
-from service.queue.batch import BatchResult, Caps, Device, Encoder, Filled, PendingBatch
+from service.queue.batch import BatchResult, Caps, Device, Encoder, Filled, settle
 from service.queue.job import Job, ModelDeadError, ModelError, ScoreCache, Scored
 from service.queue.schedule import Combine, Run, Schedule
 from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 CLOSE_SECONDS = 5  # to finish the round in hand when the service stops; a device that hangs is not waited for
 
@@ -34,20 +36,18 @@ class WarmUp:
     Attributes:
         name: of the model.
         encoders: its graphs.
-        runs: the remaining runs; each step makes one, and yields whether the next one runs a graph, not the aggregator.
+        runs: the remaining runs; each step makes one.
         at_start: whether the model was added before the thread was started: the worker is not ready before it is warm.
         warmed: done once all runs are made, or failed with the error of a graph. Cancelling it ends the warm-up.
-        of_graph: whether the next run is of a graph.
         began: when it was added, in seconds of the clock.
     """
 
     name: str
     encoders: Sequence[Encoder]
-    runs: Iterator[bool]
+    runs: Iterator[None]
     at_start: bool
     warmed: "Future[None]" = field(default_factory=Future)
-    of_graph: bool = True
-    began: float = 0.0
+    began: float = field(default_factory=time.perf_counter)
 
     def fail(self, error: Exception) -> None:
         """Tell whoever waits for the model."""
@@ -79,7 +79,7 @@ class Worker:
         self._new: list[Job] = []  # jobs that the schedule has not accepted yet
         self._warm_ups: deque[WarmUp] = deque()
         self._device = Device(self._changed)
-        self._pending: deque[tuple[Run[Job], PendingBatch[BatchResult]]] = deque()
+        self._pending: deque[tuple[Run[Job], Future[BatchResult]]] = deque()
         self._closing = False
         self._warm = threading.Event()
         self._thread = threading.Thread(target=self._run, name="model", daemon=True)
@@ -93,7 +93,7 @@ class Worker:
             self._changed.notify()
         return job.future
 
-    def warm_up(self, name: str, encoders: Sequence[Encoder], runs: Iterator[bool]) -> "Future[None]":
+    def warm_up(self, name: str, encoders: Sequence[Encoder], runs: Iterator[None]) -> "Future[None]":
         """Add a model and warm it up; jobs for it wait until it is warm. Raises ModelDeadError.
 
         If the warm-up of a model fails that was added before the start, the thread ends. If that of a later model fails, only the
@@ -107,10 +107,17 @@ class Worker:
         with self._changed:
             if self._closing:
                 raise _not_running()
-            warm_up = WarmUp(name, encoders, runs, at_start=self._thread.ident is None, began=time.perf_counter())
+            warm_up = WarmUp(name, encoders, runs, at_start=self._thread.ident is None)
             self._warm_ups.append(warm_up)
             self._changed.notify()
         return warm_up.warmed
+
+    def do(self, encoder: Encoder, work: Callable[[], T]) -> T:
+        """Make a call on the thread that runs the encoder's batches; providers keep memory for each thread that runs a graph.
+
+        To be used on the model's thread.
+        """
+        return self._device.do(work) if encoder.ahead else work()
 
     def start(self) -> None:
         """Start the thread. It warms up first, and jobs wait meanwhile. Without a model the worker is ready at once."""
@@ -227,20 +234,21 @@ class Worker:
         except Exception as error:
             self._failed(run, error)
             return
-        batch = PendingBatch(partial(self._computed, encoder, filled))
-        del filled  # the pending batch forgets it as soon as it is run
+        compute = partial(self._computed, encoder, filled)
         if encoder.ahead:
-            self._device.begin(batch)
+            outcome = self._device.begin(compute)
         else:
             self._collect(0)  # those of another model first: only one model computes at a time
-            batch.run()
-        self._pending.append((run, batch))
+            outcome = Future()
+            settle(outcome, compute)
+        del filled, compute  # nothing keeps the arrays once they are run
+        self._pending.append((run, outcome))
         self._collect(encoder.ahead)
 
     @property
     def _oldest_finished(self) -> bool:
         """Whether the oldest batch under way is over, and its results are not handed out yet."""
-        return bool(self._pending) and self._pending[0][1].finished
+        return bool(self._pending) and self._pending[0][1].done()
 
     def _collect(self, most: int) -> None:
         """Wait until at most `most` batches are under way, and hand out the results of the others.
@@ -248,15 +256,15 @@ class Worker:
         Raises the error that ended the device's thread.
         """
         while len(self._pending) > most:
-            run, batch = self._pending.popleft()
-            self._device.wait(batch)
-            outcome = batch.take()
-            if isinstance(outcome, Exception):
-                self._failed(run, outcome)
-            elif isinstance(outcome, BaseException):
-                raise outcome
+            run, outcome = self._pending.popleft()
+            self._device.wait(outcome)
+            error = outcome.exception()
+            if error is None:
+                self._scored(run, outcome.result())
+            elif isinstance(error, Exception):
+                self._failed(run, error)
             else:
-                self._scored(run, outcome)
+                raise error
             del outcome  # it may be large; do not keep it while waiting for the next
 
     def _computed(self, encoder: Encoder, filled: Filled) -> BatchResult:
@@ -314,18 +322,16 @@ class Worker:
 
     def _warm_up_run(self, warm_up: WarmUp) -> bool:
         """Make one run. Returns whether it was the last. Raises the error of a graph if the model was added before the start."""
-        run = partial(next, warm_up.runs, None)
         try:
-            # providers keep memory for each thread that runs their graphs
-            of_graph = self._device.do(run) if warm_up.of_graph and warm_up.encoders[-1].ahead else run()
+            next(warm_up.runs)
+            return False
+        except StopIteration:
+            pass
         except Exception as error:
             if warm_up.at_start:
                 raise
             warm_up.fail(ModelError(f"the model cannot be warmed up: {error}"))
             return True
-        if of_graph is not None:
-            warm_up.of_graph = of_graph
-            return False
         if warm_up.warmed.set_running_or_notify_cancel():
             seconds = time.perf_counter() - warm_up.began
             most_tokens = max(encoder.batch_tokens for encoder in warm_up.encoders)

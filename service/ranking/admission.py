@@ -37,7 +37,7 @@ class Admission:
 
     Args:
         limits: of the requests in flight.
-        ahead: the work that the model does for others before it is done with a new request.
+        backlog: gives the work that waits for the model at this moment.
         metrics: counts refusals.
         pace: seconds per token of the fastest model: until its body is read, a new request may be for that model.
         shares: one caller may have the limits divided by this number.
@@ -50,7 +50,7 @@ class Admission:
     def __init__(
         self,
         limits: Limits,
-        ahead: SecondsAhead,
+        backlog: Callable[[], SecondsAhead],
         metrics: Metrics,
         pace: Callable[[], float] = lambda: 1.0,
         shares: int = 1,
@@ -59,16 +59,16 @@ class Admission:
         self.working: dict[Place, None] = {}  # a set that keeps its order
         self._callers: dict[str, Load] = defaultdict(Load)  # as many as keys
         self._limits, self._shares = limits, shares
-        self._ahead = ahead
+        self._backlog = backlog
         self._metrics = metrics
         self._pace = pace
         self._tokens_a_byte = Pace()  # over all models
 
     def wait_seconds(self, own: float = math.inf, ahead: SecondsAhead | None = None) -> float:
         """Seconds that a new request with `own` seconds of work waits for others; by default until all work in flight is done."""
-        return (ahead or self._ahead)(own) + ahead_in_turns([place.unqueued for place in self.working])(own)
+        return (ahead or self._backlog())(own) + ahead_in_turns([place.unqueued for place in self.working])(own)
 
-    def enter(self, n_bytes: int, caller: str = "", ahead: SecondsAhead | None = None) -> "Place":
+    def enter(self, n_bytes: int, caller: str = "") -> "Place":
         """Let a request in whose body is going to arrive, if there is room for it now.
 
         It is not counted yet, since a body that does not come must take no room from others: `Place.set_bytes` counts the bytes
@@ -77,14 +77,13 @@ class Admission:
         Args:
             n_bytes: of its body, as declared.
             caller: its key.
-            ahead: the work ahead at this moment; None: asked for anew.
 
         Returns the request's place, a context manager.
 
         Raises:
             RequestError: 429, with the seconds after which to try again.
         """
-        self.check_wait(self._tokens_a_byte.estimate(n_bytes) * self._pace(), ahead)
+        self.check_wait(self._tokens_a_byte.estimate(n_bytes) * self._pace(), self._backlog())
         self.check_requests(caller)
         self.check_bytes(n_bytes, 0, caller)
         return Place(self, caller)
@@ -125,7 +124,7 @@ class Admission:
 
         Args:
             own: seconds of work of the request.
-            ahead: of the requested model, if known, or at this moment; None: asked for anew.
+            ahead: the work that waits for the requested model; None: see `Admission`.
         """
         wait, limit = self.wait_seconds(own, ahead), self._limits.max_wait_ms / 1000
         if wait > limit:

@@ -12,7 +12,7 @@ from keyblock.ranking.warnings import LONGEST_SHOWN, first_few
 from service.call import Call
 from service.errors import RequestError
 from service.lru import DocumentCache
-from service.pace import SecondsAhead
+from service.pace import SecondsAhead, nothing_ahead
 from service.queue.batch import Caps
 from service.queue.worker import Worker
 from service.ranking.admission import Admission, Place
@@ -127,8 +127,8 @@ class Ranker:
         self.worker = Worker(caps, self.metrics, settings.score_cache_bytes)
         self.health: Health = health or self.worker
         self.gpus = Gpus(self.metrics)
-        self.admission = Admission(settings, self._seconds_ahead, self.metrics, self._fastest_pace)
-        self.store_admission = Admission(_of_the_store(settings), lambda _: 0.0, self.metrics, shares=CALLERS)
+        self.admission = Admission(settings, self._backlog, self.metrics, self._fastest_pace)
+        self.store_admission = Admission(_of_the_store(settings), lambda: nothing_ahead, self.metrics, shares=CALLERS)
         self._edge = ThreadPoolExecutor(EDGE_THREADS, "edge")
         self._edge_large = ThreadPoolExecutor(EDGE_THREADS, "edge-large")
         n_threads = max(settings.n_threads, SLICES_IN_HAND)
@@ -194,9 +194,6 @@ class Ranker:
         """Seconds per token of the fastest model."""
         return min((model.scorer.pace.seconds for model in self.models), default=0.0)
 
-    def _seconds_ahead(self, own: float) -> float:
-        return self._backlog()(own)
-
     def _backlog(self) -> SecondsAhead:
         """The work that waits for the least busy model: until its body is read, a new request may be for that one."""
         backlogs = [model.scorer.backlog() for model in self.models]
@@ -245,7 +242,7 @@ class Ranker:
         if not self.health.ready:
             self.metrics.add("refused", why="unready")
             raise RequestError(503, "the model is warming up: try again, or another replica", kind="unready", retry_after=1)
-        return self.admission.enter(n_bytes, ahead=self._backlog())
+        return self.admission.enter(n_bytes)
 
 
 def _of_the_store(limits: Limits) -> Limits:

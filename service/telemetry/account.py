@@ -26,6 +26,7 @@ from service.call import DEFAULT_NAMESPACE, Call
 from service.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.trace import Span
 
 REQUEST_ID = "x-request-id"
@@ -213,118 +214,39 @@ class Accounting:
             CURRENT_ID.reset(token)
 
 
-class Trace:
-    """One request that is not traced here, but perhaps elsewhere.
-
-    Attributes:
-        id: of its trace, 32 hexadecimal digits; None if that is not sampled.
-    """
-
-    def __init__(self, trace_id: str | None = None) -> None:
-        self.id = trace_id
-
-    def annotate(self, **attributes: bool | int | str) -> None:
-        """Add attributes to the request."""
-
-    def end(self, status: int, stages: Stages | None = None, **attributes: str) -> None:
-        """Note that the request is answered, with this HTTP status and further attributes."""
-
-
-UNTRACED = Trace()
-
-
-class Tracing:
-    """Tracing that is switched off."""
-
-    def begin(self, request: Request) -> Trace:
-        """Begin the trace of a request."""
-        traceparent = request.headers.get("traceparent")
-        return UNTRACED if traceparent is None else Trace(sampled_trace_id(traceparent))
-
-    def close(self) -> None:
-        """Send the remaining spans."""
-
-
 def sampled_trace_id(traceparent: str) -> str | None:
     """The trace id in a W3C traceparent header; None if it is invalid, or the trace is not sampled."""
     match = _TRACEPARENT.fullmatch(traceparent.strip())
     return match[1] if match and int(match[2], 16) & SAMPLED else None
 
 
-NO_TRACING = Tracing()
-
-
-def tracing_of(request: Request) -> Tracing:
-    """The application's tracing."""
-    tracing: Tracing = getattr(request.app.state, "tracing", NO_TRACING)
-    return tracing
-
-
-def open_tracing(endpoint: str) -> Tracing:
-    """Tracing whose spans a collector gets; switched off if its URL is empty."""
-    return SentTracing(endpoint) if endpoint else NO_TRACING
-
-
-class SentTracing(Tracing):
-    """Sends spans to a collector, in batches and in a thread of its own; if the collector is too slow, the newest are lost.
-
-    OpenTelemetry's own environment variables apply too: OTEL_TRACES_SAMPLER, OTEL_EXPORTER_OTLP_HEADERS and so on.
+class Trace:
+    """One request: its span, which gets children when it ends, or only what is known of its trace.
 
     Args:
-        endpoint: URL of the collector, without /v1/traces.
+        trace_id: see below.
+        span: of the request, if it is recorded here.
+        tracer: makes the children.
+
+    Attributes:
+        id: of its trace, 32 hexadecimal digits; None if that is not sampled.
     """
 
-    def __init__(self, endpoint: str) -> None:
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-        from opentelemetry.sdk.resources import Resource
-        from opentelemetry.sdk.trace import TracerProvider
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor
-        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-
-        resource = Resource.create(
-            {"service.name": os.environ.get("OTEL_SERVICE_NAME", "keyblock"), "service.version": __version__}
-        )
-        self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-        url = endpoint.rstrip("/").removesuffix(f"/{TRACES_PATH}")  # some write the whole address
-        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(f"{url}/{TRACES_PATH}")))
-        self._tracer = self._provider.get_tracer("keyblock", __version__)
-        self._propagator = TraceContextTextMapPropagator()
-
-    def begin(self, request: Request) -> Trace:
-        """Begin a span, in the caller's trace if there is one."""
-        from opentelemetry.trace import SpanKind
-
-        route = getattr(request.scope.get("route"), "path_format", "")
-        attributes = {"http.request.method": request.method, "http.route": route, "url.scheme": request.url.scheme}
-        context = self._propagator.extract(dict(request.headers))
-        span = self._tracer.start_span(f"{request.method} {route}", context, SpanKind.SERVER, attributes)
-        return SpanTrace(self._tracer, span) if span.is_recording() else UNTRACED
-
-    def close(self) -> None:
-        """Send the remaining spans, if the collector takes them in time."""
-        closing = threading.Thread(target=self._provider.shutdown, name="traces-close", daemon=True)
-        closing.start()
-        closing.join(FLUSH_SECONDS)
-
-
-class SpanTrace(Trace):
-    """A request that is traced here."""
-
-    def __init__(self, tracer: Any, span: "Span") -> None:
-        from opentelemetry.trace import format_trace_id
-
-        super().__init__(format_trace_id(span.get_span_context().trace_id))
-        self._tracer = tracer
-        self._span = span
+    def __init__(self, trace_id: str | None = None, span: "Span | None" = None, tracer: Any = None) -> None:
+        self.id = trace_id
+        self._span, self._tracer = span, tracer
         self._began = time.perf_counter()
         self._epoch = time.time_ns() - time.perf_counter_ns()  # where the clock of stages has its zero
 
     def annotate(self, **attributes: bool | int | str) -> None:
         """Add attributes to the request."""
-        self._span.set_attributes({f"keyblock.{name}": value for name, value in attributes.items()})
+        if self._span is not None:
+            self._span.set_attributes({f"keyblock.{name}": value for name, value in attributes.items()})
 
     def end(self, status: int, stages: Stages | None = None, **attributes: str) -> None:
-        """End the span, and export its children."""
+        """Note that the request is answered, with this HTTP status and further attributes."""
+        if self._span is None:
+            return
         from opentelemetry.trace import StatusCode, set_span_in_context
 
         self.annotate(**attributes)
@@ -338,3 +260,57 @@ class SpanTrace(Trace):
             start, stop = (self._epoch + int(seconds * 1e9) for seconds in times)
             self._tracer.start_span(stage, context, start_time=start).end(stop)
         self._span.end()
+
+
+class Tracing:
+    """Begins traces, and sends their spans to a collector, if there is one.
+
+    They are sent in batches and in a thread of its own; if the collector is too slow, the newest are lost. OpenTelemetry's own
+    environment variables apply too: OTEL_TRACES_SAMPLER, OTEL_EXPORTER_OTLP_HEADERS and so on.
+
+    Args:
+        endpoint: URL of the collector, without /v1/traces; empty if there is none.
+    """
+
+    def __init__(self, endpoint: str) -> None:
+        self._provider = _provider(endpoint) if endpoint else None
+        self._tracer = None if self._provider is None else self._provider.get_tracer("keyblock", __version__)
+
+    def begin(self, request: Request) -> Trace:
+        """Begin the trace of a request, in the caller's trace if there is one."""
+        if self._tracer is None:
+            return Trace(sampled_trace_id(request.headers.get("traceparent", "")))
+        from opentelemetry.trace import SpanKind, format_trace_id
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        route = getattr(request.scope.get("route"), "path_format", "")
+        attributes = {"http.request.method": request.method, "http.route": route, "url.scheme": request.url.scheme}
+        context = TraceContextTextMapPropagator().extract(dict(request.headers))
+        span = self._tracer.start_span(f"{request.method} {route}", context, SpanKind.SERVER, attributes)
+        return Trace(format_trace_id(span.get_span_context().trace_id), span, self._tracer) if span.is_recording() else Trace()
+
+    def close(self) -> None:
+        """Send the remaining spans, if the collector takes them in time."""
+        if self._provider is not None:
+            closing = threading.Thread(target=self._provider.shutdown, name="traces-close", daemon=True)
+            closing.start()
+            closing.join(FLUSH_SECONDS)
+
+
+def tracing_of(request: Request) -> Tracing:
+    """The application's tracing."""
+    tracing: Tracing = request.app.state.tracing
+    return tracing
+
+
+def _provider(endpoint: str) -> "TracerProvider":
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    about = {"service.name": os.environ.get("OTEL_SERVICE_NAME", "keyblock"), "service.version": __version__}
+    provider = TracerProvider(resource=Resource.create(about), shutdown_on_exit=False)
+    url = endpoint.rstrip("/").removesuffix(f"/{TRACES_PATH}")  # some write the whole address
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(f"{url}/{TRACES_PATH}")))
+    return provider

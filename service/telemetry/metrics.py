@@ -291,11 +291,7 @@ class Metrics:
             collector(registry=self.registry)
         self._model = ""
         self._forgotten: set[str] = set()  # names of models: a request that ends late must not bring their series back
-        self._counters: dict[str, Counter] = {}
-        self._gauges: dict[str, Gauge] = {}
-        self._histograms: dict[str, Histogram] = {}
-        for key, row in TABLE.items():
-            self._build(key, row)
+        self._instruments = {key: _instrument(row, self.registry) for key, row in TABLE.items()}
         self._start_at_zero(key for key, row in TABLE.items() if MODEL not in row.labels)
 
     def of(self, model: str) -> Self:
@@ -308,7 +304,7 @@ class Metrics:
 
     def forget(self, key: str, **labels: str) -> None:
         """Stop reporting the series of these labels."""
-        self._instrument(key).remove_by_labels(labels)
+        self._instruments[key].remove_by_labels(labels)
 
     def forget_model(self) -> None:
         """Remove the series of a model that is no longer served; its last requests do not bring them back, only `of` does."""
@@ -319,27 +315,18 @@ class Metrics:
 
     def add(self, key: str, amount: float = 1, **labels: str) -> None:
         """Add to a counter."""
-        if (child := self._child(self._counters, key, labels)) is not None:
+        if (child := self._child(Counter, key, labels)) is not None:
             child.inc(amount)
 
     def set(self, key: str, value: float, **labels: str) -> None:
         """Set a gauge."""
-        if (child := self._child(self._gauges, key, labels)) is not None:
+        if (child := self._child(Gauge, key, labels)) is not None:
             child.set(value)
 
     def observe(self, key: str, value: float, trace_id: str | None = None, **labels: str) -> None:
         """Add a value to a histogram, with the id of a trace as an exemplar of its bucket."""
-        if (child := self._child(self._histograms, key, labels)) is not None:
+        if (child := self._child(Histogram, key, labels)) is not None:
             child.observe(value, None if trace_id is None else {"trace_id": trace_id})
-
-    def _build(self, key: str, row: Metric) -> None:
-        labels = tuple(row.labels)
-        if row.kind == "counter":
-            self._counters[key] = Counter(row.name, row.help, labels, registry=self.registry)
-        elif row.kind == "gauge":
-            self._gauges[key] = Gauge(row.name, row.help, labels, registry=self.registry)
-        else:
-            self._histograms[key] = Histogram(row.name, row.help, labels, registry=self.registry, buckets=row.buckets)
 
     def _start_at_zero(self, keys: Iterable[str]) -> None:
         """Start series at 0, since a rate needs a beginning; gauges of a model wait until they are measured."""
@@ -349,14 +336,13 @@ class Metrics:
                 continue
             values = [(self._model,) if label == MODEL else allowed for label, allowed in row.labels.items()]
             for combination in product(*values):
-                self._instrument(key).labels(*combination)
+                self._instruments[key].labels(*combination)
 
-    def _instrument(self, key: str) -> Counter | Gauge | Histogram:
-        return self._counters.get(key) or self._gauges.get(key) or self._histograms[key]
-
-    def _child(self, instruments: Mapping[str, T], key: str, labels: dict[str, str]) -> T | None:
+    def _child(self, kind: type[T], key: str, labels: dict[str, str]) -> T | None:
         """The series; None for a forgotten model."""
-        instrument, row = instruments[key], TABLE[key]
+        instrument, row = self._instruments[key], TABLE[key]
+        if not isinstance(instrument, kind):
+            raise KeyError(f"{key} is a {row.kind}")
         if not row.labels:
             if labels:
                 raise ValueError(f"{row.name} has no labels, and {labels} are given")
@@ -367,3 +353,12 @@ class Metrics:
             if (allowed := row.labels.get(label)) and value not in allowed:
                 raise ValueError(f"{row.name}: the label {label} has no value {value!r}, only {', '.join(allowed)}")
         return None if labels.get(MODEL) in self._forgotten else instrument.labels(**labels)
+
+
+def _instrument(row: Metric, registry: CollectorRegistry) -> Counter | Gauge | Histogram:
+    labels = tuple(row.labels)
+    if row.kind == "counter":
+        return Counter(row.name, row.help, labels, registry=registry)
+    if row.kind == "gauge":
+        return Gauge(row.name, row.help, labels, registry=registry)
+    return Histogram(row.name, row.help, labels, registry=registry, buckets=row.buckets)

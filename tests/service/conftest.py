@@ -32,6 +32,14 @@ def warm(settings: Settings) -> Iterator[TestClient]:
         yield client
 
 
+def rerank(client: TestClient, **body: Any) -> dict[str, Any]:
+    """The answer to a request, which must be answered."""
+    response = client.post("/rerank", json=body)
+    assert response.status_code == 200, response.text
+    answer: dict[str, Any] = response.json()
+    return answer
+
+
 @pytest.fixture(scope="session")
 def settings(bundle_path: Path) -> Settings:
     """Small limits, exact arithmetic."""

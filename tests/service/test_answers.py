@@ -10,6 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from tests.conftest import ROOT
+from tests.service.conftest import rerank
 
 REQUEST: dict[str, Any] = json.loads((ROOT / "examples" / "request.json").read_text(encoding="utf-8"))
 LEASE = REQUEST["documents"][2]["text"]
@@ -27,10 +28,7 @@ def client(embedded: TestClient) -> TestClient:
 
 
 def ask(client: TestClient, **options: Any) -> dict[str, Any]:
-    response = client.post("/rerank", json=REQUEST | options)
-    assert response.status_code == 200, response.text
-    answer: dict[str, Any] = response.json()
-    return answer
+    return rerank(client, **REQUEST | options)
 
 
 def test_the_request_of_the_readme_is_answered_as_it_says(client: TestClient) -> None:

@@ -1,4 +1,4 @@
-"""Every kind of bundle, over HTTP: the answer is what `keyblock.scoring` and the fusion give with the bundle's graphs."""
+"""Every kind of bundle, over HTTP: the answer is that of the ranker in the process, whatever is stored, cached or asked at once."""
 
 import asyncio
 import functools
@@ -17,14 +17,11 @@ from starlette.testclient import TestClient
 from keyblock import Ranker as InProcess
 from keyblock.bundle import Bundle, load_bundle
 from keyblock.client.results import read_ranking
-from keyblock.fusion import SecondLook
 from keyblock.pipeline import Pipeline, Selection
 from keyblock.prepared import PreparedDocument
-from keyblock.ranking.order import LOWEST
 from keyblock.results import Result
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
-from keyblock.scoring import score_documents
 from service.app import create_app
 from service.queue.graphs import Graphs
 from service.ranking.ranker import Ranker
@@ -69,83 +66,6 @@ def opened(path: Path) -> tuple[Bundle, GraphModel]:
     """Each bundle once."""
     bundle = load_bundle(path)
     return bundle, GraphModel.open(bundle, Provider.CPU, 1)
-
-
-class Reference:
-    """The expected answer, from the plain composition of the bundle's parts."""
-
-    def __init__(self, path: Path, documents: list[dict[str, str]], budget: int | None = None, query: str = QUERY) -> None:
-        bundle, model = opened(path)
-        self.pipeline = bundle.pipeline
-        self.prepared = [bundle.pipeline.prepare_document(d["text"], d["title"]) for d in documents]
-        self.query = bundle.pipeline.prepare_query(query)
-        self.budget = budget
-        self.scored = score_documents(bundle.pipeline, self.query, self.prepared, model, budget)
-        evidence = np.asarray([selection.evidence for selection in self.scored.selections])
-        self.fused = bundle.pipeline.config.fusion.fuse(self.scored.logits, evidence)
-        self.some = [number for number, prepared in enumerate(self.prepared) if prepared.n_blocks]
-        self.further: dict[int, list[tuple[float, int]]] = {}  # logit and block that a second look reads, best first
-        self.further_tokens = 0
-        if (look := bundle.pipeline.config.second_look) is not None:
-            best = sorted(self.some, key=lambda number: -self.fused[number])[: look.documents]
-            for number in [one for one in best if self.fused[one] >= self.fused[best[0]] - look.margin]:
-                self._read_on(number, look, model)
-            others = [number for number in self.some if number not in self.further]  # they stay behind
-            above = max(self.fused[others], default=-np.inf) - min(self.fused[list(self.further)])
-            self.fused[others] -= max(above, 0.0)
-
-    def _read_on(self, number: int, look: SecondLook, model: GraphModel) -> None:
-        selection, prepared = self.scored.selections[number], self.prepared[number]
-        order = [block for block in np.argsort(-selection.scores, kind="stable") if block not in selection.taken][: look.blocks]
-        sequences = self.pipeline.block_sequences(self.query, prepared, np.asarray(order, np.intp), self.budget)
-        logits = model.outputs(sequences).tolist() if sequences else []
-        best = max(logits, default=float(self.scored.logits[number]))
-        self.fused[number] = look.bias + look.first * self.fused[number] + look.further * best
-        self.further[number] = sorted(((logit, int(block)) for logit, block in zip(logits, order, strict=True)), reverse=True)
-        self.further_tokens += sum(len(packed.ids) for packed in sequences)
-
-    def blocks(self, number: int) -> list[tuple[int, int]]:
-        """Places of a document's chosen blocks, best first."""
-        taken, prepared = self.scored.selections[number].taken, self.prepared[number]
-        taken = np.asarray([*taken, *(block for _, block in self.further.get(number, ()))], np.intp)
-        return list(zip(prepared.starts[taken].tolist(), prepared.ends[taken].tolist(), strict=True))
-
-    def block_scores(self, number: int) -> list[float]:
-        """The model's of passages, else the selector's: -inf for those it was not asked about."""
-        selection = self.scored.selections[number]
-        return [*selection.scores[selection.taken].tolist(), *(logit for logit, _ in self.further.get(number, ()))]
-
-    @property
-    def n_tokens(self) -> int:
-        """Of both rounds, over the documents that have blocks."""
-        sequences = [packed for number in self.some for packed in self.scored.selections[number].sequences]
-        if self.pipeline.asks_model:
-            asked = (self.pipeline.shortlist(self.query, self.prepared[number], self.budget) for number in self.some)
-            sequences += [packed for shortlist in asked for packed in shortlist.sequences]
-        return sum(len(packed.ids) for packed in sequences) + self.further_tokens
-
-
-@pytest.mark.parametrize("budget", [None, 64])
-def test_the_answer_is_that_of_the_plain_composition(served: tuple[TestClient, Ranker], budget: int | None) -> None:
-    client, ranker = served
-    reference = Reference(ranker.models.default.bundle.path, DOCUMENTS, budget)
-    request = {"query": QUERY, "documents": DOCUMENTS, "max_tokens_per_doc": budget, "return_blocks": True, "raw_scores": True}
-    answer = client.post("/rerank", json=request).json()
-    results = {result["index"]: result for result in answer["results"]}
-    scored = list(results)[: len(reference.some)]
-    assert sorted(scored) == reference.some
-    assert (np.diff(reference.fused[scored]) < CLOSE).all()  # best first, but for what rounding may swap
-    assert list(results)[len(reference.some) :] == [n for n in range(len(DOCUMENTS)) if n not in reference.some]
-    assert answer["usage"]["total_tokens"] == answer["meta"]["tokens"]["input_tokens"] == reference.n_tokens
-    for number, result in results.items():
-        assert ("scored_by" in result) == (number not in reference.some)
-        assert [(block["start"], block["end"]) for block in result["blocks"]] == reference.blocks(number)
-    for number in reference.some:
-        assert results[number]["relevance_score"] == pytest.approx(reference.fused[number], abs=CLOSE)
-        blocks = [block["score"] for block in results[number]["blocks"]]
-        assert blocks == pytest.approx(np.maximum(reference.block_scores(number), LOWEST), abs=CLOSE)
-        own = len(blocks) - len(reference.further.get(number, ()))
-        assert blocks == [*sorted(blocks[:own], reverse=True), *sorted(blocks[own:], reverse=True)]
 
 
 def test_the_same_again_is_answered_without_the_model(served: tuple[TestClient, Ranker]) -> None:

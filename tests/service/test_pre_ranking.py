@@ -14,7 +14,7 @@ from service.call import Call
 from service.queue.graphs import GraphScorer, Priority
 from service.queue.job import Scored
 from service.settings import Settings
-from tests.service.conftest import warm
+from tests.service.conftest import rerank, warm
 from tests.service.rankers import another
 
 QUERY = "who built the old stone bridge"
@@ -39,10 +39,7 @@ def skipping(settings: Settings, skipping_path: Path, tmp_path_factory: pytest.T
 
 
 def ask(client: TestClient, documents: list[Any], **options: Any) -> dict[str, Any]:
-    response = client.post("/rerank", json={"query": QUERY, "documents": documents, **options})
-    assert response.status_code == 200, response.text
-    answer: dict[str, Any] = response.json()
-    return answer
+    return rerank(client, query=QUERY, documents=documents, **options)
 
 
 def by_model(answer: dict[str, Any]) -> list[int]:
@@ -61,49 +58,6 @@ def test_the_model_reads_what_promises_most_and_the_rest_follows(client: TestCli
     assert (some["meta"]["degraded"], some["meta"]["warnings"]) == (False, every["meta"]["warnings"])
 
 
-def test_ten_results_of_ten_documents_are_the_models_all(client: TestClient, skipping: TestClient) -> None:
-    """A request that does not say how many results it is about is about ten."""
-    every, some = ask(client, TEXTS), ask(skipping, TEXTS)
-    assert some["results"] == every["results"]
-    assert "skipped" not in some["meta"]
-
-
-def test_what_is_skipped_is_ordered_by_its_blocks_below_the_rest(client: TestClient, skipping: TestClient) -> None:
-    """Ten of twenty-eight are read, all of the bridge: the model's own scores, then others below; each keeps its blocks."""
-    every, some = (ask(one, MANY, return_blocks=True, raw_scores=True) for one in (client, skipping))
-    assert some["meta"]["skipped"] == 18
-    assert by_model(some) == [result["index"] for result in some["results"][:10]]
-    assert {result.get("scored_by") for result in some["results"]} == {None, "selector", "order"}
-    assert all(8 <= result["index"] < 20 for result in some["results"] if result.get("scored_by") != "order")
-    warning = "pre-ranking: the model has not read 18 of the 28 results, the last ones; read_all lets it read all"
-    assert warning in some["meta"]["warnings"]
-    scores = [result["relevance_score"] for result in some["results"]]
-    assert scores == sorted(scores, reverse=True)
-    said = {result["index"]: result for result in every["results"]}
-    for result in some["results"]:
-        assert result["blocks"] == said[result["index"]]["blocks"]
-        if "scored_by" not in result:
-            assert result["relevance_score"] == pytest.approx(said[result["index"]]["relevance_score"], abs=1e-4)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"min_score": 0.0},
-        {"relevant_spans": {"mode": "enabled"}},
-        {"prune": True},
-        {"fusion": "mapfuse", "first_stage_scores": list(range(10)), "top_n": 2},
-        {"top_n": 10},
-        {"top_n": 2, "read_all": True},
-    ],
-    ids=["min_score", "spans", "prune", "first stage", "as many results", "read_all"],
-)
-def test_where_the_model_has_to_judge_all_it_reads_all(client: TestClient, skipping: TestClient, options: dict[str, Any]) -> None:
-    every, some = ask(client, TEXTS, **options), ask(skipping, TEXTS, **options)
-    assert some["results"] == every["results"]
-    assert "skipped" not in some["meta"]
-
-
 @pytest.mark.parametrize("shape", ["tei", "native", "queries"])
 def test_every_shape_asks_for_all_by_a_header(skipping: TestClient, shape: str) -> None:
     """text-embeddings-inference has no field for it, and returns every text."""
@@ -119,16 +73,6 @@ def test_every_shape_asks_for_all_by_a_header(skipping: TestClient, shape: str) 
         assert int(few.headers["x-skipped-documents"]) > 0
 
 
-def test_a_bound_on_scores_holds_for_what_is_skipped(client: TestClient, skipping: TestClient) -> None:
-    """What the model was skipped is below what it has read, and so is no result that reaches a score."""
-    every = ask(client, TEXTS, top_n=2)["results"]
-    least = every[1]["relevance_score"] + 1e-6
-    some = ask(skipping, TEXTS, top_n=2, min_score=least)
-    assert [result["index"] for result in some["results"]] == [every[0]["index"]]
-    assert (some["meta"]["below_min_score"], some["meta"]["skipped"]) == (2, 7)
-    assert ask(skipping, TEXTS, top_n=2, min_score=0.0)["meta"]["below_min_score"] == 0, "whatever the model says reaches 0"
-
-
 def test_documents_that_are_skipped_are_counted(skipping: TestClient) -> None:
     name = "keyblock_skipped_documents_total{"
     counts = []
@@ -139,14 +83,26 @@ def test_documents_that_are_skipped_are_counted(skipping: TestClient) -> None:
     assert counts[1] - counts[0] == 7
 
 
-@pytest.mark.parametrize("top_n", [1, 2, 5, None])
-def test_a_ranker_in_the_process_skips_the_same(skipping: TestClient, skipping_path: Path, top_n: int | None) -> None:
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"top_n": 1},
+    {"top_n": 2},
+    {"top_n": 2, "read_all": True},
+    {"top_n": 2, "min_score": 0.5},
+    {"top_n": 2, "prune": True},
+    {"top_n": 2, "fusion": "mapfuse", "first_stage_scores": list(range(10))},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=", ".join)
+def test_a_ranker_in_the_process_skips_the_same(skipping: TestClient, skipping_path: Path, options: dict[str, Any]) -> None:
     with Ranker.open(skipping_path, provider="cpu", precision="fp32", threads=1) as ranker:
-        ranking = ranker.rank(QUERY, TEXTS, top_n=top_n)
-    answer = ask(skipping, TEXTS, top_n=top_n)
+        ranking = ranker.rank(QUERY, TEXTS, **options)
+    answer = ask(skipping, TEXTS, **options)
     assert [(result.index, result.scored_by) for result in ranking] == [
         (result["index"], result.get("scored_by", "model")) for result in answer["results"]
     ]
+    assert list(ranking.warnings) == answer["meta"]["warnings"]
     assert ranking.total_tokens == answer["usage"]["total_tokens"]
 
 

@@ -15,7 +15,7 @@ from keyblock.wire import QueriesAnswer
 from service.queue.job import ModelError
 from service.ranking.ranker import Ranker
 from service.settings import Settings
-from tests.service.conftest import warm
+from tests.service.conftest import rerank, warm
 
 ANSWER = TypeAdapter(QueriesAnswer)
 RIVER, CITY, STONE = (
@@ -32,16 +32,12 @@ def post(client: TestClient, **body: Any) -> Any:
 
 
 def ask(client: TestClient, queries: list[Any], **body: Any) -> list[Any]:
-    response = post(client, queries=queries, **body)
-    assert response.status_code == 200, response.text
-    return list(ANSWER.validate_json(response.content)["answers"])
+    return list(ANSWER.validate_python(rerank(client, queries=queries, **body))["answers"])
 
 
 def alone(client: TestClient, query: str, documents: list[Any], **body: Any) -> list[Any]:
     """The results of a request of its own."""
-    response = post(client, query=query, documents=documents, **body)
-    assert response.status_code == 200, response.text
-    return list(response.json()["results"])
+    return list(rerank(client, query=query, documents=documents, **body)["results"])
 
 
 def near(results: list[Any], others: list[Any]) -> bool:

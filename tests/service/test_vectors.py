@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 
 from keyblock.bundle import Manifest, load_bundle, write_bundle
 from service.settings import Settings
-from tests.service.conftest import warm
+from tests.service.conftest import rerank, warm
 from tests.support.vectors import concept_table
 
 FILLER = "The committee met again and spoke about the budget of the coming season at some length, as it had done before. "
@@ -48,10 +48,7 @@ def both(settings: Settings, bundle_path: Path, hybrid: Path, tmp_path: Path) ->
 
 
 def ask(client: TestClient, documents: list[dict[str, str]], **options: Any) -> dict[str, Any]:
-    response = client.post("/rerank", json={"query": QUERY, "documents": documents, "return_blocks": True, **options})
-    assert response.status_code == 200, response.text
-    found: dict[str, Any] = response.json()
-    return found
+    return rerank(client, query=QUERY, documents=documents, return_blocks=True, **options)
 
 
 def best_block(client: TestClient, model: str, document: dict[str, str], **options: Any) -> str:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from keyblock.aggregation import AGGREGATORS, Combine, aggregate
-from service.queue.job import Aggregation, in_fixed_shapes, padded_size, parts, shapes
+from service.queue.job import Aggregation, padded_size, parts, shapes
 
 COUNTS = st.lists(st.integers(0, 40), min_size=1, max_size=30).map(lambda counts: np.asarray(counts, dtype=np.intp))
 CAP = st.sampled_from([1, 7, 64, 512])
@@ -56,14 +56,6 @@ def test_in_parts_equals_all_at_once(counts: NDArray[np.intp], cap: int, name: s
 
 
 @given(COUNTS, CAP)
-def test_parts_hold_every_document_with_sequences_once_within_the_cap(counts: NDArray[np.intp], cap: int) -> None:
-    cut = parts(counts, cap)
-    assert sorted(int(number) for part in cut for number in part) == np.flatnonzero(counts).tolist()
-    for part in cut:
-        assert len(part) == 1 or padded_size(len(part)) * padded_size(int(counts[part].max())) <= cap
-
-
-@given(COUNTS, CAP)
 def test_learned_modules_meet_few_shapes(counts: NDArray[np.intp], cap: int) -> None:
     recorded = Recorded(mean_state)
     waiting = Aggregation(AGGREGATORS.create({"name": "states"}), counts, recorded, cap)
@@ -73,17 +65,6 @@ def test_learned_modules_meet_few_shapes(counts: NDArray[np.intp], cap: int) -> 
         assert (padded_size(rows), padded_size(width)) == (rows, width)
         largest = max(rows for rows, of_width in shapes(40, cap) if of_width == width)  # was warmed up
         assert rows <= largest
-
-
-def test_worked_example_of_padding() -> None:
-    recorded = Recorded(mean_state)
-    states = np.arange(3 * 3 * HIDDEN, dtype=np.float32).reshape(3, 3, HIDDEN)
-    mask = np.asarray([[True, True, True], [True, False, False], [True, True, False]])
-    padded = in_fixed_shapes(recorded, 64)(states, mask)
-    assert recorded.shapes == [(4, 4)]
-    assert padded == pytest.approx(mean_state(states, mask))
-    assert in_fixed_shapes(recorded, 4)(states, mask) == pytest.approx(mean_state(states, mask))
-    assert recorded.shapes[1:] == [(1, 4)] * 3, "no more places than the cap"
 
 
 def test_shapes_worked_example() -> None:

@@ -25,6 +25,22 @@ def lane(seconds_per_token: float = 1e-3, rows: int | None = None) -> Lane:
     return made
 
 
+def scheduled(*tasks: Task) -> Schedule[Task]:
+    schedule: Schedule[Task] = Schedule()
+    for task in tasks:
+        schedule.accept(task)
+    return schedule
+
+
+def batch_of(*tasks: Task) -> tuple[Schedule[Task], Run[Task]]:
+    """A schedule and the one batch of its first round."""
+    schedule = scheduled(*tasks)
+    schedule.begin_round(0.0)
+    run = schedule.next(0.0)
+    assert isinstance(run, Run)
+    return schedule, run
+
+
 def turns(*tasks: Task) -> list[Task]:
     """Whose the sequences are that the schedule takes, one after the other, until none waits."""
     schedule: Schedule[Task] = Schedule()
@@ -47,22 +63,16 @@ def decisions(schedule: Schedule[Task], now: float = 0.0) -> list[Run[Task] | Co
     return made
 
 
-def test_the_longest_sequences_are_taken_first() -> None:
-    task = Task(lane(), [10, 30, 20])
-    assert [task.take() for _ in range(3)] == [1, 2, 0]
+@pytest.mark.parametrize(("urgency", "order"), [(None, [1, 2, 0]), ([2, 0, 1], [2, 0, 1])])
+def test_sequences_are_taken_by_length_or_urgency_and_what_waits_is_given_in_seconds(
+    urgency: list[int] | None, order: list[int]
+) -> None:
+    lengths = [10, 30, 20]
+    task = Task(lane(0.02), lengths, urgency)
+    for number in order:
+        assert task.seconds_waiting == pytest.approx(0.02 * task.tokens_waiting)
+        assert task.take() == number
     assert task.n_waiting == task.tokens_waiting == 0
-
-
-def test_urgent_sequences_are_taken_in_the_order_given() -> None:
-    task = Task(lane(), [10, 30, 20], urgency=[2, 0, 1])
-    assert [(task.take(), task.tokens_waiting) for _ in range(3)] == [(2, 40), (0, 30), (1, 0)]
-
-
-def test_what_waits_is_given_in_seconds_at_the_pace_of_the_graph() -> None:
-    task = Task(lane(0.02), [10, 30, 20])
-    assert task.seconds_waiting == pytest.approx(1.2)
-    task.take()
-    assert task.seconds_waiting == pytest.approx(0.6)
 
 
 def test_what_is_nearly_done_has_three_of_four_turns() -> None:
@@ -73,6 +83,17 @@ def test_what_is_nearly_done_has_three_of_four_turns() -> None:
     assert taken.count(large) == 30
     large, small = Task(graph, [100] * 30), Task(graph, [100] * 6)
     assert turns(small, large)[:6] == [small] * 6
+
+
+def test_of_any_priority_the_oldest_has_every_fourth_turn_counted_over_all_rounds() -> None:
+    graph = lane(rows=1)  # a round is of two sequences
+    tasks = [Task(graph, [100] * 6, priority=number) for number in (2, 1, 0, 1)]
+    taken = turns(*tasks)
+    waiting = dict.fromkeys(tasks, 6)
+    for turn, task in enumerate(taken, 1):
+        live = [one for one, left in waiting.items() if left]
+        assert task is live[0] if turn % TURNS_TO_OLDEST == 0 else task.priority == min(one.priority for one in live)
+        waiting[task] -= 1
 
 
 def test_graphs_take_turns_by_the_time_they_need() -> None:
@@ -89,10 +110,8 @@ def test_a_round_is_as_long_whichever_graph_it_is_of() -> None:
 
 def test_a_round_runs_full_batches_of_one_graph_and_combines_what_is_complete() -> None:
     one, two = lane(), lane()
-    schedule: Schedule[Task] = Schedule()
     tasks = [Task(one, [128, 128]), Task(two, [128]), Task(one, [30, 128, 128])]
-    for task in tasks:
-        schedule.accept(task)
+    schedule = scheduled(*tasks)
     made = decisions(schedule)
     runs = [decision for decision in made if isinstance(decision, Run)]
     assert [(run.lane is one, run.batch.length, run.batch.rows) for run in runs] == [(False, 128, 1), (True, 32, 1), (True, 128, 4)]
@@ -103,11 +122,7 @@ def test_a_round_runs_full_batches_of_one_graph_and_combines_what_is_complete() 
 
 def test_a_task_all_of_which_is_under_way_is_nothing_to_take_up() -> None:
     """Else who decides ahead would decide round after round until the batch is over; one with more to do is."""
-    schedule: Schedule[Task] = Schedule()
-    schedule.accept(Task(lane(), [128, 128]))
-    schedule.begin_round(0.0)
-    run = schedule.next(0.0)
-    assert isinstance(run, Run)
+    schedule, run = batch_of(Task(lane(), [128, 128]))
     assert (schedule.next(0.0), schedule.under_way, schedule.ready) == (None, 1, False)
     schedule.accept(Task(run.lane, [128]))
     assert schedule.ready
@@ -116,27 +131,21 @@ def test_a_task_all_of_which_is_under_way_is_nothing_to_take_up() -> None:
 
 
 def test_a_complete_task_is_combined_again_each_round_until_it_is_over() -> None:
-    schedule: Schedule[Task] = Schedule()
     task = Task(lane(), [10])
-    schedule.accept(task)
+    schedule, run = batch_of(task)
+    schedule.scored(run)
     for _ in range(3):
+        assert (schedule.next(0.0), schedule.next(0.0)) == (Combine(task), None)
         schedule.begin_round(0.0)
-        while (decision := schedule.next(0.0)) is not None:
-            last = decision
-            if isinstance(decision, Run):
-                schedule.scored(decision)
-        assert last == Combine(task)
     task.end()
     assert decisions(schedule) == []
     assert schedule.tasks == []
 
 
 def test_a_graph_that_is_cold_is_not_run() -> None:
-    schedule: Schedule[Task] = Schedule()
     cold, warm = lane(), lane()
     cold.warm = False
-    for graph in (cold, warm):
-        schedule.accept(Task(graph, [10]))
+    schedule = scheduled(Task(cold, [10]), Task(warm, [10]))
     assert {run.lane for run in decisions(schedule) if isinstance(run, Run)} == {warm}
     assert not schedule.ready
     cold.warm = True
@@ -144,25 +153,13 @@ def test_a_graph_that_is_cold_is_not_run() -> None:
 
 
 def test_when_its_time_is_up_a_task_expires_once() -> None:
-    schedule: Schedule[Task] = Schedule()
     task = Task(lane(), [128] * 20, until=5.0)
-    schedule.accept(task)
+    schedule = scheduled(task)
     schedule.begin_round(4.0)
     assert isinstance(schedule.next(4.0), Run)
     assert schedule.next(5.0) is None, "the rest of the round is in vain"
     assert decisions(schedule, 5.0) == [Expire(task)]
     assert schedule.tasks == []
-
-
-def batch_of(*tasks: Task) -> tuple[Schedule[Task], Run[Task]]:
-    """A schedule and the one batch of its first round."""
-    schedule: Schedule[Task] = Schedule()
-    for task in tasks:
-        schedule.accept(task)
-    schedule.begin_round(0.0)
-    run = schedule.next(0.0)
-    assert isinstance(run, Run)
-    return schedule, run
 
 
 def test_of_a_failed_batch_each_half_is_run_until_one_task_is_at_fault() -> None:
@@ -299,34 +296,3 @@ class Scheduled(RuleBasedStateMachine):
 
 TestScheduled = Scheduled.TestCase
 TestScheduled.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
-
-
-class Turns(RuleBasedStateMachine):
-    """Whatever comes, every fourth sequence that is taken is of the oldest task that waits, counted over all rounds."""
-
-    @initialize()
-    def start(self) -> None:
-        self.schedule: Schedule[Task] = Schedule()
-        self.graph = lane()
-        self.tasks: list[Task] = []
-        self.n_taken = 0
-
-    @rule(lengths=st.lists(st.integers(1, 128), min_size=1, max_size=40), priority=st.integers(0, 3))
-    def accept(self, lengths: list[int], priority: int) -> None:
-        self.tasks.append(Task(self.graph, lengths, priority=priority))
-
-    @rule()
-    def take(self) -> None:
-        waiting = {task: task.n_waiting for task in self.tasks}
-        for ticket in self.schedule._take(self.tasks):
-            live = [task for task in self.tasks if waiting[task]]
-            self.n_taken += 1
-            if self.n_taken % TURNS_TO_OLDEST == 0:
-                assert ticket.task is live[0]
-            else:
-                assert ticket.task.priority == min(task.priority for task in live)
-            waiting[ticket.task] -= 1
-
-
-TestTurns = Turns.TestCase
-TestTurns.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)

@@ -3,228 +3,145 @@
 import asyncio
 import time
 import tracemalloc
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, cast
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
-from keyblock.runtime.session import Session
 from service.lru import Lru
-from service.queue.batch import Caps
-from service.queue.graphs import Graphs, GraphScorer, Priority
+from service.queue.graphs import Priority
 from service.queue.job import ENTRY_BYTES, Job, ModelError, ScoreCache, Scored, SequenceOutput, cost, sequence_key
-from service.queue.worker import Worker
-from service.telemetry.metrics import TABLE, Metrics
+from service.telemetry.metrics import Metrics
 from tests.service.clock import FAR, Leaping
-from tests.service.faults import PATIENCE, Faulty, Ints, wait_for
-from tests.service.rankers import scorer_of
+from tests.service.faults import PATIENCE
+from tests.service.queue.conftest import Held, Make, expected, sequence
 
-HIDDEN, ROOM = 3, 1 << 20
-WORDS = "river bridge stone city flood year".split()
 TAKEN = np.zeros(0, np.intp)
-
-
-class Exact:
-    """Outputs of a row that are sums of small whole numbers: of its tokens, their places and their types alone."""
-
-    def __init__(self, width: int | None) -> None:
-        self.width = width
-
-    def score(self, ids: Ints, types: Ints, mask: Ints) -> NDArray[np.float32]:
-        places = np.arange(1, ids.shape[1] + 1)
-        logits = (ids * places * (1 + types) * mask).sum(1) % 997 / 8
-        outputs = logits if self.width is None else logits[:, None] + np.arange(self.width)
-        return outputs.astype(np.float32)
-
-
-def summed(states: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """In the place of a learned aggregator."""
-    return cast(NDArray[np.float32], (states * mask[..., None]).sum((1, 2)))
-
-
-class Cached:
-    """A worker with one model with a cache of `room` bytes, on its own metrics."""
-
-    def __init__(self, pipeline: Pipeline, room: int, parts: dict[str, Any]) -> None:
-        self.learned = parts.get("aggregator", {}).get("name") == "states"
-        self.graph = Faulty(cast(Session, Exact(1 + HIDDEN if self.learned else None)))
-        self.metrics = Metrics()
-        self.worker = Worker(Caps(512, PATIENCE, hung_after=2 * FAR), self.metrics, room)
-        config = pipeline.config.model_validate({"packing": {"budget": 96, "budget_range": (64, 128)}, **parts})
-        self.pipeline = Pipeline(config, pipeline.tokenizer, pipeline.frequencies)
-        self.model = self.another()
-
-    def another(self) -> GraphScorer:
-        """A model of the same graphs, as a reload makes one."""
-        return scorer_of(self.worker, "one", Graphs(self.graph, None, summed if self.learned else None), self.pipeline)
-
-    def sequences(self, query: str, texts: list[str], titles: list[str] | None = None, budget: int = 96) -> list[list[Packed]]:
-        prepared = self.pipeline.prepare_documents(texts, titles or [""] * len(texts))
-        asked = self.pipeline.prepare_query(query)
-        return [self.pipeline.select(asked, one, budget).sequences if one.n_blocks else [] for one in prepared]
-
-    def score(self, documents: list[list[Packed]]) -> Scored:
-        return cast(Scored, asyncio.run(self.model.score_documents(documents)))
-
-    def count(self, key: str, **labels: str) -> int:
-        labels |= {"model": "one"} if "model" in TABLE[key].labels else {}
-        return int(self.metrics.registry.get_sample_value(TABLE[key].name, labels) or 0)
-
-    @property
-    def fed(self) -> int:
-        """Tokens that the graph has read."""
-        return self.count("tokens")
-
-
-@contextmanager
-def running(pipeline: Pipeline, room: int = ROOM, **parts: Any) -> Iterator[Cached]:
-    cached = Cached(pipeline, room, parts)
-    cached.worker.start()
-    wait_for(lambda: cached.worker.ready)
-    yield cached
-    cached.graph.open.set()
-    cached.worker.close()
+SEQUENCES = [sequence(token, length) for token, length in ((2, 10), (3, 120), (4, 60))]
+ONES = [[one] for one in SEQUENCES]  # documents of one sequence each
+TOKENS = 190
 
 
 @pytest.fixture
-def cached(pipeline: Pipeline) -> Iterator[Cached]:
-    with running(pipeline) as cached:
-        yield cached
+def held(make_held: Make) -> Held:
+    made = make_held(0)
+    made.graph.go_on()
+    return made
 
 
-TEXTS = ["the river flooded the bridge.", "a stone city. " * 30, "the year of the flood. " * 9]
+def score(held: Held, documents: Sequence[Sequence[Packed]] = ONES) -> Scored:
+    return asyncio.run(held.model.score_documents(documents))
 
 
-def test_documents_that_are_new_are_scored_alone_and_the_others_do_not_reach_the_model(cached: Cached) -> None:
-    documents = cached.sequences("which river", TEXTS)
-    cached.score(documents[:1] + documents[2:])
-    before = cached.fed
-    scored = cached.score(documents)
-    assert cached.fed - before == len(documents[1][0].ids)
-    assert (cached.count("score_lookups", outcome="miss"), cached.count("score_lookups", outcome="hit")) == (3, 2)
-    cached.graph.open.clear()  # whoever asked the model now would wait for ever
-    again = cached.score(documents)
+def choose(held: Held, sequences: Sequence[Packed]) -> Scored:
+    return asyncio.run(held.model.choose(sequences))
+
+
+def test_documents_that_are_new_are_scored_alone_and_the_others_do_not_reach_the_model(held: Held) -> None:
+    score(held, [ONES[0], ONES[2]])
+    scored = score(held)
+    assert held.count("tokens") == TOKENS
+    assert (held.count("score_lookups", outcome="miss"), held.count("score_lookups", outcome="hit")) == (3, 2)
+    held.graph.stop()  # whoever asked the model now would wait for ever
+    again = score(held)
     assert (again.logits.tobytes(), again.model_seconds) == (scored.logits.tobytes(), 0)
-    alone = [cached.graph.session.score(*rows(one[0])) for one in documents]
-    assert scored.logits.tolist() == [float(logit[0]) for logit in alone]
+    assert scored.logits.tolist() == expected(SEQUENCES)
 
 
-def rows(packed: Packed) -> tuple[Ints, Ints, Ints]:
-    ids = packed.ids[None].astype(np.int64)
-    return ids, (np.arange(ids.shape[1]) >= packed.split).astype(np.int64)[None], np.ones_like(ids)
+def test_a_model_that_is_loaded_again_begins_anew(held: Held) -> None:
+    score(held)
+    held.model = held.add("one", held.graph)
+    held.model.warmed.result(PATIENCE)
+    score(held)
+    assert held.count("tokens") == 2 * TOKENS
+    held.worker.scores.clear()
+    assert held.count("score_cache_bytes") == 0
+    score(held)
+    assert held.count("tokens") == 3 * TOKENS
 
 
-def test_a_model_that_is_loaded_again_begins_anew(cached: Cached) -> None:
-    documents = cached.sequences("which river", TEXTS)
-    cached.score(documents)
-    before, cached.model = cached.fed, cached.another()
-    cached.score(documents)
-    assert cached.fed == 2 * before
-    cached.worker.scores.clear()
-    assert cached.count("score_cache_bytes") == 0
-    cached.score(documents)
-    assert cached.fed == 3 * before
-
-
-AGGREGATORS = [{"name": "joint"}, {"name": "max", "passages": 3}, {"name": "term_weighted"}, {"name": "states", "passages": 3}]
-
-
-@pytest.fixture(scope="module", params=AGGREGATORS, ids=lambda one: one["name"])
-def pair(request: pytest.FixtureRequest, pipeline: Pipeline) -> Iterator[tuple[Cached, Cached]]:
+@pytest.fixture(scope="module", params=["joint", "max", "term_weighted", "states"])
+def pair(request: pytest.FixtureRequest, pipeline: Pipeline) -> Iterator[list[Held]]:
     """The same model with a small cache and without one."""
-    with (
-        running(pipeline, 12 * ENTRY_BYTES, aggregator=request.param) as small,
-        running(pipeline, 0, aggregator=request.param) as none,
-    ):
-        yield small, none
+    made = [Held(pipeline, 0, aggregator=request.param, room=room) for room in (12 * ENTRY_BYTES, 0)]
+    yield made
+    for one in made:
+        one.end()
 
 
-@given(
-    query=st.lists(st.sampled_from(WORDS), min_size=1, max_size=3),
-    documents=st.lists(st.lists(st.sampled_from(WORDS), max_size=60), min_size=1, max_size=8),
-    budget=st.sampled_from([64, 96, 128]),
-)
-def test_answers_are_those_without_a_cache(
-    pair: tuple[Cached, Cached], query: list[str], documents: list[list[str]], budget: int
-) -> None:
+DRAWN = st.builds(sequence, st.integers(2, 9), st.sampled_from([5, 40, 128]), st.sampled_from([1.0, 4.0]))
+
+
+@given(documents=st.lists(st.lists(DRAWN, max_size=3), min_size=1, max_size=8))
+def test_answers_are_those_without_a_cache(pair: list[Held], documents: list[list[Packed]]) -> None:
     """To the bit, over examples that meet each other's scores, with weights and states, where most are forgotten again."""
-    small, none = pair
-    asked = none.sequences(" ".join(query), [" ".join(words) for words in documents], budget=budget)
-    expected, found = none.score(asked), small.score(asked)
-    assert found.logits.tobytes() == expected.logits.tobytes()
-    assert (found.passages is None) == (expected.passages is None)
-    if found.passages is not None and expected.passages is not None:
-        assert found.passages.tobytes() == expected.passages.tobytes()
-    chosen = [packed for one in asked for packed in one]
-    again, as_chosen = (asyncio.run(one.model.choose(chosen)) for one in (small, none))
-    assert again.logits.tobytes() == as_chosen.logits.tobytes()
-    assert small.count("score_cache_bytes") <= 12 * ENTRY_BYTES
+    if pair[0].model._pipeline.aggregator.joint:
+        documents = [one[:1] for one in documents]
+    found, without = (score(one, documents) for one in pair)
+    assert found.logits.tobytes() == without.logits.tobytes()
+    assert (found.passages is None) == (without.passages is None)
+    if found.passages is not None and without.passages is not None:
+        assert found.passages.tobytes() == without.passages.tobytes()
+    chosen, of_none = (choose(one, [packed for document in documents for packed in document]) for one in pair)
+    assert chosen.logits.tobytes() == of_none.logits.tobytes()
+    assert pair[0].count("score_cache_bytes") <= 12 * ENTRY_BYTES
 
 
-def test_choosing_and_scoring_share_what_both_want_and_states_are_not_made_of_logits(pipeline: Pipeline) -> None:
-    aggregator = {"name": "states", "passages": 3}
-    with running(pipeline, aggregator=aggregator) as cached, running(pipeline, 0, aggregator=aggregator) as none:
-        documents = cached.sequences("which river", TEXTS)
-        sequences = [packed for one in documents for packed in one]
-        tokens = sum(len(packed.ids) for packed in sequences)
-        asyncio.run(cached.model.choose(sequences))
-        assert cached.score(documents).logits.tobytes() == none.score(documents).logits.tobytes()
-        assert cached.fed == 2 * tokens  # a logit is no state
-        asyncio.run(cached.model.choose(sequences))
-        assert cached.score(documents).logits.tobytes() == none.score(documents).logits.tobytes()
-        assert cached.fed == 2 * tokens
+def test_choosing_and_scoring_share_what_both_want_and_states_are_not_made_of_logits(make_held: Make) -> None:
+    held = make_held(0, learned=True)
+    held.graph.go_on()
+    for _ in range(2):
+        assert choose(held, SEQUENCES).logits.tolist() == expected(SEQUENCES)
+        assert score(held).logits.tolist() == expected(SEQUENCES)
+        assert held.count("tokens") == 2 * TOKENS  # a logit is no state
 
 
-def test_what_was_late_or_failed_is_not_known_afterwards(cached: Cached, clock: Leaping) -> None:
-    documents = cached.sequences("which river", TEXTS)
-    cached.graph.open.clear()
-    cached.graph.stopped = clock.leap
-    late = asyncio.run(cached.model.score_documents(documents, Priority(time.perf_counter() + FAR, [0, 1, 2])))
+def test_what_was_late_or_failed_is_not_known_afterwards(held: Held, clock: Leaping) -> None:
+    held.graph.stop()
+    held.graph.stopped = clock.leap
+    late = asyncio.run(held.model.score_documents(ONES, Priority(time.perf_counter() + FAR, [0, 1, 2])))
     assert (late.logits == -np.inf).all()
-    cached.graph.open.set()
-    cached.graph.fault = RuntimeError("the device caught fire")
+    held.graph.go_on()
+    held.graph.faults.update(dict.fromkeys((2, 3, 4), RuntimeError("the device caught fire")))
     with pytest.raises(ModelError, match="caught fire"):
-        cached.score(documents)
-    assert cached.count("score_cache_bytes") == 0
-    cached.graph.fault = None
-    scored = cached.score(documents)
-    assert cached.count("score_lookups", outcome="hit") == 0
-    assert scored.logits.tolist() == [float(cached.graph.session.score(*rows(one[0]))[0]) for one in documents]
+        score(held)
+    assert held.count("score_cache_bytes") == 0
+    held.graph.faults.clear()
+    assert score(held).logits.tolist() == expected(SEQUENCES)
+    assert held.count("score_lookups", outcome="hit") == 0
 
 
-def test_what_was_done_in_time_is_known_afterwards(cached: Cached, clock: Leaping) -> None:
+def test_what_was_done_in_time_is_known_afterwards(held: Held, clock: Leaping) -> None:
     """The model stops after some batches, and time is up; what it has said is as true as ever."""
-    documents = cached.sequences("which river", ["bridge " * n for n in range(1, 37)])
-    cached.graph.pause_after = len(cached.graph.shapes) + 3
-    cached.graph.stopped = clock.leap
+    sequences = [sequence(2, length) for length in range(5, 128, 3)]
+    documents = [[one] for one in sequences]
+    held.graph.stop()
+    held.graph.go(3)
+    held.graph.stopped = clock.leap
     priority = Priority(time.perf_counter() + FAR, list(range(len(documents))))
-    part = asyncio.run(cached.model.score_documents(documents, priority))
+    part = asyncio.run(held.model.score_documents(documents, priority))
     done = part.logits > -np.inf
     assert 0 < done.sum() < len(documents)
-    cached.graph.open.set()
-    whole = cached.score(documents)
-    assert cached.count("score_lookups", outcome="hit") == done.sum()
+    held.graph.go_on()
+    whole = score(held, documents)
+    assert held.count("score_lookups", outcome="hit") == done.sum()
     assert whole.logits[done].tobytes() == part.logits[done].tobytes()
-    assert whole.logits.tolist() == [float(cached.graph.session.score(*rows(one[0]))[0]) for one in documents]
+    assert whole.logits.tolist() == expected(sequences)
 
 
-def test_marks_are_cached_only_for_jobs_that_want_them(cached: Cached) -> None:
+def test_marks_are_cached_only_for_jobs_that_want_them(held: Held) -> None:
     """A request without marks stores none; a later request with marks finds those of a request that had them."""
-    (packed,), encoder = cached.sequences("which river", TEXTS[:1])[0], cached.model.ranker
-    scores, marks = ScoreCache(ROOM, Metrics().of("one")), np.arange(len(packed.ids), dtype=np.float32)
+    scores, marks = ScoreCache(1 << 20, Metrics().of("one")), np.arange(10, dtype=np.float32)
 
-    def job(*, wants: bool, padding: int = 5) -> tuple[Job, dict[int, bytes]]:
-        made = Job([packed], encoder, marks=wants)
+    def job(*, wants: bool) -> tuple[Job, dict[int, bytes]]:
+        made = Job(SEQUENCES[:1], held.model.ranker, marks=wants)
         missed = scores.recall(made)
         if missed:
-            made.score(0, np.float32(1.5), np.pad(marks, (0, padding)))  # type: ignore[arg-type]
+            made.score(0, np.float32(1.5), np.pad(marks, (0, 5)))  # type: ignore[arg-type]
             scores.keep(made, missed)
         return made, missed
 
@@ -238,9 +155,9 @@ def test_marks_are_cached_only_for_jobs_that_want_them(cached: Cached) -> None:
     assert not job(wants=False)[1]
 
 
-def test_sequences_and_graphs_have_keys_of_their_own(cached: Cached) -> None:
+def test_sequences_and_graphs_have_keys_of_their_own(held: Held) -> None:
     ids = np.arange(5, dtype=np.int32)
-    encoders = cached.model.ranker, cached.another().ranker
+    encoders = held.model.ranker, held.add("one", held.graph).ranker
     others = [Packed(ids, 2, TAKEN), Packed(ids, 3, TAKEN), Packed(ids[:4], 2, TAKEN), Packed(ids[::-1].copy(), 2, TAKEN)]
     assert len({sequence_key(one, encoder) for one in others for encoder in encoders}) == 8
     assert sequence_key(Packed(ids.copy(), 2, TAKEN + 1, cut=True), encoders[0]) == sequence_key(others[0], encoders[0])

@@ -1,12 +1,11 @@
 """The model's thread: a graph that stops before each batch until a test lets it go on, and that fails in every way."""
 
 import asyncio
-import functools
 import random
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from typing import Any
 
@@ -15,179 +14,20 @@ import pytest
 from numpy.typing import NDArray
 
 from keyblock.aggregation import AGGREGATORS
-from keyblock.description import PipelineConfig
 from keyblock.packing import Packed
-from keyblock.pipeline import Pipeline
 from keyblock.runtime import batching
 from keyblock.runtime.batching import BatchTooLargeError
-from service.queue.batch import Caps
-from service.queue.graphs import Graphs, GraphScorer, Priority
+from service.queue.graphs import Priority
 from service.queue.job import Aggregation, Job, ModelDeadError, ModelError, Scored
-from service.queue.worker import Worker
-from service.telemetry.metrics import TABLE, Metrics
 from tests.service.clock import FAR, Leaping
 from tests.service.faults import PATIENCE, Ints, wait_for
-from tests.service.rankers import scorer_of
+from tests.service.queue.conftest import CAP, FULL, LONGEST, Make, Stopping, expected, sequence
 
-CAP, LONGEST = 512, 128  # tokens of a batch and of a sequence
 SHAPES = batching.shapes(batching.capped(LONGEST, CAP))
-FULL = CAP // LONGEST  # sequences of the longest that fill a batch
-
-
-class Stopping:
-    """The logit of a sequence is the sum of its tokens, modulo 1000; with `states` it is twice in a row.
-
-    Attributes:
-        batches: the ids of each that was begun.
-        threads: names of those that it ran on.
-        faults: what becomes of a batch that has this token; one too large has more than one row.
-        at_once: how many batches were computed at the same time at most.
-        meanwhile: called while a batch is computed.
-        stopped: called when a batch has to wait.
-    """
-
-    def __init__(self, *, states: bool = False) -> None:
-        self.batches: list[Ints] = []
-        self.threads: set[str] = set()
-        self.faults: dict[int, BaseException] = {}
-        self.at_once, self.now = 0, 0
-        self.meanwhile: Callable[[], object] = bool
-        self.stopped: Callable[[], object] = bool
-        self._states, self._free, self._may = states, True, threading.Semaphore(0)
-
-    @property
-    def shapes(self) -> list[tuple[int, ...]]:
-        return [ids.shape for ids in self.batches]
-
-    def stop(self) -> None:
-        """From now on each batch waits."""
-        self._free, self._may = False, threading.Semaphore(0)
-        self.batches.clear()
-
-    def go(self, batches: int = 1) -> None:
-        """So many go on."""
-        self._may.release(batches)
-
-    def go_on(self) -> None:
-        """All go on."""
-        self._free = True
-        self.go(10_000)
-
-    def score(self, ids: Ints, _types: Ints, mask: Ints) -> NDArray[np.float32]:
-        self.now += 1
-        self.at_once = max(self.at_once, self.now)
-        self.threads.add(threading.current_thread().name)
-        self.batches.append(ids.copy())
-        if not (self._free or self._may.acquire(blocking=False)):
-            self.stopped()
-            assert self._may.acquire(timeout=PATIENCE)
-        self.meanwhile()
-        self.now -= 1
-        for token, fault in self.faults.items():
-            if token in ids and (len(ids) > 1 or not isinstance(fault, BatchTooLargeError)):
-                raise fault
-        logits = ((ids * mask).sum(1) % 1000).astype(np.float32)
-        return np.repeat(logits[:, None], 2, 1) if self._states else logits
-
-
-def sequence(token: int, length: int = LONGEST) -> Packed:
-    """All of one token."""
-    return Packed(np.full(length, token, np.int32), 1, np.zeros(1, np.intp))
 
 
 def drawn(draw: random.Random, number: int) -> list[Packed]:
     return [sequence(draw.randrange(2, 9999), draw.randint(5, LONGEST)) for _ in range(number)]
-
-
-def expected(packed: Sequence[Packed]) -> list[float]:
-    return [float(one.ids.astype(np.int64).sum() % 1000) for one in packed]
-
-
-@functools.cache
-def shorter(pipeline: Pipeline, learned: bool) -> Pipeline:
-    aggregator = {"aggregator": {"name": "states", "passages": 3}} if learned else {}
-    config = PipelineConfig.model_validate({"packing": {"budget_range": (64, LONGEST)}, **aggregator})
-    return Pipeline(config, pipeline.tokenizer, pipeline.frequencies)
-
-
-class Held:
-    """A worker in front of such a graph."""
-
-    def __init__(self, pipeline: Pipeline, ahead: int, graph: Stopping | None, learned: bool) -> None:
-        self.graph = graph or Stopping(states=learned)
-        self.metrics, self.may_combine = Metrics(), threading.Event()
-        self.may_combine.set()
-        self.combined: list[tuple[tuple[int, ...], str]] = []  # shapes, and names of threads
-        self.worker = Worker(Caps(CAP, PATIENCE, hung_after=2 * FAR), self.metrics, 1 << 20)
-        self._pipeline = shorter(pipeline, learned)
-        self.model = self.add("one", self.graph, ahead, self.combine if learned else None)
-        self.worker.start()
-
-    def add(self, name: str, graph: Stopping, ahead: int = 0, combine: Any = None) -> GraphScorer:
-        """Another model."""
-        return scorer_of(self.worker, name, Graphs(graph, combine=combine, ahead=ahead), self._pipeline)
-
-    def combine(self, states: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
-        """The best sequence."""
-        self.combined.append((mask.shape, threading.current_thread().name))
-        assert self.may_combine.wait(PATIENCE)
-        best: NDArray[np.float32] = np.where(mask, states[..., 0], -np.inf).max(1)
-        return best
-
-    def submit(self, packed: Sequence[Packed], model: GraphScorer | None = None, **how: Any) -> Future[Scored]:
-        return self.worker.submit(Job(packed, (model or self.model).ranker, **how))
-
-    def full(self, *tokens: int) -> list[Future[Scored]]:
-        """Jobs of a full batch each, in this order."""
-        return [self.submit([sequence(token)] * FULL, priority=number) for number, token in enumerate(tokens)]
-
-    def in_flight(self, batches: int, begun: int) -> None:
-        """Wait until so many were decided and not given out, and so many begun in all."""
-        wait_for(lambda: self.worker.schedule.under_way == batches and len(self.graph.batches) == begun)
-
-    def begun(self) -> list[int]:
-        """The first token of each batch that was begun."""
-        return [int(ids[0, 0]) for ids in self.graph.batches]
-
-    def count(self, key: str, **labels: str) -> float:
-        return self.metrics.registry.get_sample_value(TABLE[key].name, {"model": "one", **labels}) or 0.0
-
-
-Make = Callable[..., Held]
-
-
-@pytest.fixture
-def make_cold(pipeline: Pipeline) -> Iterator[Make]:
-    """Makes workers that warm up, and closes them at the end."""
-    made: list[Held] = []
-
-    def make(ahead: int = 1, graph: Stopping | None = None, *, learned: bool = False) -> Held:
-        made.append(Held(pipeline, ahead, graph, learned))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.graph.go_on()
-        one.may_combine.set()
-        one.worker.close()
-
-
-@pytest.fixture
-def make_held(make_cold: Make) -> Make:
-    """Makes workers that are warm, and stopped."""
-
-    def make(ahead: int = 1, graph: Stopping | None = None, *, learned: bool = False) -> Held:
-        held = make_cold(ahead, graph, learned=learned)
-        held.model.warmed.result(PATIENCE)
-        held.graph.stop()
-        return held
-
-    return make
-
-
-@pytest.fixture(params=[0, 1], ids=["one in flight", "two in flight"])
-def ahead(request: pytest.FixtureRequest) -> int:
-    return int(request.param)
 
 
 def logits(future: Future[Scored]) -> list[float]:
@@ -240,18 +80,6 @@ def test_a_request_during_a_batch_is_in_the_next(make_held: Make) -> None:
     assert (logits(first)[0], logits(second)[0]) == (128, 256)
 
 
-def test_concurrent_requests_share_batches_and_get_their_own_scores(make_held: Make, ahead: int) -> None:
-    held = make_held(ahead)
-    held.full(1)  # keeps the thread busy while the others come in
-    held.in_flight(1, begun=1)
-    with held.worker._changed:  # so that all of them come at once
-        jobs = [Job([sequence(token), sequence(token + 1)], held.model.ranker) for token in (2, 4, 6, 8)]
-        held.worker._new += jobs
-    held.graph.go_on()
-    assert [logits(job.future) for job in jobs] == [[128.0 * token % 1000, 128.0 * (token + 1) % 1000] for token in (2, 4, 6, 8)]
-    assert held.graph.shapes[1:] == [(4, 128), (4, 128)]
-
-
 @pytest.mark.parametrize("learned", [False, True], ids=["each", "learned"])
 @pytest.mark.parametrize("seed", range(2))
 def test_scores_and_decisions_are_those_of_one_in_flight(make_held: Make, seed: int, learned: bool) -> None:
@@ -262,14 +90,11 @@ def test_scores_and_decisions_are_those_of_one_in_flight(make_held: Make, seed: 
         held = make_held(ahead, learned=learned)
         blocker = held.submit([sequence(1)] * FULL)
         held.in_flight(1, begun=1)
-        jobs = [drawn(draw, draw.randint(1, 30)) for _ in range(12)]
-        with held.worker._changed:  # so that all of them come at once
-            for number, packed in enumerate(jobs):
-                held.worker._new.append(Job(packed, held.model.ranker, priority=number % 3))
-            handed_in = list(held.worker._new)
+        packed = [drawn(draw, draw.randint(1, 30)) for _ in range(12)]
+        jobs = held.at_once(*(Job(one, held.model.ranker, priority=number % 3) for number, one in enumerate(packed)))
         held.graph.go_on()
-        found = [logits(job.future) for job in handed_in]
-        assert found == [expected(packed) for packed in jobs]
+        found = [logits(job.future) for job in jobs]
+        assert found == [expected(one) for one in packed]
         blocker.result(PATIENCE)
         assert set(held.graph.shapes) <= set(SHAPES), "only known shapes are run"
         return found, [ids.tobytes() for ids in held.graph.batches]
@@ -294,9 +119,7 @@ def test_an_exception_fails_its_request_and_the_worker_goes_on(make_held: Make, 
     held.graph.faults[2] = RuntimeError("the device caught fire")
     held.full(1)
     held.in_flight(1, begun=1)
-    with held.worker._changed:
-        hit, other = (Job([sequence(token)] * 2, held.model.ranker) for token in (2, 3))
-        held.worker._new += [hit, other]
+    hit, other = held.at_once(*(Job([sequence(token)] * 2, held.model.ranker) for token in (2, 3)))
     held.graph.go_on()
     with pytest.raises(ModelError, match="caught fire"):
         hit.future.result(PATIENCE)

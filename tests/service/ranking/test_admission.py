@@ -1,8 +1,12 @@
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from service.errors import RequestError
+from service.pace import nothing_ahead
 from service.ranking.admission import ANSWERING, PREPARING, Admission, Place
 from service.settings import Limits
 from service.telemetry.metrics import Metrics
@@ -10,19 +14,20 @@ from service.telemetry.metrics import Metrics
 
 def admission(queued: float = 0.0, **limits: int) -> Admission:
     """With so many seconds of work that the model has of one other request."""
-    return Admission(Limits(**limits), lambda own: min(queued, own), Metrics())
+    return Admission(Limits(**limits), lambda: lambda own: min(queued, own), Metrics())
 
 
 def refused(work: Admission, why: str) -> float:
     return work._metrics.registry.get_sample_value("keyblock_refused_total", {"why": why}) or 0.0
 
 
-def begun(work: Admission, n_bytes: int, caller: str = "") -> Place:
+@contextmanager
+def begun(work: Admission, n_bytes: int, caller: str = "") -> Iterator[Place]:
     """The place of a request whose body has arrived."""
-    place = work.enter(n_bytes, caller)
-    place.set_bytes(n_bytes)
-    place.begin()
-    return place
+    with work.enter(n_bytes, caller) as place:
+        place.set_bytes(n_bytes)
+        place.begin()
+        yield place
 
 
 def counts(work: Admission) -> tuple[int, int, int]:
@@ -38,20 +43,11 @@ def test_what_is_in_flight_is_counted_until_it_is_left() -> None:
             second.set_documents(1, 0.05, has_deadline=True)
             assert counts(work) == (2, 8, 260)
             assert work.wait_seconds() == pytest.approx(9.05)
-            first.queued()
-            assert work.wait_seconds() == pytest.approx(0.05)
+            for share, left in ((0.25, 6.8), (0.5, 2.3), (0.0, 2.3), (0.25, 0.05)):  # the calls of one request leave one by one
+                first.queued(share)
+                assert work.wait_seconds() == pytest.approx(left)
     assert counts(work) == (0, 0, 0)
     assert work.wait_seconds() == 0
-
-
-def test_the_calls_of_one_request_wait_together_and_leave_one_by_one() -> None:
-    work = admission()
-    with begun(work, 100) as place:
-        place.set_documents(8, 4.0, has_deadline=False)
-        assert counts(work) == (1, 8, 100)
-        for share, left in ((0.25, 3.0), (0.5, 1.0), (0.0, 1.0), (0.25, 0.0)):
-            place.queued(share)
-            assert work.wait_seconds() == pytest.approx(left)
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 2000), st.booleans()), max_size=20), st.randoms())
@@ -59,11 +55,12 @@ def test_nothing_is_left_of_what_has_gone(requests: list[tuple[int, int, bool]],
     work = admission(max_wait_ms=10**9, max_backlog_ms=10**9)
     places: list[Place] = []
     for n_bytes, n_documents, queued in requests:
-        place = begun(work, n_bytes)
-        place.set_documents(n_documents, 3.0 * n_documents, has_deadline=False)
+        places.append(work.enter(n_bytes))
+        places[-1].set_bytes(n_bytes)
+        places[-1].begin()
+        places[-1].set_documents(n_documents, 3.0 * n_documents, has_deadline=False)
         if queued:
-            place.queued()
-        places.append(place)
+            places[-1].queued()
     random.shuffle(places)  # type: ignore[attr-defined]
     for place in places:
         place.__exit__(None, None, None)
@@ -87,8 +84,8 @@ def test_a_request_beyond_the_limit_is_refused_and_admitted_later(
     work = admission(**limits)
     with begun(work, 100) as place:
         place.set_documents(10, 3.0, has_deadline=False)
-        with pytest.raises(RequestError, match=problem) as caught:
-            begun(work, 51 if why == "bytes" else 50)
+        with pytest.raises(RequestError, match=problem) as caught, begun(work, 51 if why == "bytes" else 50):
+            pass
         assert (caught.value.status, caught.value.retry_after) == (429, seconds)
         assert refused(work, why) == 1
         assert work.load.requests == 1
@@ -122,7 +119,7 @@ def test_a_backlog_refuses_what_adds_to_it_and_no_small_request() -> None:
 
 def test_the_requests_of_a_slow_model_do_not_refuse_those_of_a_fast_one() -> None:
     """All have 100 bytes and 50 tokens; the slow model takes 1 s for a token, the fast one 1 ms; much waits for the slow one."""
-    work = Admission(Limits(max_backlog_ms=10**6), lambda own: min(40.0, own), Metrics(), lambda: 0.001)
+    work = Admission(Limits(max_backlog_ms=10**6), lambda: lambda own: min(40.0, own), Metrics(), lambda: 0.001)
     with begun(work, 100) as slow:
         slow.set_documents(10, 50.0, has_deadline=True, pace=1.0)
         with begun(work, 100) as fast:
@@ -161,15 +158,14 @@ def test_a_request_that_needs_more_than_all_may_hold_is_never_tried_again() -> N
 
 
 def test_declared_bytes_need_room_and_those_that_arrive_take_it() -> None:
-    work = admission(max_bytes_in_flight=100)
+    work, held = admission(max_bytes_in_flight=100), "requests in flight hold 90 bytes, and the limit is 100"
     with work.enter(90) as slow, work.enter(90) as quick:
         assert counts(work) == (0, 0, 0)
         quick.set_bytes(90)
         assert work.load.bytes == 90
-        with pytest.raises(RequestError, match="requests in flight hold 90 bytes, and the limit is 100"):
-            slow.set_bytes(11)
-        with pytest.raises(RequestError, match="requests in flight hold 90 bytes, and the limit is 100"):
-            work.enter(11)
+        for refused_one in (lambda: slow.set_bytes(11), lambda: work.enter(11)):
+            with pytest.raises(RequestError, match=held):
+                refused_one()
         slow.set_bytes(10)
     assert counts(work) == (0, 0, 0)
 
@@ -177,23 +173,21 @@ def test_declared_bytes_need_room_and_those_that_arrive_take_it() -> None:
 def test_a_request_is_in_flight_once_its_body_is_there() -> None:
     """Heads without bodies, however many, leave the room to those who send theirs."""
     work = admission(max_requests_in_flight=2, max_bytes_in_flight=100)
-    heads = [work.enter(90) for _ in range(1000)]
-    with begun(work, 90), begun(work, 10) as second:
-        second.begin()
-        assert counts(work) == (2, 0, 100)
-        with pytest.raises(RequestError, match="2 requests are in flight"):
-            heads[0].begin()
-        with pytest.raises(RequestError, match="2 requests are in flight"):
-            work.enter(0)
-    heads[0].begin()
-    for head in heads:
-        head.__exit__(None, None, None)
+    with ExitStack() as left:
+        heads = [left.enter_context(work.enter(90)) for _ in range(1000)]
+        with begun(work, 90), begun(work, 10) as second:
+            second.begin()
+            assert counts(work) == (2, 0, 100)
+            for refused_one in (heads[0].begin, lambda: work.enter(0)):
+                with pytest.raises(RequestError, match="2 requests are in flight"):
+                    refused_one()
+        heads[0].begin()
     assert counts(work) == (0, 0, 0)
 
 
 def test_a_caller_has_a_share_and_leaves_the_rest_to_others() -> None:
     limits = Limits(max_requests_in_flight=4, max_bytes_in_flight=100)
-    work = Admission(limits, lambda _: 0.0, Metrics(), shares=2)
+    work = Admission(limits, lambda: nothing_ahead, Metrics(), shares=2)
     with begun(work, 30, "alice") as first, begun(work, 20, "alice"):
         with pytest.raises(RequestError, match="2 requests are in flight, which is the limit"):
             work.enter(0, "alice")
@@ -223,16 +217,16 @@ def test_requests_by_id_do_not_say_how_long_a_text_takes() -> None:
 def test_large_ones_wait_for_what_others_have_to_prepare_at_the_pace_of_the_moment() -> None:
     work, pace = admission(max_wait_ms=1000), 0.1
     with begun(work, 0) as first, begun(work, 0) as second, begun(work, 0) as third:
-        first.set_turn(PREPARING, lambda: 4 * pace, has_deadline=False)
-        second.set_turn(PREPARING, lambda: 4 * pace, has_deadline=False)
-        pace = 0.2  # the first is slower than was known
+        for place in (first, second):
+            place.set_turn(PREPARING, lambda: 4 * pace, has_deadline=False)
+        pace = 0.2  # they are slower than was known
         with pytest.raises(RequestError, match=r"preparing others takes 1\.6 s, and the limit is 1 s") as raised:
             third.set_turn(PREPARING, lambda: 4 * pace, has_deadline=False)
         assert (raised.value.status, raised.value.retry_after) == (429, 1)
         assert refused(work, "wait") == 1
         third.set_turn(PREPARING, lambda: 4 * pace, has_deadline=True)
-        third.queued()
-        second.queued()  # prepared
+        for place in (third, second):
+            place.queued()  # prepared
         third.set_turn(PREPARING, lambda: 4 * pace, has_deadline=False)
     with begun(work, 0) as fourth:
         fourth.set_turn(PREPARING, lambda: 99.0, has_deadline=False)

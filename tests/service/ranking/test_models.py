@@ -19,7 +19,7 @@ from keyblock.runtime.providers import Precision, Provider
 from keyblock.scoring import score_documents
 from service.ranking.loading import find_bundles, open_bundle, read_bundles
 from service.settings import Settings
-from tests.service.conftest import warm
+from tests.service.conftest import rerank, warm
 from tests.service.rankers import another
 
 QUERY = "which river flooded the old bridge"
@@ -99,11 +99,7 @@ def client(settings: Settings, paths: dict[str, Path]) -> Iterator[TestClient]:
 
 
 def ask(client: TestClient, model: str | None = None, **fields: Any) -> dict[str, Any]:
-    request = {"query": QUERY, "documents": TEXTS, "model": model, "raw_scores": True, **fields}
-    response = client.post("/rerank", json=request)
-    assert response.status_code == 200, response.text
-    answer: dict[str, Any] = response.json()
-    return answer
+    return rerank(client, **{"query": QUERY, "documents": TEXTS, "model": model, "raw_scores": True, **fields})
 
 
 def logits_alone(path: Path, texts: list[str]) -> list[float]:

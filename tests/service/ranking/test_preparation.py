@@ -2,7 +2,7 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -10,16 +10,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from keyblock.description import PipelineConfig
-from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
 from keyblock.ranking.flow import Choose, Pack, Read, choosing
 from keyblock.ranking.order import UNREAD, Candidate, candidate
 from service.call import Documents
 from service.lru import DocumentCache
-from service.ranking.preparation import FEW, PIECE, WIDE, Preparer, Threads, cost, count_bytes, utf8_bytes
+from service.ranking.preparation import FEW, PIECE, Preparer, Threads, count_bytes, utf8_bytes
 from service.telemetry.metrics import TABLE, Metrics
 from tests.service.faults import PATIENCE
 
@@ -41,9 +39,8 @@ async def chosen(
     until: float | None = None,
     query: str = "river",
     budget: int = 96,
-    score: Callable[[list[Packed]], NDArray[np.float32]] = lambda sequences: np.full(len(sequences), -np.inf, np.float32),
 ) -> list[Candidate]:
-    """The documents with their blocks, through the steps of the flow; `score` takes the place of the model."""
+    """The documents with their blocks, through the steps of the flow; a model that chooses blocks has no time."""
     prepared = await preparer.query(partial(pipeline.prepare_query, query))
     flow, outcome = choosing(pipeline, prepared, budget, candidate), None
     while True:
@@ -54,7 +51,7 @@ async def chosen(
         if isinstance(step, Read):
             outcome = await preparer.read(documents, step.choose, until)
         elif isinstance(step, Choose):
-            outcome = score(step.sequences)
+            outcome = np.full(len(step.sequences), -np.inf, np.float32)
         else:
             assert isinstance(step, Pack)
             outcome = await preparer.pack(step.tokens, step.choose)
@@ -149,44 +146,6 @@ def test_a_body_of_few_characters_outside_ascii_is_not_counted_but_one_of_many_i
         count_bytes(documents, len(documents.texts[0].encode()) + 30)
     assert english.utf8 == [5000]
     assert greek.utf8 == [900]
-
-
-def test_texts_outside_ascii_cost_more() -> None:
-    assert cost(1000, 1000) == 1000
-    assert cost(1000, 3000) == 1000 + WIDE * 2000, "Chinese"
-    assert cost(1000, 0) == 1000, "a stored document, whose bytes nobody counted"
-
-
-@pytest.mark.parametrize(("keep", "capacity"), [(0, 1 << 24), (2, 0)])
-def test_the_two_rounds_of_a_learned_selector(pipeline: Pipeline, threads: Threads, keep: int, capacity: int) -> None:
-    """Each document gets its own logits back, whatever slice it was in."""
-    config = PipelineConfig.model_validate({"selector": {"name": "learned", "keep": keep}})
-    learned = Pipeline(config, pipeline.tokenizer, pipeline.frequencies)
-    preparer = Preparer(learned, DocumentCache(capacity), threads, Metrics())
-    query = learned.prepare_query("river bridge")
-    texts = [f"The river flooded bridge {number}. " * (7 * (number % 9)) for number in range(100)]
-
-    asked: list[Packed] = []
-
-    def score(sequences: list[Packed]) -> NDArray[np.float32]:
-        asked.extend(sequences)
-        return np.random.default_rng(0).normal(size=len(sequences)).astype(np.float32)
-
-    documents = Documents(texts, TITLES, [None] * 100)
-    found = asyncio.run(chosen(preparer, learned, documents, query="river bridge", score=score))
-    rest = np.random.default_rng(0).normal(size=len(asked)).astype(np.float32)
-    for text, title, got in zip(texts, TITLES, found, strict=True):
-        document = learned.prepare_document(text, title)
-        shortlist = learned.shortlist(query, document, 96)
-        logits, rest = np.split(rest, [len(shortlist.blocks)])
-        expected = learned.select(query, document, 96, (shortlist, logits))
-        own, asked = asked[: len(shortlist.blocks)], asked[len(shortlist.blocks) :]
-        assert [p.ids.tolist() for p in own] == [p.ids.tolist() for p in shortlist.sequences]
-        assert got.selection_tokens == sum(len(p.ids) for p in shortlist.sequences)
-        assert [p.ids.tolist() for p in got.sequences] == [p.ids.tolist() for p in expected.sequences if document.n_blocks]
-        assert [block.start for block in got.blocks] == document.starts[expected.taken].tolist()
-        assert np.array_equal(got.evidence, expected.evidence)
-    assert not len(rest)
 
 
 @pytest.mark.parametrize("selector", ["bm25", "learned"])

@@ -27,7 +27,7 @@ from service.ranking.loading import read_bundles
 from service.ranking.ranker import Ranker
 from service.ranking.reload import Reloader, ReloadError
 from service.settings import Settings
-from tests.service.conftest import warm
+from tests.service.conftest import rerank, warm
 from tests.service.faults import PATIENCE, wait_for
 from tests.service.rankers import another
 
@@ -58,10 +58,7 @@ class Service:
         return answer
 
     def rank(self, model: str | None = None) -> dict[str, Any]:
-        response = self.client.post("/rerank", json={**REQUEST, "model": model})
-        assert response.status_code == 200, response.text
-        answer: dict[str, Any] = response.json()
-        return answer
+        return rerank(self.client, **REQUEST, model=model)
 
     def budget(self, model: str | None = None) -> int:
         return int(self.rank(model)["meta"]["tokens_per_document"])

@@ -14,7 +14,7 @@ from keyblock.pipeline import Pipeline
 from service.call import Call, Documents
 from service.errors import RequestError
 from service.lru import DocumentCache
-from service.pace import Pace
+from service.pace import Pace, nothing_ahead
 from service.ranking.admission import Admission, Place
 from service.ranking.drive import Plan, look_up, renew
 from service.ranking.preparation import Preparer, Threads, Watch, sizes
@@ -48,7 +48,7 @@ def library(tmp_path: Path, metrics: Metrics, pipeline: Pipeline) -> Iterator[Li
 
 
 def place(metrics: Metrics, most_bytes: int = 1 << 30) -> Place:
-    return Admission(Limits(max_bytes_in_flight=most_bytes), lambda _: 0.0, metrics).enter(0)
+    return Admission(Limits(max_bytes_in_flight=most_bytes), lambda: nothing_ahead, metrics).enter(0)
 
 
 def documents_by_id(*ids: str) -> Documents:
@@ -93,7 +93,7 @@ def test_a_request_that_never_fits_is_an_error_and_one_that_does_not_fit_now_may
     with pytest.raises(RequestError, match="bytes once read, and the limit is 1000: ask for fewer") as raised:
         entered(library, documents_by_id("new"), place(metrics, 1000))
     assert raised.value.status == 422
-    admission = Admission(Limits(max_bytes_in_flight=50_000), lambda _: 0.0, metrics)
+    admission = Admission(Limits(max_bytes_in_flight=50_000), lambda: nothing_ahead, metrics)
     with admission.enter(40_000) as first, admission.enter(0) as second:
         first.set_bytes(40_000)
         with pytest.raises(RequestError, match="requests in flight hold") as raised:
