@@ -21,9 +21,8 @@ from service.store.redis_client import store_error
 from service.store.redis_cluster import parsed
 from service.store.redis_store import RedisStore
 from tests.service.faults import PATIENCE, wait_for
-from tests.service.store.redis_server import RedisServer, need_redis, need_tls
-from tests.support.redis_cluster import RedisCluster, until
-from tests.support.redis_server import Certificates, certified
+from tests.service.store.redis_server import Certificates, RedisServer, certified, need_tls, until
+from tests.support.redis_cluster import RedisCluster
 
 
 def opened(url: str) -> DocumentStore:
@@ -90,7 +89,6 @@ class Alone(RedisCluster):
     """A cluster of one server, which is not started yet."""
 
     def __init__(self, folder: Path) -> None:
-        need_redis()
         super().__init__(folder, masters=1, replicas=0, password="right")
 
     def start_all(self) -> None:
@@ -110,8 +108,8 @@ class Place(NamedTuple):
 @pytest.fixture(params=["server", "cluster"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     if request.param == "server":
-        server = RedisServer(tmp_path)
-        yield Place(server.url, lambda: server.start("--requirepass", "right"))
+        server = RedisServer(tmp_path, password="right")
+        yield Place(server.url, server.start)
         server.stop()
     else:
         cluster = Alone(tmp_path)
@@ -297,12 +295,13 @@ ITEMS = [Item(f"d{number}", f"d{number}".encode().ljust(HEAD, b".")) for number 
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return need_tls(tmp_path_factory.mktemp("certificates"))
+    need_tls()
+    return certified(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture
 def behind_tls(tmp_path: Path, certificates: Certificates) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path, certificates)
+    server = RedisServer(tmp_path, certificates=certificates)
     server.start()
     yield server
     server.stop()

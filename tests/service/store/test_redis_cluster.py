@@ -13,7 +13,8 @@ from redis.crc import key_slot
 from service.store.base import AWAY, HEAD, Item, Renewal, StoreUnavailableError
 from service.store.redis_client import key_of
 from service.store.redis_cluster import PREFIX, RedisClusterStore
-from tests.support.redis_cluster import RedisCluster, until
+from tests.service.store.redis_server import until
+from tests.support.redis_cluster import RedisCluster
 
 IDS = [f"d{number}" for number in range(60)]
 
