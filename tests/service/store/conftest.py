@@ -6,7 +6,7 @@ import pytest
 from service.store import redis_client
 from tests.service.faults import PATIENCE
 from tests.service.store.redis_server import RedisServer
-from tests.support.redis_cluster import SILENT_MILLISECONDS, RedisCluster
+from tests.support.redis_cluster import RedisCluster
 
 STALL_MILLISECONDS = 60_000  # longer than a machine stalls
 
@@ -37,12 +37,6 @@ def redis_cluster(six_servers: RedisCluster) -> Iterator[RedisCluster]:
     yield six_servers
     six_servers.mend()
     six_servers.replace_after(STALL_MILLISECONDS)
-
-
-@pytest.fixture
-def replaced(redis_cluster: RedisCluster) -> None:
-    """A server of the cluster that says nothing for two seconds is replaced."""
-    redis_cluster.replace_after(SILENT_MILLISECONDS)
 
 
 @pytest.fixture(autouse=True)
