@@ -5,13 +5,11 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from keyblock.client import Result
-from keyblock.ranking.order import GROUPS
+from keyblock.ranking.order import GROUPS, ScoredBy
 from service.command.inputs import Input
 from service.command.rankers import Ranker, shown_score
 from service.command.text import Highlighter, Span
 from service.files.kinds import PAGE_BREAK
-
-_GROUP = {scored_by.value: rank for rank, scored_by in enumerate(GROUPS)}
 
 
 class Passage(NamedTuple):
@@ -88,7 +86,7 @@ class Best:
         """Rank a batch, and merge it with the earlier documents."""
         last = self._kept[-1][0] if 0 < self._top == len(self._kept) else None
         for result in ranker.rank(batch):
-            order = (_GROUP[result.scored_by], -result.relevance_score, self._count + result.index)
+            order = (GROUPS.index(ScoredBy(result.scored_by)), -result.relevance_score, self._count + result.index)
             if last is None or order < last:
                 score = shown_score(result, ranker.activation)
                 self._kept.append((order, self._hit(batch[result.index], result, score)))
