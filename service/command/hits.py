@@ -1,11 +1,13 @@
 """The best documents so far, with the passages that will be shown: nothing else of a document is kept."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
-from keyblock.ranking.order import ScoredBy
+from keyblock.client import Result
+from keyblock.ranking.order import GROUPS, ScoredBy
 from service.command.inputs import Input
-from service.command.rankers import Found, Ranker
+from service.command.rankers import Ranker, shown_score
 from service.command.text import Highlighter, Span
 from service.files.kinds import PAGE_BREAK
 
@@ -40,7 +42,7 @@ class Hit(NamedTuple):
     input: str
     place: str
     score: float
-    scored_by: ScoredBy
+    scored_by: str
     passages: list[Passage]
     title: str | None
     id: str | int | None
@@ -71,29 +73,31 @@ class Best:
 
     def __init__(self, top: int, blocks: int, highlighter: Highlighter) -> None:
         self._top, self._blocks, self._highlighter = top, blocks, highlighter
-        self._kept: list[tuple[int, float, int, Hit]] = []
+        self._kept: list[tuple[tuple[int, float, int], Hit]] = []
         self._count = 0
 
     def __iter__(self) -> Iterator[Hit]:
-        return (hit for *_, hit in self._kept)
+        return (hit for _, hit in self._kept)
 
     def __len__(self) -> int:
         return len(self._kept)
 
     def add(self, ranker: Ranker, batch: Sequence[Input]) -> None:
         """Rank a batch, and merge it with the earlier documents."""
-        last = self._kept[self._top - 1][:2] if 0 < self._top == len(self._kept) else None
-        for one, found in zip(batch, ranker.rank(batch), strict=True):
-            self._count += 1
-            if found is not None and (last is None or (found.group, found.negative_logit) < last):
-                self._kept.append((found.group, found.negative_logit, self._count, self._hit(one, found)))
-        self._kept.sort(key=lambda kept: kept[:3])
+        last = self._kept[-1][0] if 0 < self._top == len(self._kept) else None
+        for result in ranker.rank(batch):
+            order = (GROUPS.index(ScoredBy(result.scored_by)), -result.relevance_score, self._count + result.index)
+            if last is None or order < last:
+                score = shown_score(result, ranker.activation)
+                self._kept.append((order, self._hit(batch[result.index], result, score)))
+        self._count += len(batch)
+        self._kept.sort(key=itemgetter(0))
         del self._kept[self._top or len(self._kept) :]
 
-    def _hit(self, one: Input, found: Found) -> Hit:
-        passages = [self._passage(one, *block) for block in found.blocks[: self._blocks]]
+    def _hit(self, one: Input, result: Result, score: float) -> Hit:
+        passages = [self._passage(one, block.start, block.end, block.score) for block in result.blocks[: self._blocks]]
         place = place_of(one.name, passages[0]) if passages and one.whole_file else one.name
-        return Hit(one.name, place, found.score, found.scored_by, passages, one.title, one.id)
+        return Hit(one.name, place, score, result.scored_by, passages, one.title, one.id)
 
     def _passage(self, one: Input, start: int, end: int, score: float) -> Passage:
         passage, line = one.text[start:end], one.text.count("\n", 0, start) + 1

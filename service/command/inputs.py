@@ -67,7 +67,7 @@ class Files:
         with self._reader:
             for name in self.names:
                 try:
-                    with open_binary(name) as file:
+                    with open(os.dup(0) if name == STDIN else name, "rb") as file:  # stdin stays open
                         yield from self._lines(name, file) if self._has_lines(name) else self._text(name, file)
                 except OSError as error:
                     self._report.fail(f"{name}: {error.strerror or error}")
@@ -80,7 +80,7 @@ class Files:
                 self._discovered.add(file)
                 yield file
         else:
-            self._report.fail(f"{name}: is a directory; --recursive reads what is in it")
+            self._report.fail(f"{name}: is a directory; rerank --recursive reads what is in it")
 
     def _files_in(self, directory: str) -> Iterator[str]:
         """The files in a directory, sorted, without hidden ones; links to directories are not followed."""
@@ -127,11 +127,6 @@ class Files:
                 yield Input(where, document.text, document.title, document.id, whole_file=False)
 
 
-def open_binary(name: str) -> BinaryIO:
-    """Open the file, or standard input, which stays open. Raises OSError."""
-    return open(os.dup(0) if name == STDIN else name, "rb")
-
-
 def _is_file(path: str) -> bool:
     """Whether it is a file, or a link to one; pipes and devices in a directory are not documents."""
     try:
@@ -144,8 +139,6 @@ def _problem(error: ValueError) -> str:
     if not isinstance(error, ValidationError):
         return str(error)
     first = error.errors(include_url=False)[0]
-    where, message = (
-        ".".join(map(str, first["loc"])),
-        first["msg"].removeprefix("Value error, ").replace(" at line 1 column ", " at column "),
-    )
+    where = ".".join(map(str, first["loc"]))
+    message = first["msg"].removeprefix("Value error, ").replace(" at line 1 column ", " at column ")
     return f"{where}: {message}" if where else message

@@ -6,10 +6,11 @@ from typing import Any
 
 from keyblock import Ranker
 from keyblock.bundle import Bundle, BundleError
+from keyblock.results import Result
 from keyblock.runtime.providers import ProviderError
 from keyblock.runtime.session import SessionError
 from service.command.inputs import Input
-from service.command.rankers import Asked, CommandError, Found, as_documents, results_of
+from service.command.rankers import Asked, CommandError, as_documents, note_warnings
 from service.command.report import Report
 from service.ranking.loading import read_bundles
 from service.settings import Settings
@@ -35,14 +36,15 @@ class LocalRanker:
         except (BundleError, ProviderError, SessionError) as error:
             raise CommandError(str(error)) from None
         self._asked, self._report = asked, report
-        self.analyzer, self._activation = bundle.pipeline.analyzer, bundle.pipeline.config.activation
+        self.analyzer, self.activation = bundle.pipeline.analyzer, bundle.pipeline.config.activation
 
-    def rank(self, inputs: Sequence[Input]) -> list[Found | None]:
+    def rank(self, inputs: Sequence[Input]) -> list[Result]:
         """See Ranker."""
         query, budget, *_ = self._asked
         top_n, documents = self._asked.results(len(inputs)), as_documents(inputs)
         ranking = self._ranker.rank(query, documents, top_n=top_n, max_tokens_per_doc=budget, raw_scores=True)
-        return results_of(ranking, len(inputs), self._activation, self._report)
+        note_warnings(ranking, self._report)
+        return list(ranking)
 
 
 def open_local(bundle: Path | None, asked: Asked, report: Report) -> LocalRanker:

@@ -10,14 +10,11 @@ from pydantic import ValidationError
 from keyblock import __version__
 from keyblock.client import KeyBlockError
 from service.command import rerank
-from service.command.inputs import open_binary
+from service.command.inputs import TEXT, Files
 from service.command.output import standard_output
 from service.command.rankers import CommandError
-from service.command.report import Report
-from service.files.bounded import BoundedReader
-from service.files.kinds import NotTextError
+from service.command.report import PROGRAM, Report
 
-PROGRAM = "keyblock"
 FAILED = 1
 INTERRUPTED, PIPE_CLOSED = 130, 141  # the codes that shells give for a command that a signal ended
 
@@ -39,20 +36,8 @@ def parser() -> argparse.ArgumentParser:
 def print_texts(options: argparse.Namespace, report: Report) -> int:
     """Print texts: offsets and lines of passages refer to what is printed. Returns the exit code."""
     output = standard_output()
-    with BoundedReader() as reader:
-        for name in options.files:
-            try:
-                with open_binary(name) as file:
-                    found = reader.read(file.read(), name)
-            except NotTextError as error:
-                report.fail(f"{name}: {error}")
-                continue
-            except OSError as error:
-                report.fail(f"{name}: {error.strerror or error}")
-                continue
-            if found.problem:
-                report.note(f"{name}: {found.problem}")
-            output.write(found.text.encode("utf-8", "surrogatepass"))
+    for one in Files(options.files, report, form=TEXT).read():
+        output.write(one.text.encode("utf-8", "surrogatepass"))
     output.flush()
     return int(report.failed)
 
@@ -70,7 +55,7 @@ def read_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a subcommand. Returns the exit code, with one line on stderr if it failed."""
     options = read_arguments(arguments)
-    report = Report(PROGRAM)
+    report = Report()
     try:
         return int(options.run(options, report))
     except BrokenPipeError:  # the reader closed the pipe

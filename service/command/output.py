@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from keyblock.client.bodies import as_json
-from keyblock.ranking.order import ScoredBy
+from keyblock.results import MODEL
 from service.command.hits import Hit, Passage, place_of
 from service.command.rankers import CommandError
 from service.command.text import in_a_line
@@ -29,8 +29,8 @@ def json_lines(hits: Iterable[Hit]) -> Iterator[bytes]:
     for rank, hit in enumerate(hits, 1):
         line: dict[str, Any] = {"rank": rank, "relevance_score": hit.score, "input": hit.input}
         line |= {name: value for name in ("id", "title") if (value := getattr(hit, name)) is not None}
-        if hit.scored_by is not ScoredBy.MODEL:
-            line["scored_by"] = hit.scored_by.value
+        if hit.scored_by != MODEL:
+            line["scored_by"] = hit.scored_by
         yield as_json(line | {"blocks": list(map(_block, hit.passages))}) + b"\n"
 
 
@@ -60,7 +60,7 @@ def _cell(hit: Hit) -> Text:
     if about := in_a_line(" ".join(str(part) for part in (hit.id, hit.title) if part is not None)).strip():
         head.append(f"  {about}", FAINT)
     lines = [head]
-    if not hit.passages and hit.scored_by is not ScoredBy.MODEL:
+    if not hit.passages and hit.scored_by != MODEL:
         lines.append(Text("nothing to read", FAINT))
     lines += map(_highlighted, hit.passages)
     return Text("\n").join(lines)

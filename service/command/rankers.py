@@ -1,44 +1,17 @@
 """Rankers of the command: the protocol, and a running service. A bundle in this process is `service.command.local`."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from keyblock.client import AccessError, Client, InvalidRequestError, Ranking, RerankOptions
+from keyblock.client import AccessError, Client, InvalidRequestError, Ranking, RerankOptions, Result
 from keyblock.fusion import Activation
-from keyblock.ranking.order import GROUPS, Block, ScoredBy
+from keyblock.results import ORDER
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig
 from service.command.inputs import Input
 from service.command.report import Report
-
-
-class Found(NamedTuple):
-    """The result of a document. Documents rank by (group, negative_logit), ascending.
-
-    Attributes:
-        group: the source of its place, as an index into GROUPS.
-        negative_logit: the smaller, the better.
-        blocks: best first.
-        activation: turns the logit into the score, as the model's bundle defines.
-    """
-
-    group: int
-    negative_logit: float
-    blocks: list[Block]
-    activation: Activation = Activation()
-
-    @property
-    def score(self) -> float:
-        """The relevance score, from 0 to 1 for a sigmoid; a document in the order given has the lowest one."""
-        if GROUPS[self.group] is ScoredBy.ORDER:
-            return 0.0 if self.activation.name == "sigmoid" else -self.negative_logit
-        return float(self.activation.scores(np.asarray(-self.negative_logit)))
-
-    @property
-    def scored_by(self) -> ScoredBy:
-        """The source of its place."""
-        return GROUPS[self.group]
 
 
 class Asked(NamedTuple):
@@ -70,16 +43,18 @@ class Ranker(Protocol):
 
     Attributes:
         analyzer: reduces words to the terms that the selector compares.
+        activation: turns raw scores into those that are shown.
         documents: most documents to rank at once.
         chars: most characters to rank at once.
     """
 
     analyzer: Analyzer
+    activation: Activation
     documents: int
     chars: int
 
-    def rank(self, inputs: Sequence[Input]) -> list[Found | None]:
-        """The result of each document; None for one that will not be shown, and for a refused one, which is reported."""
+    def rank(self, inputs: Sequence[Input]) -> list[Result]:
+        """The results of those that can be shown, with raw scores, best first; a refused document is reported, and has none."""
 
 
 class RemoteRanker:
@@ -98,11 +73,10 @@ class RemoteRanker:
             info = {}
         pipeline = _pipeline(info, asked.model)
         self.analyzer = Analyzer(AnalyzerConfig.model_validate(pipeline.get("analyzer", {})))
-        self._activation = Activation.model_validate(pipeline.get("activation", {}))
+        self.activation = Activation.model_validate(pipeline.get("activation", {}))
 
-    def rank(self, inputs: Sequence[Input]) -> list[Found | None]:
+    def rank(self, inputs: Sequence[Input]) -> list[Result]:
         """See Ranker."""
-        found: list[Found | None] = [None] * len(inputs)
         remaining = list(range(len(inputs)))
         while remaining:
             try:
@@ -113,11 +87,10 @@ class RemoteRanker:
                     raise
                 name, problem = inputs[remaining.pop(at_fault)].name, error.details[0].get("msg")
                 self._report.fail(f"{name}: refused by the service: {problem}")
-                continue
-            for number, one in zip(remaining, results_of(ranking, len(remaining), self._activation, self._report), strict=True):
-                found[number] = one
-            break
-        return found
+            else:
+                note_warnings(ranking, self._report)
+                return [replace(result, index=remaining[result.index]) for result in ranking]
+        return []
 
     def _ask(self, inputs: Sequence[Input]) -> Ranking:
         query, budget, model, _ = self._asked
@@ -131,23 +104,18 @@ def as_documents(inputs: Sequence[Input]) -> list[dict[str, str]]:
     return [{"text": one.text, **({"title": one.title} if one.title else {})} for one in inputs]
 
 
-def results_of(ranking: Ranking, documents: int, activation: Activation, report: Report) -> list[Found | None]:
-    """The results of a ranking with raw scores, in the order given; its warnings are reported.
-
-    Args:
-        ranking: has the results of the best documents.
-        documents: how many were ranked.
-        activation: turns its raw scores into the scores that are shown.
-        report: gets the warnings.
-    """
+def note_warnings(ranking: Ranking, report: Report) -> None:
+    """Report the warnings of a ranking."""
     for warning in ranking.warnings:
         if not warning.startswith("documents without text"):  # the numbers in this warning mean nothing here
             report.note(warning)
-    found: list[Found | None] = [None] * documents
-    for result in ranking:
-        blocks = [Block(block.start, block.end, block.score) for block in result.blocks]
-        found[result.index] = Found(GROUPS.index(ScoredBy(result.scored_by)), -result.relevance_score, blocks, activation)
-    return found
+
+
+def shown_score(result: Result, activation: Activation) -> float:
+    """The relevance score of a raw one, from 0 to 1 for a sigmoid; a document in the order given has the lowest one."""
+    if result.scored_by == ORDER:
+        return 0.0 if activation.name == "sigmoid" else result.relevance_score
+    return float(activation.scores(np.asarray(result.relevance_score)))
 
 
 def _document_at_fault(error: InvalidRequestError) -> int | None:

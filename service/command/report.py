@@ -4,6 +4,8 @@ import sys
 
 from service.command.text import visible
 
+PROGRAM = "keyblock"
+
 
 class Report:
     """Prints each message once, and remembers failures.
@@ -12,16 +14,15 @@ class Report:
         failed: whether a requested task could not be done.
     """
 
-    def __init__(self, program: str) -> None:
+    def __init__(self) -> None:
         self.failed = False
-        self._program = program
         self._reported: set[str] = set()
 
     def note(self, message: str) -> None:
         """Print a note."""
         if message not in self._reported:
             self._reported.add(message)
-            print(f"{self._program}: {visible(message)}", file=sys.stderr, flush=True)
+            print(f"{PROGRAM}: {visible(message)}", file=sys.stderr, flush=True)
 
     def fail(self, message: str) -> None:
         """Print what could not be done."""

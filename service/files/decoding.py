@@ -2,11 +2,10 @@
 
 import codecs
 import re
-from typing import NamedTuple
 
 from charset_normalizer import from_bytes
 
-from service.files.kinds import HEAD, NotTextError, refusal
+from service.files.kinds import HEAD, Extracted, NotTextError, refusal
 
 MARKS = (  # in this order, since UTF-32's little-endian mark begins with UTF-16's
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -26,18 +25,7 @@ DECLARED_WITHIN = 4096  # bytes at the start of a page; HTML says 1024
 AS_WESTERN = ("iso-8859-1", "latin1", "us-ascii")  # browsers read these as cp1252
 
 
-class Decoded(NamedTuple):
-    """A decoded text.
-
-    Attributes:
-        problem: a possible fault of the text; empty for none.
-    """
-
-    text: str
-    problem: str = ""
-
-
-def decode(content: bytes) -> Decoded:
+def decode(content: bytes) -> Extracted:
     """The text of a plain text file. Raises NotTextError."""
     mark, encoding = _marked(content)
     if encoding.startswith("utf-8") and (refused := refusal(content[:HEAD].removeprefix(mark))):
@@ -45,14 +33,14 @@ def decode(content: bytes) -> Decoded:
     return _decode(content, encoding)
 
 
-def decode_page(content: bytes) -> Decoded:
+def decode_page(content: bytes) -> Extracted:
     """The source of a page of HTML or XHTML: decoded by its byte order mark, else as UTF-8 if it is that, else as it declares."""
     _, encoding = _marked(content)
     if encoding.startswith("utf-8") and (declared := DECLARED.search(content[:DECLARED_WITHIN])):
         named = (declared[1] or declared[2]).decode().lower()
         for candidate in ("utf-8", WESTERN if named in AS_WESTERN else named):
             try:
-                return Decoded(content.decode(candidate).removeprefix("\ufeff"))
+                return Extracted(content.decode(candidate).removeprefix("\ufeff"))
             except (UnicodeDecodeError, LookupError):
                 pass
     return _decode(content, encoding)
@@ -63,16 +51,16 @@ def _marked(content: bytes) -> tuple[bytes, str]:
     return next((mark for mark in MARKS if content.startswith(mark[0])), NO_MARK)
 
 
-def _decode(content: bytes, encoding: str) -> Decoded:
+def _decode(content: bytes, encoding: str) -> Extracted:
     try:
-        return Decoded(content.decode(encoding))
+        return Extracted(content.decode(encoding))
     except UnicodeDecodeError as error:
         if encoding.startswith("utf-8") and _is_mostly_invalid(content) and (guess := _guess(content)):
             problem = f"is not UTF-8; read as {guess}, which is a guess: convert it if it is wrong (iconv)"
-            return Decoded(content.decode(guess), problem)
+            return Extracted(content.decode(guess), problem=problem)
         place = f"byte {error.start + 1}, 0x{content[error.start]:02x}"
         problem = f"is not all {encoding.removesuffix('-sig').upper()} ({place}); what is not is read as \ufffd"
-        return Decoded(content.decode(encoding, errors="replace"), problem)
+        return Extracted(content.decode(encoding, errors="replace"), problem=problem)
 
 
 def _is_mostly_invalid(content: bytes) -> bool:

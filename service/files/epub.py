@@ -3,7 +3,6 @@
 import io
 import posixpath
 import zipfile
-import zlib
 from collections.abc import Iterator
 from urllib.parse import unquote
 from xml.etree import ElementTree
@@ -14,30 +13,19 @@ from service.files.kinds import Extracted, UnreadableError
 
 CONTAINER, ENCRYPTION = "META-INF/container.xml", "META-INF/encryption.xml"
 PAGES = ("application/xhtml+xml", "text/html")
-# RuntimeError: a password or an unknown compression
-_BROKEN = (zipfile.BadZipFile, zlib.error, ElementTree.ParseError, EOFError, KeyError, RuntimeError, ValueError, OSError)
 
 
 def read_epub(content: bytes) -> Extracted:
-    """The chapters, separated by blank lines, and the book's title. Raises UnreadableError."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            return _read(archive)
-    except UnreadableError:
-        raise
-    except _BROKEN as error:
-        raise UnreadableError(f"it is broken ({error})") from None
-
-
-def _read(archive: zipfile.ZipFile) -> Extracted:
-    existing = frozenset(archive.namelist())
-    package_name = next((one.get("full-path", "") for one in _elements(archive, CONTAINER, "rootfile")), "")
-    names = list(_chapters(archive, package_name))
-    locked = _elements(archive, ENCRYPTION, "CipherReference") if ENCRYPTION in existing else iter(())
-    if not {unquote(one.get("URI", "")) for one in locked}.isdisjoint(names):  # fonts are often locked, which does no harm
-        raise UnreadableError("it is encrypted: give a copy without copy protection")
-    pages = [read_page(archive.read(name)) for name in names if name in existing]
-    title = next((" ".join((one.text or "").split()) for one in _elements(archive, package_name, "title")), "")
+    """The chapters, separated by blank lines, and the book's title. Raises UnreadableError if it is encrypted."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        existing = frozenset(archive.namelist())
+        package_name = next((one.get("full-path", "") for one in _elements(archive, CONTAINER, "rootfile")), "")
+        names = list(_chapters(archive, package_name))
+        locked = _elements(archive, ENCRYPTION, "CipherReference") if ENCRYPTION in existing else iter(())
+        if not {unquote(one.get("URI", "")) for one in locked}.isdisjoint(names):  # fonts are often locked, which does no harm
+            raise UnreadableError("it is encrypted: give a copy without copy protection")
+        pages = [read_page(archive.read(name)) for name in names if name in existing]
+        title = next((" ".join((one.text or "").split()) for one in _elements(archive, package_name, "title")), "")
     problem = next((page.problem for page in pages if page.problem), "")
     return Extracted("\n\n".join(page.text for page in pages if page.text), title, problem)
 

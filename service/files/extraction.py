@@ -19,21 +19,22 @@ def extract(content: bytes, name: str = "") -> Extracted:
     """
     kind = kind_of(content, name)
     if kind is None:
-        text, problem = decode(content)
-        return Extracted(text, problem=problem)
+        return decode(content)
     try:
         extracted = _reader(kind)(content)
     except ImportError as error:
         raise NotTextError(f"is {kind}, skipped: {MISSING} ({error})") from None
-    except UnreadableError as error:
-        raise NotTextError(f"is {kind}, skipped: {error}") from None
+    except MemoryError:
+        raise
+    except Exception as error:  # the libraries raise all kinds of errors on a broken file
+        raise NotTextError(f"is {kind}, skipped: {_reason(error)}") from None
     if not extracted.text:
         raise NotTextError(f"is {kind}, skipped: {EMPTY.get(kind, 'it holds no text')}")
     return extracted
 
 
 def _reader(kind: Kind) -> Callable[[bytes], Extracted]:
-    """The reader of a kind of file; each needs its own library. Raises ImportError."""
+    """The reader of a kind of file, which may raise any error; each needs its own library. Raises ImportError."""
     match kind:
         case Kind.PDF:
             from service.files.pdf import read_pdf as read
@@ -44,3 +45,9 @@ def _reader(kind: Kind) -> Callable[[bytes], Extracted]:
         case Kind.HTML:
             from service.files.html import read_page as read
     return read
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, UnreadableError):
+        return str(error)
+    return f"it is broken ({type(error).__name__}: {' '.join(str(error).split())[:100]})"

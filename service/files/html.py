@@ -32,9 +32,9 @@ _CLOSED = re.compile(r"<(?!(?:area|base|br|col|embed|hr|img|input|link|meta|para
 
 def read_page(content: bytes) -> Extracted:
     """The visible text of a page of HTML or XHTML, without the navigation, whatever is wrong with its tags."""
-    source, problem = decode_page(content)
-    found = page_text(source)
-    return found._replace(problem=problem or found.problem)
+    source = decode_page(content)
+    found = page_text(source.text)
+    return found._replace(problem=source.problem or found.problem)
 
 
 def page_text(source: str) -> Extracted:

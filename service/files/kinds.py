@@ -46,8 +46,6 @@ REFUSED_PATTERNS: tuple[tuple[bytes, str, str], ...] = (
     (rb"ID3[\2-\4]|OggS\0|fLaC\0|RIFF.{4}WAVEfmt |\0\0\0.ftyp", "sound or video", NO_TEXT),
     (rb"(?i:%b<svg\b)" % _BEFORE_TAG, "an image", NO_TEXT),
 )
-_READ_COMPILED = [(re.compile(pattern, re.DOTALL), kind) for pattern, kind in READ_PATTERNS]
-_REFUSED_COMPILED = [(re.compile(pattern, re.DOTALL), description, advice) for pattern, description, advice in REFUSED_PATTERNS]
 _PAGES = (".html", ".htm", ".xhtml")
 _WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)  # UTF-32's little-endian mark begins with UTF-16's
 
@@ -57,7 +55,7 @@ class NotTextError(ValueError):
 
 
 class UnreadableError(ValueError):
-    """The text of a file of a known kind cannot be read; the message is one line with the reason and advice."""
+    """The text of a whole file of a known kind cannot be read; the message is one line with the reason and advice."""
 
 
 class Extracted(NamedTuple):
@@ -98,14 +96,14 @@ def refusal(head: bytes) -> str | None:
     Args:
         head: the first bytes, without a byte order mark.
     """
-    for pattern, description, advice in _REFUSED_COMPILED:
-        if pattern.match(head):
+    for pattern, description, advice in REFUSED_PATTERNS:
+        if re.match(pattern, head, re.DOTALL):
             return f"is {description}, skipped: {advice}"
     return "is binary, skipped: give a text" if b"\0" in head else None
 
 
 def _kind_by_head(head: bytes) -> Kind | None:
-    return next((kind for pattern, kind in _READ_COMPILED if pattern.match(head)), None)
+    return next((kind for pattern, kind in READ_PATTERNS if re.match(pattern, head, re.DOTALL)), None)
 
 
 def _kind_of_archive(content: bytes) -> Kind | None:

@@ -23,21 +23,15 @@ logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it would log each flaw 
 
 
 def read_pdf(content: bytes) -> Extracted:
-    """The text of all pages. Raises UnreadableError."""
-    try:
-        reader = _open(content)
-        n_pages = len(reader.pages)
-    except (UnreadableError, MemoryError):
-        raise
-    except Exception as error:  # pypdf raises all kinds of errors on a broken file
-        raise UnreadableError(f"it is broken ({' '.join(str(error).split())[:100]})") from None
+    """The text of all pages. Raises UnreadableError if they are encrypted."""
+    reader = _open(content)
     pages, failed = list[str](), list[int]()
-    for number in range(n_pages):
+    for number in range(len(reader.pages)):
         try:
             pages.append(_clean(reader.pages[number].extract_text()))
         except MemoryError:
             raise
-        except Exception:
+        except Exception:  # pypdf raises all kinds of errors on a broken page
             pages.append("")
             failed.append(number + 1)
     text = PAGE_BREAK.join(pages)

@@ -11,13 +11,8 @@ const ids = new WeakMap(); // of the documents that came with one
 let sent = []; // the boxes of the last request, in its order
 const PROBLEM = "field-problem";
 
-/** A problem of a field; `path` as the service names it, as in ["documents", 3, "text"]. */
-export class FieldError extends Error {
-  constructor(message, path) {
-    super(message);
-    this.path = path;
-  }
-}
+/** A problem of a field of this name. */
+const fieldError = (message, name) => Object.assign(new Error(message), { path: [name] });
 
 const field = (item, name) => item.querySelector(`.${name}`);
 
@@ -104,10 +99,10 @@ export function fieldAt([name, place, part]) {
   return ["query", "key", ...OPTIONS].includes(name) ? byId(name) : undefined;
 }
 
-/** The request in the form. Empty boxes are no documents. Raises FieldError for what is no number, or cannot be a key. */
+/** The request in the form. Empty boxes are no documents. Raises Error for what is no number, or cannot be a key. */
 export function read() {
   const key = byId("key").value.trim();
-  if (/[^!-~]/.test(key)) throw new FieldError("API key: it has a character that a header cannot carry", ["key"]);
+  if (/[^!-~]/.test(key)) throw fieldError("API key: it has a character that a header cannot carry", "key");
   sent = [...documents.children].filter((item) => field(item, "title").value.trim() || field(item, "text").value);
   return {
     query: byId("query").value,
@@ -119,7 +114,7 @@ export function read() {
 
 function optionIn(name) {
   const input = byId(name);
-  if (input.validity.badInput) throw new FieldError(`${name}: not a number`, [name]);
+  if (input.validity.badInput) throw fieldError(`${name}: not a number`, name);
   return NUMBERS.includes(name) && input.value !== "" ? Number(input.value) : input.value.trim();
 }
 

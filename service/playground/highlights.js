@@ -1,7 +1,7 @@
 // A document's text with two kinds of marks in it: the blocks, which are what was read, and in them the spans, which are what answers.
 
 import { count, make } from "./dom.js";
-import { piecesOf } from "./text.js";
+import { piecesOf, rangesOf } from "./text.js";
 
 const LONGEST_STRETCH = 20_000; // characters shown between two blocks; of more, the middle is left out
 const AROUND = 4_000; // characters that are then shown on either side
@@ -14,17 +14,6 @@ function stretch(text) {
   if (text.length <= LONGEST_STRETCH) return [text];
   const gap = make("span", { className: "gap", textContent: `⋯ ${count(text.length - 2 * AROUND)} characters not shown ⋯` });
   return [text.slice(0, AROUND), gap, text.slice(-AROUND)];
-}
-
-/** Pieces that follow each other and have the same blocks over them, together. */
-function together(pieces) {
-  const groups = [];
-  for (const piece of pieces) {
-    const last = groups.at(-1);
-    if (last && String(last[0].blocks) === String(piece.blocks)) last.push(piece);
-    else groups.push([piece]);
-  }
-  return groups;
 }
 
 /** A function that labels each of `ranges` where it is first met: the label of those in `covering` that are new, or "". */
@@ -47,17 +36,18 @@ function answerOf(content, covering, spans, label) {
 export function highlighted({ text, blocks, spans }) {
   const blockLabel = labeller(blocks, ({ score }, place) => `${place + 1} · ${digits(score)}`);
   const spanLabel = labeller(spans, ({ score }) => `answers ${digits(score)}`);
-  const nodesOf = (piece, plain) => {
-    const content = text.slice(piece.start, piece.end);
-    return piece.spans.length ? [answerOf(content, piece.spans, spans, spanLabel(piece.spans))] : plain(content);
-  };
-  return together(piecesOf(text, blocks, spans)).flatMap((pieces) => {
-    const covering = pieces[0].blocks;
-    if (!covering.length) return pieces.flatMap((piece) => nodesOf(piece, stretch));
-    const label = blockLabel(covering);
-    const data = { blocks: covering.join(" "), ...(label && { label }) };
-    const inside = pieces.flatMap((piece) => nodesOf(piece, (content) => [content]));
-    return [make("mark", { tabIndex: -1, className: covering.includes(0) ? "best" : "", data }, ...inside)];
+  const [ofBlocks, ofSpans] = [rangesOf(text, blocks), rangesOf(text, spans)];
+  const nodesOf = (part, plain) =>
+    piecesOf(part, ofSpans).flatMap(({ start, end, over }) => {
+      const content = text.slice(start, end);
+      return over.length ? [answerOf(content, over, spans, spanLabel(over))] : plain(content);
+    });
+  return piecesOf({ start: 0, end: text.length }, ofBlocks).flatMap((part) => {
+    if (!part.over.length) return nodesOf(part, stretch);
+    const label = blockLabel(part.over);
+    const data = { blocks: part.over.join(" "), ...(label && { label }) };
+    const inside = nodesOf(part, (content) => [content]);
+    return [make("mark", { tabIndex: -1, className: part.over.includes(0) ? "best" : "", data }, ...inside)];
   });
 }
 

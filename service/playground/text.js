@@ -24,16 +24,18 @@ const OPENING = 1000; // UTF-16 units in which the first letter is looked for
 /** The `dir` of an element that shows this text. Never "auto": a browser lays megabytes out anew to find it, which takes minutes. */
 export const directionOf = (text) => (LEFTWARDS.test(LETTER.exec(text.slice(0, OPENING))?.[0] ?? "") ? "rtl" : "ltr");
 
-const over = (places, from, to) => places.flatMap(({ start, end }, at) => (start < to && end > from ? [at] : []));
+/** Blocks or spans, which are in code points, as `{start, end}` in UTF-16 units. */
+export function rangesOf(text, places) {
+  const units = unitsOf(text, places.flatMap(({ start, end }) => [start, end]));
+  return places.map((_, at) => ({ start: units[2 * at], end: units[2 * at + 1] }));
+}
 
-/** `text` cut where a block or a span begins or ends: pieces `{start, end, blocks, spans}` in UTF-16 units, with the places of those over each. */
-export function piecesOf(text, blocks, spans = []) {
-  const both = [...blocks, ...spans];
-  const units = unitsOf(text, both.flatMap(({ start, end }) => [start, end]));
-  const places = both.map((_, at) => ({ start: units[2 * at], end: units[2 * at + 1] }));
-  const [ofBlocks, ofSpans] = [places.slice(0, blocks.length), places.slice(blocks.length)];
-  const cuts = [...new Set([0, ...units, text.length])].sort((a, b) => a - b);
-  return cuts.slice(1).map((end, at) => ({ start: cuts[at], end, blocks: over(ofBlocks, cuts[at], end), spans: over(ofSpans, cuts[at], end) }));
+/** A piece of a text cut where a range begins or ends: pieces `{start, end, over}`, with the numbers of the ranges over each. */
+export function piecesOf({ start: from, end: to }, ranges) {
+  const within = ranges.flatMap(({ start, end }) => [start, end]).filter((at) => at > from && at < to);
+  const cuts = [...new Set([from, ...within, to])].sort((a, b) => a - b);
+  const over = (start, end) => ranges.flatMap((range, at) => (range.start < end && range.end > start ? [at] : []));
+  return cuts.slice(1).map((end, at) => ({ start: cuts[at], end, over: over(cuts[at], end) }));
 }
 
 /** The number of words. */

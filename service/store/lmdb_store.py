@@ -10,7 +10,6 @@ would cost a disk write. A kill makes documents look older than they are, but lo
 """
 
 import errno
-import fcntl
 import json
 import logging
 import os
@@ -25,6 +24,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import lmdb
 
+from keyblock.lock import locked
 from service.store.base import DocumentStore, Item, Renewal, Size, StoreFullError, StoreUnavailableError
 
 log = logging.getLogger(__name__)
@@ -65,13 +65,16 @@ class LmdbStore(DocumentStore):
         self._capacity = capacity
         self.largest = capacity // LARGEST_SHARE
         self._evict = evict
+        another = StoreUnavailableError(
+            f"{directory}: another process uses this store; give each replica a directory of its own, or all of them one Redis"
+        )
         with ExitStack() as stack:
-            stack.enter_context(claimed(directory))
             with _clear_errors(directory):
+                stack.enter_context(locked(directory, another))
                 self._environment = _open_environment(directory, capacity)
                 self._tables = Tables(self._environment)
                 self._check_format()
-            self._claim = stack.pop_all()
+            self._lock = stack.pop_all()
 
     def sizes(self, namespace: str, ids: Sequence[str]) -> list[int]:
         """See DocumentStore."""
@@ -82,31 +85,27 @@ class LmdbStore(DocumentStore):
         """See DocumentStore."""
         keys = [_key(namespace, identity) for identity in ids]
         with _clear_errors(self._directory), self._environment.begin(db=self._tables.documents) as view:
-            found = [view.get(key) for key in keys]
-            expired = [content is not None and self._tables.expired(view, key) for key, content in zip(keys, found, strict=True)]
-        found = [None if is_expired else content for content, is_expired in zip(found, expired, strict=True)]
+            found = [None if self._tables.expired(view, key) else view.get(key) for key in keys]
         if self._evict:
             self._tables.touch([key for key, content in zip(keys, found, strict=True) if content is not None])
         return found
 
     def put_many(self, namespace: str, items: Sequence[Item]) -> None:
         """See DocumentStore."""
-        self._check_sizes(items)
-
-        def change(txn: Change) -> None:
-            for item in items:
-                self._tables.put(txn, namespace, item)
-
-        self._change(change, sum(len(item.content) for item in items))
+        self.renew_many(namespace, [Renewal(b"", item) for item in items])  # it fits whatever is there
 
     def renew_many(self, namespace: str, renewals: Sequence[Renewal]) -> None:
         """See DocumentStore."""
-        self._check_sizes([item for _, item in renewals])
+        for _, item in renewals:
+            if len(item.content) > self.largest:
+                raise StoreFullError(
+                    f"a document takes {len(item.content)} bytes; a store of {self._capacity} bytes keeps none over {self.largest}"
+                )
 
         def change(txn: Change) -> None:
             for head, item in renewals:
                 key = _key(namespace, item.id)
-                if (txn.get(key, db=self._tables.documents) or b"").startswith(head):
+                if not head or (txn.get(key, db=self._tables.documents) or b"").startswith(head):
                     self._tables.put(txn, namespace, item)
 
         self._change(change, sum(len(item.content) for _, item in renewals))
@@ -138,7 +137,7 @@ class LmdbStore(DocumentStore):
     def close(self) -> None:
         """See DocumentStore."""
         self._environment.close()
-        self._claim.close()
+        self._lock.close()
 
     def _check_format(self) -> None:
         with self._environment.begin(write=True, db=self._tables.about) as txn:
@@ -149,13 +148,6 @@ class LmdbStore(DocumentStore):
                     "update KeyBlock, or give another directory"
                 )
             txn.put(b"format", FORMAT, overwrite=False)  # no write where it is there: a full disk can be started from
-
-    def _check_sizes(self, items: Sequence[Item]) -> None:
-        for item in items:
-            if len(item.content) > self.largest:
-                raise StoreFullError(
-                    f"a document takes {len(item.content)} bytes; a store of {self._capacity} bytes keeps none over {self.largest}"
-                )
 
     def _change(self, change: Callable[[Change], T], n_bytes: int, *, bounded: bool = True) -> T:
         """Make a change in one transaction. If it finds no room, make room for `n_bytes` and try again."""
@@ -230,27 +222,6 @@ def _allocate(file: Path, size: int) -> None:
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         os.posix_fallocate(descriptor, 0, size)
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def claimed(directory: Path) -> Iterator[None]:
-    """Claim a directory for this process, until the block or the process ends.
-
-    Raises StoreUnavailableError if another process has it.
-    """
-    with _clear_errors(directory):
-        directory.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(directory / "keyblock.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StoreUnavailableError(
-                f"{directory}: another process uses this store; give each replica a directory of its own, or all of them one Redis"
-            ) from None
-        yield
     finally:
         os.close(descriptor)
 
@@ -334,19 +305,16 @@ class Tables:
     def sweep(self, txn: Change) -> None:
         """Remove expired documents, up to SWEPT_AT_ONCE."""
         now = struct.pack(">Q", int(time.time() * 1000))
-        for index in _first(txn, self.expiries, SWEPT_AT_ONCE):
-            if index[:8] > now:
+        for _ in range(SWEPT_AT_ONCE):
+            index = _first(txn, self.expiries)
+            if index is None or index[:8] > now:
                 return
             self.remove(txn, index[8:])
 
     def shrink(self, txn: Change, capacity: int) -> None:
         """Remove the documents used longest ago, until the rest take at most `capacity` bytes."""
-        while self.n_bytes(txn) > capacity and (indexes := list(_first(txn, self.ages, 16))):
-            for index in indexes:
-                if self.n_bytes(txn) <= capacity:
-                    return
-                self.remove(txn, index[8:])
-                self.evicted += 1
+        while self.n_bytes(txn) > capacity and (index := _first(txn, self.ages)) and self.remove(txn, index[8:]):
+            self.evicted += 1
 
     def _age(self) -> int:
         """Microseconds since 1970; each call gives a later time, even if the clock is set back."""
@@ -374,8 +342,7 @@ class Tables:
                 txn.put(young[:8] + key, b"", db=self.ages)
 
 
-def _first(txn: Change, table: Any, at_most: int) -> Iterator[bytes]:
-    """The first keys of a table; the caller may remove them on the way."""
+def _first(txn: Change, table: Any) -> bytes | None:
+    """The first key of a table."""
     with txn.cursor(table) as cursor:
-        keys = [key for key, _ in zip(cursor.iternext(values=False), range(at_most), strict=False)]
-    return iter(keys)
+        return cursor.key() if cursor.first() else None

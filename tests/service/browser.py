@@ -17,8 +17,7 @@ from tests.service.faults import PATIENCE
 from tests.support.programs import need
 from tests.support.serving import Service
 
-PIECES = """const text = document.querySelector(`#result-${arguments[0]} .text`);
-return text && [...text.childNodes].map((node) => [node.textContent, node.dataset?.blocks ?? null, node.dataset?.label ?? null]);"""
+PIECES = "[...one.childNodes].map((node) => [node.textContent, node.dataset?.blocks ?? null, node.dataset?.label ?? null])"
 FILL = """const [selector, value] = arguments;
 const element = document.querySelector(selector);
 element.value = value;
@@ -72,9 +71,18 @@ class Page:
     def all(self, selector: str) -> list[WebElement]:
         return self.driver.find_elements("css selector", selector)
 
+    def each(self, selector: str, expression: str) -> list[Any]:
+        """The value of an expression in JavaScript for each element, `one`."""
+        found: list[Any] = self.run(f"return [...document.querySelectorAll(arguments[0])].map((one) => {expression})", selector)
+        return found
+
     def texts(self, selector: str) -> list[str]:
         """The texts of elements, shown or not."""
-        return [str(element.get_property("textContent")) for element in self.all(selector)]
+        return self.each(selector, "one.textContent")
+
+    def press_on(self, selector: str) -> None:
+        """Clicks on the first of these elements, wherever it stands."""
+        self.run("document.querySelector(arguments[0]).click()", selector)
 
     def run(self, script: str, *arguments: Any) -> Any:
         return self.driver.execute_script(script, *arguments)
@@ -91,17 +99,17 @@ class Page:
 
     def ask(self, query: str, documents: list[str]) -> None:
         """Fills the form and ranks."""
-        self.run("document.getElementById('clear').click()")
+        self.press_on("#clear")
         for number, document in enumerate(documents, 1):
             if number > 1:
-                self.run("document.getElementById('add').click()")
+                self.press_on("#add")
             self.fill(f"#documents li:nth-child({number}) .text", document)
         self.fill("#query", query)
         self.rank()
 
     def rank(self) -> None:
         """Presses the button, and waits for the answer or the error."""
-        self.run("document.getElementById('rank').click()")
+        self.press_on("#rank")
         self.wait(lambda: self.one("#answer").get_attribute("aria-busy") == "false")
 
     def press(self, *keys: str) -> None:
@@ -113,7 +121,8 @@ class Page:
     def pieces(self, index: int) -> list[tuple[str, str | None, str | None]]:
         """The text of a card in pieces: (text, numbers of the blocks over it, label)."""
         self.run("const d = document.querySelector(`#result-${arguments[0]} details`); d.open = true", index)
-        return [tuple(piece) for piece in self.wait(lambda: self.run(PIECES, index))]
+        (pieces,) = self.wait(lambda: self.each(f"#result-{index} .text", PIECES))
+        return [tuple(piece) for piece in pieces]
 
     def answer(self) -> Any:
         """The answer that is shown, from its JSON."""
@@ -123,3 +132,8 @@ class Page:
         """The requests of the page since it was opened, or since this was asked for."""
         events = (json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance"))
         return [event["params"]["request"] for event in events if event["method"] == "Network.requestWillBeSent"]
+
+    def sent(self) -> dict[str, Any]:
+        """The one request for a ranking among those."""
+        (request,) = (request for request in self.fetched() if request["url"].endswith("/rerank"))
+        return request

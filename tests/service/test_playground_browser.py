@@ -86,14 +86,12 @@ def page(driver: Chrome, url: str) -> Iterator[Page]:
 def test_the_reference_is_shown_without_the_internet(driver: Chrome, url: str) -> None:
     page = Page(driver, url)
     page.open("docs", "#reference .opblock")
-    operations = page.run(
-        "return [...document.querySelectorAll('.opblock-summary')].map((line) => line.innerText.split('\\n').slice(0, 2))"
-    )
+    operations = page.each(".opblock-summary", "one.innerText.split('\\n').slice(0, 2)")
     assert ["POST", "/rerank"] in [[part.strip() for part in operation] for operation in operations]
     page.all(".opblock-summary-control")[0].click()
     page.wait(lambda: page.all(".opblock-body .try-out__btn"))[0].click()
     page.wait(lambda: page.all(".opblock-body .execute"))
-    page.run("document.querySelector('.opblock-body .execute').click()")
+    page.press_on(".opblock-body .execute")
     page.wait(lambda: "200" in " ".join(page.texts(".live-responses-table .response .response-col_status")))
     fetched = [request["url"] for request in page.fetched()]
     assert {f"{url}openapi.json", f"{url}rerank"} <= {*fetched}
@@ -124,25 +122,24 @@ def check_highlights(page: Page, texts: list[str], answer: Any) -> None:
         assert shown == expected
 
 
-MARKS = """return [...document.querySelectorAll(`#result-${arguments[0]} mark.answer`)]
-    .map((mark) => [mark.textContent, mark.dataset.label, mark.title])"""
-LAYOUT = """return [...document.querySelectorAll(".cards > *")]
-    .map((element) => element.dataset.index === undefined ? element.textContent : Number(element.dataset.index))"""
+def marks(page: Page, index: int) -> list[list[str]]:
+    return page.each(f"#result-{index} mark.answer", "[one.textContent, one.dataset.label, one.title]")
 
 
-def unfold(page: Page) -> None:
-    page.run("for (const details of document.querySelectorAll('.card details')) details.open = true")
-    page.wait(lambda: len(page.all(".card .text")) == len(page.all(".card")))
+def layout(page: Page) -> list[int | str]:
+    """The documents of the cards, and the words between them."""
+    return page.each(".cards > *", "one.dataset.index === undefined ? one.textContent : Number(one.dataset.index)")
 
 
 def check_spans(page: Page, texts: list[str]) -> None:
     """Each span of the answer is marked, in its place and with its score, and nothing else is; each text is whole."""
-    unfold(page)
+    page.each(".card details", "one.open = true")
+    page.wait(lambda: len(page.all(".card .text")) == len(page.all(".card")))
     for result in page.answer()["results"]:
         index, spans = result["index"], result.get("relevant_spans", [])
         text = texts[index]
-        assert sorted(tuple(mark) for mark in page.run(MARKS, index)) == sorted(
-            (text[s["start"] : s["end"]], f"answers {s['score']:.2f}", f"This answers: score {json.dumps(s['score'])}")
+        assert sorted(marks(page, index)) == sorted(
+            [text[s["start"] : s["end"]], f"answers {s['score']:.2f}", f"This answers: score {json.dumps(s['score'])}"]
             for s in spans
         )
         assert page.texts(f"#result-{index} .text") == [text]
@@ -178,17 +175,12 @@ def test_offsets_are_code_points(page: Page, url: str) -> None:
     assert page.module("text", "m.unitsOf(a[0], a[1])", "a😀b\u0301𐎀", [5, 0, 1, 2, 3, 4]) == [7, 0, 1, 3, 4, 5]
     assert page.module("text", "m.unitsOf('\\ud83d!\\ude00', [1, 2, 3])") == [1, 2, 3]
     overlapping = [{"start": 2, "end": 6}, {"start": 4, "end": 8}, {"start": 0, "end": 10}]
-    pieces = page.module("text", "m.piecesOf('0123456789', a[0])", overlapping)
-    assert [(p["start"], p["end"], p["blocks"]) for p in pieces] == [
-        (0, 2, [2]),
-        (2, 4, [0, 2]),
-        (4, 6, [0, 1, 2]),
-        (6, 8, [1, 2]),
-        (8, 10, [2]),
-    ]
+    pieces = page.module("text", "m.piecesOf({ start: 0, end: 10 }, a[0]).map((p) => [p.start, p.end, p.over])", overlapping)
+    assert pieces == [[0, 2, [2]], [2, 4, [0, 2]], [4, 6, [0, 1, 2]], [6, 8, [1, 2]], [8, 10, [2]]]
 
 
-DIRECTIONS = "return [...document.querySelectorAll(arguments[0])].map((element) => getComputedStyle(element).direction)"
+def directions(page: Page, selector: str) -> list[str]:
+    return page.each(selector, "getComputedStyle(one).direction")
 
 
 def test_texts_are_shown_in_the_direction_of_their_script(page: Page, url: str) -> None:
@@ -197,10 +189,10 @@ def test_texts_are_shown_in_the_direction_of_their_script(page: Page, url: str) 
     texts = [document["text"] for document in request["documents"]]
     page.ask("أي نهر يمر بمدينة فيينا؟", texts)
     check_highlights(page, texts, post(url, {"query": "أي نهر يمر بمدينة فيينا؟", "documents": texts, "return_blocks": True}))
-    assert page.run(DIRECTIONS, "#query") == ["rtl"]
-    assert page.run(DIRECTIONS, "#documents .text") == ["ltr", "rtl", "ltr", "ltr"]
-    assert [page.run(DIRECTIONS, f"#result-{index} .text") for index in range(4)] == [["ltr"], ["rtl"], ["ltr"], ["ltr"]]
-    assert page.run(DIRECTIONS, "#result-1 summary .name") == ["rtl"]
+    assert directions(page, "#query") == ["rtl"]
+    assert directions(page, "#documents .text") == ["ltr", "rtl", "ltr", "ltr"]
+    assert [directions(page, f"#result-{index} .text") for index in range(4)] == [["ltr"], ["rtl"], ["ltr"], ["ltr"]]
+    assert directions(page, "#result-1 summary .name") == ["rtl"]
     assert page.run("return getComputedStyle(document.querySelector('#result-1 mark'), '::before').direction") == "ltr"
     right = """const place = (at) => document.querySelector(`#result-1 ${at}`).getBoundingClientRect();
         const [box, mark] = [place(".text"), place("mark")];
@@ -225,7 +217,7 @@ def test_the_sentence_that_answers_is_marked(page: Page) -> None:
     texts = [*NO_ANSWER, ODD[0][:40] + BEFORE + MARKUP + AFTER]
     page.ask(QUERY, texts)
     check_spans(page, texts)
-    assert [text for text, _, _ in page.run(MARKS, ANSWERS)] == [MARKUP]
+    assert [text for text, _, _ in marks(page, ANSWERS)] == [MARKUP]
     block = page.run("return document.querySelector('mark.answer').parentElement.dataset.blocks")
     assert block == "0", "in the block that was read"
     assert page.run("return window.hit") is None
@@ -254,14 +246,14 @@ def test_a_line_stands_where_the_threshold_is_reached_no_more(page: Page) -> Non
     page.ask(QUERY, DOCUMENTS)
     order = [result["index"] for result in page.answer()["results"]]
     assert order[0] == ANSWERS
-    assert page.run(LAYOUT) == [ANSWERS, f"below {THRESHOLD:.3f}: probably no answer", *order[1:]]
+    assert layout(page) == [ANSWERS, f"below {THRESHOLD:.3f}: probably no answer", *order[1:]]
     assert [card.get_attribute("id") for card in page.all(".card.below")] == [f"result-{index}" for index in order[1:]]
     assert page.all(".nothing") == []
     page.ask(QUERY, DOCUMENTS[ANSWERS:])
-    assert page.run(LAYOUT) == [0], "all reach it"
+    assert layout(page) == [0], "all reach it"
     page.ask(QUERY, NO_ANSWER)
     assert page.texts(".nothing") == [f"Nothing here answers this. No score reaches {THRESHOLD:.3f}."]
-    assert len(page.all(".card.below")) == len(page.run(LAYOUT)) == len(NO_ANSWER), "the cards stay, and there is no line"
+    assert len(page.all(".card.below")) == len(layout(page)) == len(NO_ANSWER), "the cards stay, and there is no line"
     assert page.texts("#status")[0].endswith("Nothing here answers this.")
     page.fill("#model", UNDECLARED)
     page.ask(QUERY, DOCUMENTS)
@@ -291,8 +283,9 @@ def test_only_what_the_model_has_scored_is_judged(page: Page) -> None:
         assert (verdict["reached"], verdict.get("first"), verdict.get("nothing")) == (reached, first, nothing)
 
 
-TITLES = "return [...document.querySelectorAll('#documents .title')].map((input) => input.value)"
-TYPED = "return [...document.querySelectorAll('#documents .text')].map((area) => area.value)"
+def written(page: Page, part: str = "text") -> list[str]:
+    """What stands in the boxes of the documents."""
+    return page.each(f"#documents .{part}", "one.value")
 
 
 def focused(page: Page) -> str:
@@ -337,7 +330,7 @@ def test_by_the_keyboard_alone(page: Page, url: str) -> None:
 
 def test_every_control_has_a_name(page: Page) -> None:
     page.ask("river bridge", ODD)
-    page.run("for (const details of document.querySelectorAll('details')) details.open = true")
+    page.each("details", "one.open = true")
     nodes = page.driver.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
     controls = [
         node
@@ -377,8 +370,7 @@ def test_curl_pasted_into_a_shell_gives_the_same_answer(page: Page, tmp_path: Pa
 def test_a_key_is_sent_and_nowhere_kept(page: Page) -> None:
     page.fill("#key", "secret-0815")
     page.ask("river", ODD)
-    (ranked,) = (request for request in page.fetched() if request["url"].endswith("/rerank"))
-    assert {name.lower(): value for name, value in ranked["headers"].items()}["authorization"] == "Bearer secret-0815"
+    assert {name.lower(): value for name, value in page.sent()["headers"].items()}["authorization"] == "Bearer secret-0815"
     assert "Authorization: Bearer $KEYBLOCK_API_KEY" in page.texts("#curl code")[0]
     assert "secret-0815" not in page.run("return document.body.textContent + JSON.stringify({...localStorage, ...sessionStorage})")
     page.driver.refresh()
@@ -435,12 +427,13 @@ def test_a_problem_stands_at_its_field(page: Page) -> None:
     page.rank()
     assert marked(page) == ("key", "API key: it has a character that a header cannot carry")
     page.fill("#key", "")
-    page.run("document.getElementById('add').click(); document.getElementById('add').click()")
+    page.press_on("#add")
+    page.press_on("#add")
     page.run("document.querySelector('#documents li:nth-child(3) .text').value = 'x'.repeat(4000001)")
     page.rank()
     field, problem = marked(page)
     assert (field, problem.split(":")[0]) == ("Text of document 3", "documents[1].text"), "the empty box before it was not sent"
-    page.run("document.querySelector('#documents li:nth-child(3) .remove').click()")
+    page.press_on("#documents li:nth-child(3) .remove")
     page.rank()
     assert page.all(".field-problem, [aria-invalid]") == []
 
@@ -456,7 +449,7 @@ def test_a_service_that_is_away_is_reported_with_what_to_try(page: Page) -> None
     (problem,) = page.texts("#problem")
     assert problem.startswith(f"The service at {page.url.rstrip('/')} cannot be reached (")
     assert "make serve" in problem
-    assert page.run(TYPED) == ["a river"]
+    assert written(page) == ["a river"]
 
 
 def test_the_page_says_what_a_deadline_cost(page: Page) -> None:
@@ -478,8 +471,7 @@ def test_options_are_sent(page: Page) -> None:
     answer = page.answer()
     assert len(answer["results"]) == len(page.all(".card")) == 2
     assert page.texts(".notice.warn li") == answer["meta"]["warnings"] != []
-    (sent,) = (json.loads(request["postData"]) for request in page.fetched() if request["url"].endswith("/rerank"))
-    assert options.items() <= sent.items()
+    assert options.items() <= json.loads(page.sent()["postData"]).items()
 
 
 def test_documents_come_from_files(page: Page, tmp_path: Path) -> None:
@@ -491,7 +483,7 @@ def test_documents_come_from_files(page: Page, tmp_path: Path) -> None:
     page.wait(lambda: page.texts("#count") == ["4"])
     assert page.texts("#file-problems") == ["b.jsonl: line 3, 4 is no document in JSON"]
     page.rank()
-    (sent,) = (json.loads(request["postData"]) for request in page.fetched() if request["url"].endswith("/rerank"))
+    sent = json.loads(page.sent()["postData"])
     assert sent["query"] == "river"
     first = {"id": "a.txt", "title": "a.txt", "text": ODD[1]}
     assert sent["documents"] == [first, lines[0], {"text": "a river"}, {"text": "stone"}]
@@ -524,8 +516,8 @@ def test_the_text_of_other_files_is_found_by_the_service(page: Page, tmp_path: P
         "a text",
         "<p align=center>A readme</p>",
     ]
-    assert page.run(TYPED) == texts
-    assert page.run(TITLES) == ["0.txt", "a & b.pdf", "b.docx", "A book", "A page", "e.html", "g.txt", "h.md"]
+    assert written(page) == texts
+    assert written(page, "title") == ["0.txt", "a & b.pdf", "b.docx", "A book", "A page", "e.html", "g.txt", "h.md"]
     guess, *refused = page.texts("#file-problems")[0].splitlines()
     assert guess.startswith("0.txt: is not UTF-8; read as cp932, which is a guess")
     assert refused == [
@@ -541,16 +533,13 @@ def test_files_can_be_dropped(page: Page) -> None:
         document.body.dispatchEvent(new DragEvent("drop", {dataTransfer: data, bubbles: true, cancelable: true}));"""
     page.run(drop)
     page.wait(lambda: page.texts("#count") == ["2"])
-    assert page.run(TYPED) == [
-        "the river",
-        "a bridge",
-    ]
+    assert written(page) == ["the river", "a bridge"]
 
 
 def test_documents_are_added_and_removed(page: Page) -> None:
     page.ask("river", ["one", "two", "three"])
     page.all("#documents .remove")[1].click()
-    assert page.run(TYPED) == ["one", "three"]
+    assert written(page) == ["one", "three"]
     assert focused(page) == "text"
     page.rank()
     assert len(page.all(".card")) == 2

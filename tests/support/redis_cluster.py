@@ -1,27 +1,20 @@
-"""A private Redis Cluster on this machine, for tests and benchmarks. Its servers can be killed, paused and started."""
+"""A private Redis Cluster on this machine. Its servers can be killed and started."""
 
-import signal
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import redis
-from redis.backoff import NoBackoff
 from redis.crc import key_slot
-from redis.retry import Retry
 
+from tests.service.store.redis_server import Certificates, RedisServer, need_redis, until
 from tests.support.ports import free_port
-from tests.support.redis_server import Certificates, program
 
-PATIENCE = 60.0  # longest wait in seconds; a failover takes three
 SILENT_MILLISECONDS = 2000  # a server that is silent for so long is replaced
 FULL_COVERAGE = ("--cluster-require-full-coverage", "no")  # the other slots stay available when a server and its replica are away
 
 
 class RedisCluster:
-    """Servers on ports of 127.0.0.1, each with its own folder; a killed server has its data again after a restart.
+    """Servers on ports of 127.0.0.1, each with its own folder.
 
     Args:
         folder: holds the servers' folders.
@@ -32,6 +25,7 @@ class RedisCluster:
         silent: milliseconds of silence after which a server is replaced.
 
     Attributes:
+        servers: by their port.
         ports: the ports of all servers.
     """
 
@@ -44,11 +38,18 @@ class RedisCluster:
         certificates: Certificates | None = None,
         silent: int = SILENT_MILLISECONDS,
     ) -> None:
-        self.ports = [free_port() for _ in range(masters * (1 + replicas))]
-        self._buses = {port: free_port() for port in self.ports}
-        self._folder, self._replicas, self._password, self._certificates = folder, replicas, password, certificates
-        self._silent = silent
-        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._replicas, self._certificates, self._silent = replicas, certificates, silent
+        options = ("--cluster-enabled", "yes", *FULL_COVERAGE, "--appendfsync", "everysec", "--repl-diskless-sync-delay", "0")
+        if certificates is not None:
+            options += ("--tls-cluster", "yes")
+        self.servers: dict[int, RedisServer] = {}
+        for number in range(masters * (1 + replicas)):
+            own = folder / str(number)
+            own.mkdir()
+            bus = ("--cluster-port", str(free_port()))
+            server = RedisServer(own, *options, *bus, password=password, certificates=certificates)
+            self.servers[server.port] = server
+        self.ports = list(self.servers)
 
     @property
     def url(self) -> str:
@@ -59,7 +60,7 @@ class RedisCluster:
         return f"rediss+cluster://{hosts}?ssl_ca_certs={self._certificates.authority}"
 
     def create(self) -> None:
-        """Start the servers and form a cluster. Raises MissingRedisError."""
+        """Start the servers and form a cluster."""
         for port in self.ports:
             self.start(port)
         servers = [f"127.0.0.1:{port}" for port in self.ports]
@@ -67,66 +68,39 @@ class RedisCluster:
         until(self.whole)
 
     def start(self, port: int) -> None:
-        """Start a server that is not running. Raises MissingRedisError."""
-        folder = self._folder / str(port)
-        folder.mkdir(exist_ok=True)
-        listens = (
-            ("--port", str(port)) if self._certificates is None else (*self._certificates.of_server(port), "--tls-cluster", "yes")
-        )
-        place = (*listens, "--bind", "127.0.0.1", "--dir", str(folder), "--cluster-port", str(self._buses[port]))
-        cluster = ("--cluster-enabled", "yes", "--cluster-node-timeout", str(self._silent), *FULL_COVERAGE)
-        storage = ("--save", "", "--appendonly", "yes", "--repl-diskless-sync-delay", "0")
-        passwords = ("--requirepass", self._password, "--masterauth", self._password)
-        words = [program("server"), *place, *cluster, *storage, *passwords]
-        self._processes[port] = subprocess.Popen(words, stdout=subprocess.DEVNULL)
-        until(lambda: self.ask(port, "PING") is not None)
+        """Start a server that is not running."""
+        self.servers[port].start("--cluster-node-timeout", str(self._silent))
 
     def replace_after(self, silent: int) -> None:
         """Set the milliseconds of silence after which a server is replaced."""
         self._silent = silent
-        for port in self._processes:
+        for port in self.ports:
             self.ask(port, "CONFIG SET", "cluster-node-timeout", silent)
 
     def kill(self, port: int) -> None:
         """Kill a server with SIGKILL."""
-        process = self._processes.pop(port)
-        process.kill()
-        process.wait()
-
-    def pause(self, port: int) -> None:
-        """Pause a server: it accepts connections and does not answer."""
-        self._processes[port].send_signal(signal.SIGSTOP)
-
-    def go_on(self, port: int) -> None:
-        """Resume a paused server."""
-        self._processes[port].send_signal(signal.SIGCONT)
+        self.servers[port].stop()
 
     def close(self) -> None:
         """Kill all running servers."""
-        for port in list(self._processes):
+        for port in self.ports:
             self.kill(port)
 
     def command(self, name: str, *words: str) -> None:
-        """Run a command of `redis-cli --cluster`. Raises RuntimeError if it fails, and MissingRedisError."""
+        """Run a command of `redis-cli --cluster`. Raises RuntimeError if it fails."""
         tls = () if self._certificates is None else ("--tls", "--cacert", str(self._certificates.authority))
-        line = [program("cli"), *tls, "--cluster", name, *words, "--cluster-yes"]
-        done = subprocess.run(line, check=False, capture_output=True, text=True, timeout=PATIENCE)
+        line = [need_redis("cli"), *tls, "--cluster", name, *words, "--cluster-yes"]
+        done = subprocess.run(line, check=False, capture_output=True, text=True, timeout=60)
         if done.returncode:
             raise RuntimeError(f"redis-cli --cluster {name} failed: {done.stdout[-300:]}{done.stderr[-300:]}")
 
     def ask(self, port: int, *words: str | bytes | int) -> object:
         """A server's answer to a command; None if it does not answer."""
-        tls = {} if self._certificates is None else {"ssl": True, "ssl_ca_certs": str(self._certificates.authority)}
-        own: dict[str, Any] = {"host": "127.0.0.1", "socket_timeout": 1.0, "retry": Retry(NoBackoff(), 0), **tls}
-        with redis.Redis(port=port, password=self._password, **own) as client:
-            try:
-                return client.execute_command(*words)
-            except (redis.ConnectionError, redis.TimeoutError):
-                return None
+        return self.servers[port].ask(*words)
 
     def masters(self) -> dict[int, list[int]]:
         """Ports of the masters that answer, each with the ports of its synchronised replicas."""
-        roles = {port: self.ask(port, "ROLE") for port in self.ports if port in self._processes}
+        roles = {port: self.ask(port, "ROLE") for port in self.ports}
         lists = {port: role for port, role in roles.items() if isinstance(role, list)}
         return {
             port: [other for other, (name, *rest) in lists.items() if name == b"slave" and rest[1:3] == [port, b"connected"]]
@@ -156,21 +130,11 @@ class RedisCluster:
 
     def mend(self) -> None:
         """Start the killed servers, and wait until the cluster is whole; the masters may be others than before."""
-        for port in self.ports:
-            if port not in self._processes:
+        for port, server in self.servers.items():
+            if not server.running:
                 self.start(port)
-            self.go_on(port)
         until(self.whole)
 
     def identity(self, port: int) -> str:
         """A server's id in the cluster."""
         return str(self.ask(port, "CLUSTER MYID"), "ascii")
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait until the condition holds. Raises TimeoutError after PATIENCE."""
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        if time.monotonic() > end:
-            raise TimeoutError(f"not so after {PATIENCE:g} s")
-        time.sleep(0.05)

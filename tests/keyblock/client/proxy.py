@@ -33,20 +33,18 @@ class Proxy:
         self.faults: list[Fault] = []
         self.seen: list[Seen] = []
         self.over = threading.Event()
+        self._port = port
         proxy = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def any_method(self) -> None:
-                body = self.rfile.read(int(self.headers.get("content-length", 0)))
+                self.body = self.rfile.read(int(self.headers.get("content-length", 0)))
                 headers = {name.lower(): value for name, value in self.headers.items()}
-                proxy.seen.append(Seen(self.command, self.path, headers, body))
+                proxy.seen.append(Seen(self.command, self.path, headers, self.body))
                 self.over = proxy.over
-                if proxy.faults:
-                    proxy.faults.pop(0)(self)
-                else:
-                    forward(self, port, headers, body)
+                proxy.act(self)
 
             do_GET = do_PUT = do_POST = do_DELETE = any_method  # noqa: N815
 
@@ -57,6 +55,13 @@ class Proxy:
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
+
+    def act(self, handler: Any) -> None:
+        """Answer a request."""
+        if self.faults:
+            self.faults.pop(0)(handler)
+        else:
+            forward(handler, self._port)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -69,9 +74,9 @@ class Proxy:
         self._server.server_close()
 
 
-def forward(handler: BaseHTTPRequestHandler, port: int, headers: dict[str, str], body: bytes) -> None:
+def forward(handler: Any, port: int) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    connection.request(handler.command, handler.path, body or None, headers)
+    connection.request(handler.command, handler.path, handler.body or None, dict(handler.headers.items()))
     response = connection.getresponse()
     reply(handler, response.status, response.read(), dict(response.getheaders()))
     connection.close()

@@ -113,4 +113,4 @@ def test_an_answer_about_other_documents(proxied: Client, proxy: Proxy) -> None:
 
 def test_a_key_that_may_only_rank_is_enough_for_the_command(proxied: Client, proxy: Proxy) -> None:
     proxy.faults = [says(403)]  # of GET /info
-    assert len(RemoteRanker(proxied, Asked("river"), Report("keyblock")).rank([Input("a", "a river")])) == 1
+    assert len(RemoteRanker(proxied, Asked("river"), Report()).rank([Input("a", "a river")])) == 1

@@ -12,7 +12,7 @@ from tests.service.files.made import pdf
 
 
 def read(tmp_path: Path, *names: str, form: str = "auto", recursive: bool = False, globs: tuple[str, ...] = ()) -> list[Input]:
-    report = Report("keyblock")
+    report = Report()
     return list(Files([str(tmp_path / name) for name in names], report, form=form, recursive=recursive, globs=globs).read())
 
 
@@ -61,7 +61,7 @@ def test_a_file_that_is_no_text_fails_if_it_was_named_and_is_left_out_of_a_direc
     (tmp_path / "report.pdf").write_bytes(b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n1 0 obj")
     (tmp_path / "there.txt").write_text("Wien")
     for names, recursive in ((["report.pdf", "there.txt"], False), ([""], True)):
-        report = Report("keyblock")
+        report = Report()
         files = Files([str(tmp_path / name) for name in names], report, recursive=recursive)
         assert [one.text for one in files.read()] == ["Wien"]
         assert report.failed is not recursive
@@ -88,12 +88,12 @@ def test_directories(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert [one.text for one in read(tmp_path, "", recursive=True, globs=("*.md", "y.*"))] == ["b/z.md", "b/c/y.txt"]
     assert capsys.readouterr().err == ""
     assert read(tmp_path, "b") == []
-    assert "b: is a directory; --recursive reads what is in it" in capsys.readouterr().err
+    assert "b: is a directory; rerank --recursive reads what is in it" in capsys.readouterr().err
 
 
 def test_what_cannot_be_read_fails_and_stops_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "there").write_text("Wien")
-    report = Report("keyblock")
+    report = Report()
     files = Files([str(tmp_path / "nobody\x1b[2J"), str(tmp_path / "there")], report)
     assert [one.text for one in files.read()] == ["Wien"]
     assert (report.failed, files.total, Files(["a.txt", "b.JSONL"], report).total) == (True, 2, None)

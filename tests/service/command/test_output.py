@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from keyblock.ranking.order import ScoredBy
+from keyblock.client import Result
+from keyblock.fusion import Activation
+from keyblock.ranking.order import GROUPS, ScoredBy
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig
 from service.command.hits import Best, Hit, Passage, batches, place_of
 from service.command.inputs import Input
 from service.command.output import print_table, tab_lines
-from service.command.rankers import Found
 from service.command.text import Highlighter
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
@@ -64,27 +65,28 @@ ANALYZER = Analyzer(AnalyzerConfig())
 
 
 class Known:
-    """A ranker that knows what there is to find."""
+    """A ranker that knows what there is to find: groups and scores, None for a refused document."""
 
-    analyzer, documents, chars = ANALYZER, 3, 100
+    analyzer, activation, documents, chars = ANALYZER, Activation(), 3, 100
 
-    def __init__(self, found: Sequence[Found | None]) -> None:
+    def __init__(self, found: Sequence[tuple[int, float] | None]) -> None:
         self._found = iter(found)
 
-    def rank(self, inputs: Sequence[Input]) -> list[Found | None]:
-        return [next(self._found) for _ in inputs]
+    def rank(self, inputs: Sequence[Input]) -> list[Result]:
+        known = [next(self._found) for _ in inputs]
+        return [Result(number, one[1], scored_by=GROUPS[one[0]]) for number, one in enumerate(known) if one is not None]
 
 
-FOUND = st.none() | st.builds(Found, st.integers(0, 2), st.integers(-3, 3).map(float), st.just([]))
+FOUND = st.none() | st.tuples(st.integers(0, 2), st.integers(-3, 3).map(float))
 
 
 @given(st.lists(FOUND, max_size=30), st.integers(0, 8))
-def test_the_best_are_those_of_all(found: list[Found | None], top: int) -> None:
+def test_the_best_are_those_of_all(found: list[tuple[int, float] | None], top: int) -> None:
     inputs = [Input(str(number), "x" * number) for number in range(len(found))]
     best, ranker = Best(top, 1, Highlighter(ANALYZER, "q")), Known(found)
     for batch in batches(inputs, ranker.documents, ranker.chars):
         best.add(ranker, batch)
-    known = [(one.group, one.negative_logit, number) for number, one in enumerate(found) if one is not None]
+    known = [(one[0], -one[1], number) for number, one in enumerate(found) if one is not None]
     assert [hit.input for hit in best] == [str(number) for *_, number in sorted(known)][: top or None]
     assert len(best) == len(list(best))
 

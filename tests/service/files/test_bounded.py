@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from service.files import bounded
-from service.files.bounded import COMMAND, MEMORY, TOO_MUCH, BoundedReader, environment, extracted, question
+from service.files.bounded import MEMORY, TOO_MUCH, BoundedReader, environment, question
 from service.files.extraction import extract
 from service.files.kinds import NotTextError
 from tests.service.files.made import SAMPLES, epub, paragraph, pdf, word
@@ -66,12 +66,6 @@ def test_the_process_is_bounded_writes_no_file_and_gives_way() -> None:
     before = int(subprocess.run([sys.executable, "-c", "import os; print(os.nice(0))"], capture_output=True, check=True).stdout)
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
     assert list(map(int, output.split())) == [MEMORY, 0, 0, min(before + 10, 19)]
-
-
-def test_a_text_longer_than_a_document_may_be_is_refused() -> None:
-    done = subprocess.run(COMMAND, input=question(b"x" * 901, "", 900), capture_output=True, check=True, env=environment())
-    with pytest.raises(NotTextError, match="has a text of 901 characters; a document may have 900: take a part of it"):
-        extracted(done.stdout)
 
 
 def test_without_the_extra_the_process_says_what_to_install() -> None:

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.files.decoding import Decoded, decode, decode_page
+from service.files.decoding import decode, decode_page
 from service.files.html import page_text, read_page
+from service.files.kinds import Extracted
 from tests.service.files.made import page
 
 
@@ -112,11 +113,11 @@ def test_other_encodings_are_guessed_and_the_guess_is_reported(text: str, encodi
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
 def test_unicode_is_no_guess(encoding: str) -> None:
     for text in (CAT, "Wien 😀", "", "<p align='center'>A readme in Markdown</p>\n\n# Title"):
-        assert decode(text.encode(encoding)) == Decoded(text)
+        assert decode(text.encode(encoding)) == Extracted(text)
     if encoding.startswith("utf-8"):
         return
     for order in ("le", "be"):
-        assert decode(f"\ufeffWien {CAT}".encode(f"{encoding}-{order}")) == Decoded(f"Wien {CAT}")
+        assert decode(f"\ufeffWien {CAT}".encode(f"{encoding}-{order}")) == Extracted(f"Wien {CAT}")
 
 
 @pytest.mark.parametrize(
@@ -145,7 +146,7 @@ def test_a_text_about_a_format_is_a_text() -> None:
         "bzh1",
         "PK",
     ):
-        assert decode(about.encode()) == Decoded(about)
+        assert decode(about.encode()) == Extracted(about)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +161,7 @@ def test_a_text_about_a_format_is_a_text() -> None:
     ],
 )
 def test_a_page_says_its_encoding(source: str, encoding: str) -> None:
-    assert decode_page(source.encode(encoding)) == Decoded(source)
+    assert decode_page(source.encode(encoding)) == Extracted(source)
 
 
 def test_what_a_page_says_wrongly_is_not_believed() -> None:

@@ -5,8 +5,8 @@ import pytest
 
 from service.store import redis_client
 from tests.service.faults import PATIENCE
-from tests.service.store.redis_server import RedisServer, need_redis
-from tests.support.redis_cluster import SILENT_MILLISECONDS, RedisCluster
+from tests.service.store.redis_server import RedisServer
+from tests.support.redis_cluster import RedisCluster
 
 STALL_MILLISECONDS = 60_000  # longer than a machine stalls
 
@@ -23,7 +23,6 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
 @pytest.fixture(scope="session")
 def six_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
     """Three masters with a replica each, which takes its master's place where a test wants that: no stall is taken for a death."""
-    need_redis()
     cluster = RedisCluster(tmp_path_factory.mktemp("cluster"), silent=STALL_MILLISECONDS)
     try:
         cluster.create()
@@ -38,12 +37,6 @@ def redis_cluster(six_servers: RedisCluster) -> Iterator[RedisCluster]:
     yield six_servers
     six_servers.mend()
     six_servers.replace_after(STALL_MILLISECONDS)
-
-
-@pytest.fixture
-def replaced(redis_cluster: RedisCluster) -> None:
-    """A server of the cluster that says nothing for two seconds is replaced."""
-    redis_cluster.replace_after(SILENT_MILLISECONDS)
 
 
 @pytest.fixture(autouse=True)

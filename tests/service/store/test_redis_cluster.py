@@ -13,7 +13,8 @@ from redis.crc import key_slot
 from service.store.base import AWAY, HEAD, Item, Renewal, StoreUnavailableError
 from service.store.redis_client import key_of
 from service.store.redis_cluster import PREFIX, RedisClusterStore
-from tests.support.redis_cluster import RedisCluster, until
+from tests.service.store.redis_server import until
+from tests.support.redis_cluster import SILENT_MILLISECONDS, RedisCluster
 
 IDS = [f"d{number}" for number in range(60)]
 
@@ -145,10 +146,10 @@ class Load:
         assert len(self.acknowledged) == len(IDS)
 
 
-@pytest.mark.usefixtures("replaced")
 def test_a_failover_under_load_loses_nothing_that_was_acknowledged(
     store: RedisClusterStore, redis_cluster: RedisCluster, space: str
 ) -> None:
+    redis_cluster.replace_after(SILENT_MILLISECONDS)
     load = Load(store, space)
     with load.under_way():
         until(lambda: len(load.acknowledged) == len(IDS))

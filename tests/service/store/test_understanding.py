@@ -82,6 +82,14 @@ def put(library: Library, pipeline: Pipeline, identity: str, text: str = TEXT) -
     asyncio.run(library.put(DEFAULT_NAMESPACE, [Item(identity, encode(document))]))
 
 
+def hold(library: Library, pipeline: Pipeline, encoder: Gated, *ids: str) -> None:
+    """Store documents; the first is being understood until the gate opens."""
+    encoder.gate.clear()
+    for identity in ids:
+        put(library, pipeline, identity)
+    assert encoder.reached.wait(PATIENCE)
+
+
 def found(library: Library, identity: str) -> Found | None:
     one = asyncio.run(library.look_up(DEFAULT_NAMESPACE, [identity], MADE_BY, texts=True))[identity]
     assert one is None or isinstance(one, Found)
@@ -110,10 +118,7 @@ def test_a_stored_document_is_understood_and_else_unchanged(opened: Any, underst
 def test_what_a_process_leaves_unread_the_next_one_reads(opened: Any, understanding: Pipeline, encoder: Gated) -> None:
     """Also of a namespace and an id with any characters; no request names them."""
     first = opened()
-    encoder.gate.clear()
-    for identity in ("a", "b/\udcff\n"):
-        put(first, understanding, identity)
-    assert encoder.reached.wait(PATIENCE)
+    hold(first, understanding, encoder, "a", "b/\udcff\n")
     started = time.monotonic()
     first.close()  # in the middle of a document
     assert time.monotonic() - started < PATIENCE / 2
@@ -125,9 +130,7 @@ def test_what_a_process_leaves_unread_the_next_one_reads(opened: Any, understand
 
 def test_a_newer_document_is_not_overwritten(opened: Any, understanding: Pipeline, encoder: Gated) -> None:
     library = opened()
-    encoder.gate.clear()
-    put(library, understanding, "a")
-    assert encoder.reached.wait(PATIENCE)
+    hold(library, understanding, encoder, "a")
     put(library, understanding, "a", "The river floods the bridge.")
     encoder.gate.set()
     wait_for(lambda: is_understood(library, understanding, "a"))
@@ -138,10 +141,7 @@ def test_a_newer_document_is_not_overwritten(opened: Any, understanding: Pipelin
 
 def test_a_deleted_document_does_not_come_back(opened: Any, understanding: Pipeline, encoder: Gated) -> None:
     library = opened()
-    encoder.gate.clear()
-    put(library, understanding, "a")
-    put(library, understanding, "b")
-    assert encoder.reached.wait(PATIENCE)
+    hold(library, understanding, encoder, "a", "b")
     assert asyncio.run(library.delete(DEFAULT_NAMESPACE, "a"))
     encoder.gate.set()
     wait_for(lambda: is_understood(library, understanding, "b"))
