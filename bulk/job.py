@@ -3,8 +3,9 @@
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from bulk.engines.local import LocalEngine
@@ -25,8 +26,8 @@ SECONDS = 60  # at most, from one line of progress to the next
 class Engine(Protocol):
     """Runs the shards of a stage."""
 
-    def run(self, stage: type[Stage], job: Job, shards: list[int], note: Callable[[str], object]) -> Iterator[int]:
-        """Do the shards and yield each one when it is done; note each retry. Raises BulkError if a shard cannot be done."""
+    def try_once(self, stage: type[Stage], job: Job, shards: list[int]) -> Iterator[int]:
+        """Try each shard and yield it when it is done; not if its worker died. Raises BulkError for a shard that fails."""
 
 
 class Summary(NamedTuple):
@@ -102,7 +103,7 @@ def rank_all(options: Options) -> Summary:
             if not any(options.out.glob("rankings-*")):  # nothing is computed: the corrected input may take the directory
                 (options.out / NAME).unlink()
             raise
-        job = Job(layout, options.bundle, options.asking, intake, fingerprint(about))
+        job = Job(layout, options.bundle, options.asking, intake, fingerprint(about), options.attempts)
         remaining = _remaining(Score, job)
         if remaining:
             with _engine(options) as engine:
@@ -127,15 +128,43 @@ def _sizes(stage: type[Stage], job: Job) -> list[int]:
 def _run(engine: Engine, stage: type[Stage], job: Job, shards: list[int]) -> None:
     sizes = _sizes(stage, job)
     progress = Progress(stage.name, stage.unit, sum(sizes), sum(sizes) - sum(sizes[shard] for shard in shards))
-    for shard in engine.run(stage, job, shards, progress.note) if shards else ():
+    for shard in rounds(partial(engine.try_once, stage, job), shards, job.attempts, progress.note):
         progress.add(sizes[shard])
+
+
+def rounds(
+    go: Callable[[list[int]], Iterator[int]], shards: Sequence[int], attempts: int, note: Callable[[str], object]
+) -> Iterator[int]:
+    """Yield each shard when it is done; those whose worker died are tried again when the others are done.
+
+    Args:
+        go: tries every one of these shards once, and yields those that are done.
+        shards: what is to be done.
+        attempts: rounds in which none is done before the job ends.
+        note: called with a line for each further round.
+
+    Raises BulkError when `attempts` rounds, one after the other, have done nothing.
+    """
+    missing, barren = dict.fromkeys(shards), 0
+    while missing:
+        before = len(missing)
+        for shard in go(list(missing)):
+            del missing[shard]
+            yield shard
+        barren = barren + 1 if len(missing) == before else 0
+        if barren == attempts:
+            what = f"shard {next(iter(missing))} was tried {barren} times, and a worker died each time"
+            advice = "take fewer --workers, or a smaller --shard-pairs with another --out"
+            raise BulkError(f"{what}: if memory is short, {advice}")
+        if missing:
+            note(f"workers died; shards that are tried again: {len(missing)}")
 
 
 def _engine(options: Options) -> AbstractContextManager[Engine]:
     """The engine that the options name. Raises BulkError if it is not installed."""
     if options.engine == "local":
         workers = options.workers or max(1, default_threads() // options.threads)
-        return nullcontext(LocalEngine(workers, options.attempts))
+        return nullcontext(LocalEngine(workers))
     try:
         from bulk.engines.ray import RayEngine
     except ImportError as error:

@@ -33,6 +33,7 @@ class Job:
         asking: the options that decide the answers.
         intake: how much was taken in.
         fingerprint: identifies everything that decides the answers; each shard of rankings holds it.
+        attempts: times that a shard is tried.
     """
 
     layout: Layout
@@ -40,6 +41,7 @@ class Job:
     asking: Asking
     intake: Intake
     fingerprint: str
+    attempts: int
 
     def __hash__(self) -> int:
         return hash(self.fingerprint)
@@ -152,11 +154,10 @@ class Worker:
     Args:
         stage: the kind of work.
         job: the job that the shards belong to.
-        attempts: times that a shard is tried.
     """
 
-    def __init__(self, stage: type[Stage], job: Job, attempts: int) -> None:
-        self._job, self._attempts = job, attempts
+    def __init__(self, stage: type[Stage], job: Job) -> None:
+        self._job = job
         self._stage: Stage | None = None
         self._problem = ""
         try:
@@ -169,12 +170,12 @@ class Worker:
         if self._stage is None:
             return self._problem
         problem = ""
-        for _ in range(self._attempts):
+        for _ in range(self._job.attempts):
             try:
                 if not self._stage.whole(self._job, shard):  # an earlier worker may have written it and died before its answer
                     self._stage(shard)
             except Exception as error:
-                problem = f"shard {shard} failed {self._attempts} times: {one_line(error)}"
+                problem = f"shard {shard} failed {self._job.attempts} times: {one_line(error)}"
             else:
                 return ""
         return problem

@@ -158,10 +158,6 @@ class Checkpoint:
             "window": self.window,
         }
 
-    def save_tokenizer(self, path: Path) -> None:
-        """Write the tokenizer in transformers' form: a tokenizer.json."""
-        self.tokenizer.backend_tokenizer.save(str(path))
-
     def activation(self) -> Activation:
         """The activation on the card (sentence-transformers' file, or one of its older keys); by default the sigmoid, as there.
 

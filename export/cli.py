@@ -34,7 +34,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Export a run."""
-    return run(_export, parser(), arguments)
+    return run(_export, parser(), arguments, RuntimeError)  # ExportError, SessionError, and PyTorch's own
 
 
 def _export(given: argparse.Namespace) -> None:
@@ -42,20 +42,17 @@ def _export(given: argparse.Namespace) -> None:
     from export.trained import variants_begun_with
 
     quiet_transformers()
-    try:
-        options = Options(
-            precision=given.precision,
-            provider=given.provider,
-            variants=sorted(set(given.variant or ([] if given.no_variants else variants_begun_with(given.run)))),
-            collections=[Collection(path) for path in given.collection],
-            queries=given.queries,
-            depth=given.depth,
-            name=given.name,
-            overwrite=given.overwrite,
-        )
-        print(summary(export_run(given.run, given.out, options), given.provider))
-    except RuntimeError as error:  # ExportError, SessionError, and PyTorch's own
-        raise ValueError(str(error)) from error
+    options = Options(
+        precision=given.precision,
+        provider=given.provider,
+        variants=sorted(set(given.variant or ([] if given.no_variants else variants_begun_with(given.run)))),
+        collections=[Collection(path) for path in given.collection],
+        queries=given.queries,
+        depth=given.depth,
+        name=given.name,
+        overwrite=given.overwrite,
+    )
+    print(summary(export_run(given.run, given.out, options), given.provider))
 
 
 def summary(bundle: Bundle, provider: Provider) -> str:

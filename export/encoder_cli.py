@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="leave the selector as it is, and let the encoder read stored documents in the background; its cosine counts so much "
         "beside the cosine of the bundle's encoder",
     )
-    return run(_encoder, parser, arguments)
+    return run(_encoder, parser, arguments, RuntimeError)  # ExportError, SessionError, and PyTorch's own
 
 
 def _encoder(options: argparse.Namespace) -> None:
@@ -53,18 +53,11 @@ def _encoder(options: argparse.Namespace) -> None:
     given = load_bundle(options.bundle)
     if options.meaning is not None and (options.selector or options.scale):
         raise ValueError("--meaning leaves the bundle's selector and scores as they are: leave out --selector and --scale")
-    try:
-        if options.meaning is None:
-            bundle = write_encoder_bundle(given, options.model, options.out, options.selector, options.scale)
-        else:
-            bundle = write_understanding_bundle(given, options.model, options.out, options.meaning)
-    except RuntimeError as error:  # ExportError, SessionError, and PyTorch's own
-        raise ValueError(str(error)) from error
+    if options.meaning is None:
+        bundle = write_encoder_bundle(given, options.model, options.out, options.selector, options.scale)
+    else:
+        bundle = write_understanding_bundle(given, options.model, options.out, options.meaning)
     size = sum(entry.bytes for entry in bundle.manifest.files.values())
     print(f"{bundle.path}: {bundle.manifest.name} with the encoder {options.model}, {size / 1e6:.0f} MB")
     if options.meaning is None and bundle.pipeline.config.fusion != Fusion():
         print("its fusion was learned with the old selector: keyblock-calibrate --bundle learns it anew", file=sys.stderr)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,35 +1,22 @@
 """Exports a training run as a bundle, step by step."""
 
 import tempfile
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from export.certificate import SAMPLE, versions
-from export.graph import LOGITS, OPSET, output_name
-from export.graphs import Graphs, export_graphs, fails_on
-from export.onnx_source import GivenGraph
+from export.graph import OPSET
+from export.graphs import Graphs, entries_of, export_graphs, fails_on, files_of, variant_of
 from export.options import Options, VariantKind, WeightPrecision
 from export.trained import Trained, load_trained
-from export.variants import batches_of, variant_name
+from export.variants import batches_of
 from export.verification import Dev, check_parity, check_ranking, compare
-from keyblock.bundle import (
-    GRAPH_FILE,
-    SELECTOR_FILE,
-    AggregatorEntry,
-    Bundle,
-    GraphEntry,
-    Manifest,
-    Variant,
-    check_target,
-    write_bundle,
-)
+from keyblock.bundle import AggregatorEntry, Bundle, Manifest, check_target, write_bundle
 from keyblock.packing import Packed
 from keyblock.runtime.model import GraphModel, open_first
 from keyblock.runtime.providers import Graph, Provider, ProviderError
 from training.data.collection import Collection
-from training.model.ranker_module import RankerModule
 
 FIXING = 256  # sequences whose activations set the scales of int8-static
 
@@ -44,13 +31,14 @@ def export_run(source: Path, out: Path, options: Options) -> Bundle:
 
     Raises:
         ExportError: the run is incomplete, does not fuse, or fails a check.
+        CheckpointError: the run has no model.
         BundleError: the bundle cannot be written, or the given bundle is damaged.
         ProviderError: the provider to serve on is not available.
     """
     check_target(out, options.overwrite)
     trained = load_trained(source)
     with tempfile.TemporaryDirectory(prefix="keyblock-export-") as folder:
-        plain = export_graphs(trained, Path(folder) / "fp32")
+        plain = export_graphs(Path(folder) / "fp32", trained.model, trained.chooser)
         exact = plain.served(Path(folder) / "exact", WeightPrecision.FP32)
         served = plain.served(Path(folder) / "served", options.precision).reusing_files(source)
         checks = Checks(trained, exact, options)
@@ -63,13 +51,15 @@ def export_run(source: Path, out: Path, options: Options) -> Bundle:
             pipeline=trained.pipeline.config,
             **_entries(trained, options.precision.value, served),
             variants={
-                kind.value: _variant(trained, stored[kind], kind, checks.variant(kind, graphs)) for kind, graphs in variants.items()
+                kind.value: variant_of(kind, checks.variant(kind, graphs), stored[kind], trained.model, trained.chooser)
+                for kind, graphs in variants.items()
             },
             provenance=trained.provenance | {"export": versions()},
             quality=trained.quality | {"export": quality},
             fails_on=fails_on(checks.failed),
         )
-        return write_bundle(out, manifest, _files(source, manifest, served, stored), overwrite=options.overwrite)
+        files = {name: source / name for name in (*manifest.built_from, *manifest.meaning_files)}
+        return write_bundle(out, manifest, files | files_of(served, stored), overwrite=options.overwrite)
 
 
 class Checks:
@@ -127,13 +117,6 @@ class Checks:
         return quality
 
 
-def _files(source: Path, manifest: Manifest, served: Graphs, variants: Mapping[VariantKind, Graphs]) -> dict[str, Path]:
-    """The source of each file of the bundle."""
-    files = {name: source / name for name in (*manifest.built_from, *manifest.meaning_files)}
-    files |= {path.name: path for path in served.folder.iterdir()}
-    return files | {variant_name(name, kind): graphs.folder / name for kind, graphs in variants.items() for name in graphs.fused}
-
-
 def _stored(kind: VariantKind, graphs: Graphs, served: Graphs) -> Graphs:
     """A variant as the bundle holds it: weights that are served as they are, are not stored twice.
 
@@ -144,42 +127,11 @@ def _stored(kind: VariantKind, graphs: Graphs, served: Graphs) -> Graphs:
     return graphs.sharing(served, graphs.folder.with_name(f"{kind}-shared"))
 
 
-def _variant(trained: Trained, graphs: Graphs, kind: VariantKind, quality: dict[str, Any]) -> Variant:
-    entries = {
-        field: entry.model_copy(update={"file": variant_name(entry.file, kind)})
-        for field, entry in _encoders(trained, kind.value, graphs).items()
-    }
-    return Variant(**entries, quality=quality)
-
-
 def _entries(trained: Trained, precision: str, graphs: Graphs) -> dict[str, Any]:
     """The manifest's entries of the graphs."""
-    entries: dict[str, Any] = {**_encoders(trained, precision, graphs)}
+    entries: dict[str, Any] = {**entries_of(precision, graphs, trained.model, trained.chooser)}
     model = trained.model
     if model.combines:
         kind = dict(model.family) if model.aggregator is None else model.aggregator.description
         entries["aggregator"] = AggregatorEntry(precision=precision, opset=OPSET, hidden=model.hidden_size, kind=kind)
     return entries
-
-
-def _encoders(trained: Trained, precision: str, graphs: Graphs) -> dict[str, GraphEntry]:
-    entries = {"graph": graph_entry(trained.model, precision, GRAPH_FILE, graphs)}
-    if trained.chooser is not None:
-        entries["selector_graph"] = graph_entry(trained.chooser, precision, SELECTOR_FILE, graphs)
-    return entries
-
-
-def graph_entry(model: RankerModule | GivenGraph, precision: str, file: str, graphs: Graphs) -> GraphEntry:
-    """The manifest's entry of a model's graph."""
-    return GraphEntry(
-        file=file,
-        precision=precision,
-        opset=OPSET,
-        inputs=dict.fromkeys(model.graph_inputs, "int64"),
-        output=LOGITS if isinstance(model, GivenGraph) else output_name(model),
-        marks=getattr(model, "marker", None) is not None,
-        max_length=model.max_length,
-        vocabulary_size=model.vocabulary_size,
-        fused=graphs.fused[file],
-        shares=graphs.shares.get(file),
-    )

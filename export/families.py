@@ -15,7 +15,7 @@ import onnx
 import torch
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PretrainedConfig
 
 from export import ExportError
@@ -27,6 +27,7 @@ from export.graph import (
     check_shapes,
     fused_nodes,
     is_causal,
+    of_sequences,
     optimized_graph,
     output_name,
     spelled_masks,
@@ -46,13 +47,13 @@ from training.model.starting import PARAMETERS, POOLING
 from training.model.transformer_ranker import TRACED, masked_by
 
 GROUP = "keyblock.export.families"
-Export = Callable[[Any, Path], dict[str, int]]
+Export = Callable[[Any, Path], None]
 Key = tuple[tuple[int, ...], str]
 JOINED = 3  # query, key and value of a fused attention
 log = logging.getLogger(__name__)
 
 
-def export_ranker(model: RankerModule | GivenGraph, path: Path) -> dict[str, int]:
+def export_ranker(model: RankerModule | GivenGraph, path: Path) -> None:
     """Write the graph of the model's outputs for sequences. Raises ExportError for a family without one, and as its export does."""
     family = model.family["name"]
     others = {entry.name: entry for entry in entry_points(group=GROUP)}
@@ -63,10 +64,10 @@ def export_ranker(model: RankerModule | GivenGraph, path: Path) -> dict[str, int
     else:
         known = ", ".join([*EXPORTS, *sorted(others)])
         raise ExportError(f"models of the family {family} cannot be exported; those of {known} can")
-    return export(model, path)
+    export(model, path)
 
 
-def export_classifier(model: Classifier, path: Path) -> dict[str, int]:
+def export_classifier(model: Classifier, path: Path) -> None:
     """Write the fp32 graph of the model's outputs for sequences to `path`.
 
     The graph is fused as far as ONNX Runtime knows the architecture; if all of a BERT encoder is fused, its last layer computes
@@ -76,9 +77,6 @@ def export_classifier(model: Classifier, path: Path) -> dict[str, int]:
         model: loaded with ``attention="eager"``; left in eval mode.
         path: where the ONNX file goes; weights beyond 2 GiB go into a file beside it.
 
-    Returns:
-        Fused nodes by operator; empty if nothing was fused.
-
     Raises:
         ExportError: the architecture cannot be traced, or a dimension of the graph is frozen.
     """
@@ -86,10 +84,9 @@ def export_classifier(model: Classifier, path: Path) -> dict[str, int]:
     if missing := note_parameters(graph, model.module.state_dict()):
         log.info("the graph does not hold %d of the checkpoint's weights, among them %s", len(missing), missing[0])
     save_graph(graph, path)
-    return fused_nodes(graph)
 
 
-def export_cross_encoder(model: CrossEncoder, path: Path) -> dict[str, int]:
+def export_cross_encoder(model: CrossEncoder, path: Path) -> None:
     """The same for a model that was trained here; its aggregator is a separate graph.
 
     Also raises ExportError for an architecture that no graph computes, before anything is traced, and for a BERT that is not fused.
@@ -106,7 +103,6 @@ def export_cross_encoder(model: CrossEncoder, path: Path) -> dict[str, int]:
         add_marks(graph, model.marker)
     helper.set_model_props(graph, {POOLING: model.settings.pooling})
     save_graph(graph, path)
-    return fused_nodes(graph)
 
 
 def _traced(model: Classifier | CrossEncoder, name: str) -> ModelProto:
@@ -116,7 +112,7 @@ def _traced(model: Classifier | CrossEncoder, name: str) -> ModelProto:
     with masked_by(model, spelled_masks(config)), TemporaryDirectory(prefix="keyblock-trace-") as folder:
         path = Path(folder) / name
         try:
-            trace(Traced(model), {name: example[name] for name in model.graph_inputs}, path, output_name(model))
+            trace(of_sequences(model), {name: example[name] for name in model.graph_inputs}, path, output_name(model))
         except Exception as error:  # any error of a module's own code or the exporter
             line = " ".join(str(error).split())[:200]
             raise ExportError(f"the architecture {config.model_type} cannot be traced ({line})") from None
@@ -212,15 +208,12 @@ def _array(tensor: Tensor) -> NDArray[np.float32]:
     return values
 
 
-def export_bi_encoder(model: BiEncoder, path: Path) -> dict[str, int]:
+def export_bi_encoder(model: BiEncoder, path: Path) -> None:
     """Write one fp32 graph, which splits a packed sequence into query and sentence, and outputs their scaled cosine.
 
     Args:
         model: loaded with ``attention="eager"``; left in eval mode.
         path: where the ONNX file goes.
-
-    Returns:
-        Fused nodes by operator.
 
     Raises ExportError for an encoder with one type of segment: the graph could not know where the sentence begins.
     """
@@ -231,11 +224,10 @@ def export_bi_encoder(model: BiEncoder, path: Path) -> dict[str, int]:
             "sentence: train it on an encoder with two, like BERT's"
         )
     with masked_by(model, spelled_masks(config)):
-        trace(Traced(model), dict(zip(model.INPUTS, _example(model.vocabulary_size), strict=True)), path, LOGITS)
+        trace(of_sequences(model), dict(zip(model.INPUTS, _example(model.vocabulary_size), strict=True)), path, LOGITS)
     graph = optimized_graph(onnx.load(str(path)), config)
     check_sequences(graph, model)
     save_graph(graph, path)
-    return fused_nodes(graph)
 
 
 def _example(vocabulary_size: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -245,18 +237,6 @@ def _example(vocabulary_size: int) -> tuple[Tensor, Tensor, Tensor]:
     place, splits, ends = torch.arange(16), torch.tensor([[6], [6], [9]]), torch.tensor([[16], [12], [14]])
     mask = (place < ends).long()
     return ids * mask, (place >= splits).long() * mask, mask
-
-
-class TraceableAggregator(nn.Module):
-    """The part of the model that turns passages' states into a document's logit."""
-
-    def __init__(self, model: RankerModule) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, states: Tensor, mask: Tensor) -> Tensor:
-        """See RankerModule.combine."""
-        return self.model.combine(states, mask)
 
 
 def export_aggregator(model: RankerModule, path: Path) -> None:
@@ -272,7 +252,8 @@ def export_aggregator(model: RankerModule, path: Path) -> None:
     hidden = model.hidden_size
     mask = torch.tensor([[True, True, True], [True, True, False]])
     states = torch.linspace(-1, 1, mask.numel() * hidden).view(*mask.shape, hidden)
-    trace(TraceableAggregator(model), dict(zip(AGGREGATOR_INPUTS, (states, mask), strict=True)), path, LOGITS, ("docs", "passages"))
+    example = dict(zip(AGGREGATOR_INPUTS, (states, mask), strict=True))
+    trace(Traced(model, model.combine), example, path, LOGITS, ("docs", "passages"))
     check_shapes(onnx.load(str(path)), {"states": ["docs", "passages", hidden], "mask": ["docs", "passages"]}, {LOGITS: ["docs"]})
 
 
@@ -283,4 +264,4 @@ EXPORTS: dict[str, Export] = {
     "judge": export_classifier,
     "given": export_given,
 }
-"""Exporters by the family's name: each writes the fp32 graph of a model's `outputs`, and returns its fused nodes by operator."""
+"""Exporters by the family's name: each writes the fp32 graph of a model's `outputs`."""

@@ -23,22 +23,33 @@ OPSET = 17
 LOGITS, OUTPUTS = "logits", "outputs"
 FUSED_DOMAIN = "com.microsoft"
 SEQUENCES = ("batch", "length")
+Change = Callable[[ModelProto], object]
+"""A function that changes a graph in place."""
 
 
 class Traced(nn.Module):
-    """The part of the model that a graph of sequences computes, with the inputs of that graph."""
+    """What a graph computes with a model's weights: any function of tensors."""
 
-    def __init__(self, model: RankerModule) -> None:
+    def __init__(self, model: nn.Module, compute: Callable[..., Tensor]) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.compute = model, compute
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        """See RankerModule.outputs; (batch, length) integer tensors, named by the model's `graph_inputs`."""
-        given = dict(zip(self.model.graph_inputs, inputs, strict=True))
+        """What the function gives."""
+        return self.compute(*inputs)
+
+
+def of_sequences(model: RankerModule) -> Traced:
+    """What a graph of sequences computes: see RankerModule.outputs; its inputs are the model's `graph_inputs`."""
+
+    def outputs(*inputs: Tensor) -> Tensor:
+        given = dict(zip(model.graph_inputs, inputs, strict=True))
         types = given.get("token_type_ids", torch.zeros_like(given["input_ids"]))
-        outputs = self.model.outputs(given["input_ids"], types, given["attention_mask"])
+        found = model.outputs(given["input_ids"], types, given["attention_mask"])
         # the reshape tells the graph its width, which it does not know of every architecture
-        return outputs.reshape(inputs[0].shape[0], 1 + self.model.hidden_size) if self.model.combines else outputs
+        return found.reshape(inputs[0].shape[0], 1 + model.hidden_size) if model.combines else found
+
+    return Traced(model, outputs)
 
 
 def output_name(model: RankerModule) -> str:

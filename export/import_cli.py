@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -71,7 +70,7 @@ def _pairs(text: str) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Import a model."""
-    return run(_import, parser(), arguments)
+    return run(_import, parser(), arguments, RuntimeError)  # ExportError, SessionError, and PyTorch's own
 
 
 def _import(given: argparse.Namespace) -> None:
@@ -86,10 +85,7 @@ def _import(given: argparse.Namespace) -> None:
             raise ValueError(f"--scale {given.scale:g}: must be a number above 0 and at most 1,000,000") from None
     said = {name: value for name, value in vars(given).items() if name in ImportOptions.__dataclass_fields__}
     options = ImportOptions(**said | {"activation": activation, "variants": sorted(set(given.variant))})
-    try:
-        print(summary(import_model(given.model, given.out, options, say_for("keyblock-import"))))
-    except RuntimeError as error:  # ExportError, SessionError, and PyTorch's own
-        raise ValueError(str(error)) from error
+    print(summary(import_model(given.model, given.out, options, say_for("keyblock-import"))))
 
 
 def summary(bundle: Bundle) -> str:
@@ -101,7 +97,3 @@ def summary(bundle: Bundle) -> str:
     megabytes = sum(entry.bytes for entry in manifest.files.values()) / 1e6
     fused = ", ".join(f"{name} {count}" for name, count in bundle.graph.fused.items()) or "not fused"
     return f"{bundle.path}: {megabytes:.1f} MB, {fused}\n{json.dumps(manifest.quality['import'])}\nOK: logits {in_words(proof)}"
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -32,18 +32,15 @@ OTHERS = (
 MOST = 1.5  # times the tokens of the English text: MiniLM's English tokenizer needs at least 1.8 times
 
 
-def default_analyzer(tokenizer: Tokenizer) -> AnalyzerConfig:
-    """English if the tokenizer is made for English alone, else universal."""
+def import_analyzer(name: str | None, tokenizer: Tokenizer) -> AnalyzerConfig:
+    """The analyzer named by one of CHOICES; without a name, English if the tokenizer is made for English alone, else universal."""
+    if name is not None:
+        return AnalyzerConfig.model_validate({"name": name} if name in CHOICES[:2] else {"language": name})
     english, *translations = tokenizer.encode([ENGLISH, *OTHERS])
     unknown = {tokenizer.backend.token_to_id(name) for name in ("[UNK]", "<unk>")}
     least = min((len(one.ids) for one in translations if not unknown & set(one.ids)), default=0)
     multilingual = 0 < least <= MOST * len(english.ids)
     return AnalyzerConfig(name="universal") if multilingual else AnalyzerConfig()
-
-
-def named_analyzer(name: str) -> AnalyzerConfig:
-    """The analyzer named by one of CHOICES."""
-    return AnalyzerConfig.model_validate({"name": name} if name in CHOICES[:2] else {"language": name})
 
 
 GENERAL = Path(__file__).parent / "general" / FREQUENCIES_FILE
@@ -58,7 +55,7 @@ def import_pipeline(
     tokenizer: Tokenizer,
     frequencies: DocumentFrequencies,
     options: ImportOptions,
-    analyzer: AnalyzerConfig | None = None,
+    analyzer: AnalyzerConfig,
 ) -> Pipeline:
     """The pipeline of a checkpoint's bundle.
 
@@ -67,7 +64,7 @@ def import_pipeline(
         tokenizer: the model's tokenizer.
         frequencies: document frequencies of terms; if empty, a document's own blocks decide which terms are rare.
         options: how many tokens and passages.
-        analyzer: finds the terms; none: the English one.
+        analyzer: finds the terms.
 
     Raises ExportError for a window that is too small.
     """
@@ -85,7 +82,7 @@ def import_pipeline(
     budget = min(max(wanted, least), most)
     config = PipelineConfig.model_validate(
         {
-            **_choosing(analyzer or AnalyzerConfig(), frequencies, options.joint),
+            **_choosing(analyzer, frequencies, options.joint),
             "packing": {
                 "query_tokens": query_tokens,
                 "budget": budget,
@@ -119,7 +116,7 @@ def _longest(window: int, wanted: int) -> int:
 
 def import_tokenizer(checkpoint: Checkpoint, path: Path) -> Tokenizer:
     """Write the checkpoint's tokenizer, and read it as the service does. Raises ExportError for an unusable tokenizer."""
-    checkpoint.save_tokenizer(path)
+    checkpoint.tokenizer.backend_tokenizer.save(str(path))  # in transformers' form
     try:
         tokenizer = Tokenizer(path, checkpoint.question.prompt if checkpoint.question else None)
     except ValueError as error:
@@ -132,18 +129,12 @@ def import_tokenizer(checkpoint: Checkpoint, path: Path) -> Tokenizer:
     return tokenizer
 
 
-def import_analyzer(name: str | None, tokenizer: Tokenizer) -> AnalyzerConfig:
-    """The analyzer of that name, see `export.options.CHOICES`; without a name, the default for the tokenizer."""
-    return named_analyzer(name) if name else default_analyzer(tokenizer)
-
-
-def import_frequencies(path: Path | None, analyzer: AnalyzerConfig | None = None) -> DocumentFrequencies:
+def import_frequencies(path: Path | None, analyzer: AnalyzerConfig) -> DocumentFrequencies:
     """The table at the path, or the counts of the collection there; without a path, the general table, or an empty one.
 
     The general table counts stems in the English articles and meetings that the embedded model learned from: an analyzer other than
     the English one gets an empty table. Raises ExportError if the path holds neither.
     """
-    analyzer = analyzer or AnalyzerConfig()
     try:
         if path is None and analyzer != AnalyzerConfig():
             return DocumentFrequencies(0, {})

@@ -14,12 +14,10 @@ from numpy.typing import NDArray
 from export import ExportError
 from export.certificate import certify, differences, sample_pairs, served_logits
 from export.checkpoint import Checkpoint, read_checkpoint
-from export.exporter import graph_entry
-from export.graphs import Graphs, export_graph_of, fails_on
+from export.graphs import Graphs, entries_of, export_graphs, fails_on, files_of, variant_of
 from export.import_defaults import import_analyzer, import_frequencies, import_pipeline, import_tokenizer
 from export.options import ImportOptions, VariantKind, WeightPrecision, silent
-from export.variants import variant_name
-from keyblock.bundle import FREQUENCIES_FILE, GRAPH_FILE, TOKENIZER_FILE, Bundle, Manifest, Variant, check_target, write_bundle
+from keyblock.bundle import FREQUENCIES_FILE, TOKENIZER_FILE, Bundle, Manifest, check_target, write_bundle
 from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
 from keyblock.runtime.batching import TOKEN_CAP, bucket
@@ -79,7 +77,7 @@ def import_model(source: str, out: Path, options: ImportOptions, say: Callable[[
         default_table = "general" if len(frequencies) else "none"
         frequencies.write(files[FREQUENCIES_FILE])
         pipeline = import_pipeline(checkpoint, tokenizer, frequencies, options, analyzer)
-        plain = export_graph_of(checkpoint.model, Path(folder) / "fp32")
+        plain = export_graphs(Path(folder) / "fp32", checkpoint.model)
         served = plain.served(Path(folder) / "served", options.precision)
         variants = {kind: plain.variant(kind, Path(folder) / kind) for kind in options.variants}
         full = options.precision is WeightPrecision.FP32
@@ -89,15 +87,16 @@ def import_model(source: str, out: Path, options: ImportOptions, say: Callable[[
         manifest = Manifest(
             name=options.name or own_name(source),
             pipeline=pipeline.config,
-            graph=graph_entry(checkpoint.model, options.precision.value, GRAPH_FILE, served),
-            variants={kind.value: _variant(checkpoint, graphs, kind, checks) for kind, graphs in variants.items()},
+            **entries_of(options.precision.value, served, checkpoint.model),
+            variants={
+                kind.value: variant_of(kind, checks.variant(kind, graphs), graphs, checkpoint.model)
+                for kind, graphs in variants.items()
+            },
             provenance={"import": checkpoint.about | {"frequencies": str(options.frequencies or default_table)}},
             quality=quality,
             fails_on=fails_on(checks.failed),
         )
-        files |= {path.name: path for path in served.folder.iterdir()}
-        files |= {variant_name(name, kind): graphs.folder / name for kind, graphs in variants.items() for name in graphs.fused}
-        return write_bundle(out, manifest, files, overwrite=options.overwrite)
+        return write_bundle(out, manifest, files | files_of(served, variants), overwrite=options.overwrite)
 
 
 class ImportChecks:
@@ -156,11 +155,6 @@ class ImportChecks:
             "logits": differences(self._expected, found),
             "pace": measured_pace(model, self._pipeline.config.packing.budget),
         }
-
-
-def _variant(checkpoint: Checkpoint, graphs: Graphs, kind: VariantKind, checks: ImportChecks) -> Variant:
-    entry = graph_entry(checkpoint.model, kind.value, GRAPH_FILE, graphs)
-    return Variant(graph=entry.model_copy(update={"file": variant_name(GRAPH_FILE, kind)}), quality=checks.variant(kind, graphs))
 
 
 def own_name(source: str) -> str:

@@ -14,7 +14,7 @@ from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 from transformers import PretrainedConfig
 
 from export import ExportError
-from export.graph import LOGITS, fused_nodes
+from export.graph import LOGITS
 from export.storage import save_graph
 from keyblock.runtime.session import INPUTS
 
@@ -34,7 +34,6 @@ class GivenGraph:
     """
 
     family: ClassVar[Mapping[str, Any]] = {"name": "given"}
-    aggregator = None
 
     def __init__(self, path: Path, config: PretrainedConfig) -> None:
         self.path, self.config = path, config
@@ -93,12 +92,11 @@ def find_graph(source: Path) -> Path | None:
     return next((source / place for place in PLACES if (source / place).is_file()), None)
 
 
-def export_given(model: GivenGraph, path: Path) -> dict[str, int]:
-    """Write the graph with logits of shape (batch,), for two labels their difference; returns its fused nodes by operator."""
+def export_given(model: GivenGraph, path: Path) -> None:
+    """Write the graph with logits of shape (batch,), for two labels their difference."""
     graph = onnx.load(str(model.path))
     _one_logit(graph, model.output, model.config.num_labels)
     save_graph(graph, path)
-    return fused_nodes(graph)
 
 
 def _one_logit(model: ModelProto, output: str, labels: int) -> None:

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -11,11 +12,11 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import ModelProto
-from torch import Tensor, nn
+from torch import Tensor
 
 from export import ExportError
 from export.certificate import SAMPLE
-from export.graph import optimized_graph, spelled_masks, trace, trace_example
+from export.graph import Change, Traced, optimized_graph, spelled_masks, trace, trace_example
 from export.storage import share_weights
 from export.variants import halve_weights, quantize
 from keyblock.aggregation import AGGREGATORS
@@ -46,20 +47,6 @@ WITHOUT_GRAPHS: dict[str, Any] = {
 HYBRID = {"name": "hybrid", "terms": 1.0, "vectors": 4.0, "exact": 5.0, "rare": 0.01, "exact_blocks": 1}
 
 
-class Traced(nn.Module):
-    """The encoder with an explicit mask; its vectors are the means of the states of real tokens."""
-
-    def __init__(self, encoder: SentenceEncoder) -> None:
-        super().__init__()
-        self.model, self.spell = encoder.model, spelled_masks(encoder.model.config)
-
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Vectors of shape (batch, hidden), of any length."""
-        states = self.model(input_ids=input_ids, attention_mask=self.spell(attention_mask)).last_hidden_state
-        real = attention_mask[:, :, None].to(states.dtype)
-        return (states * real).sum(1) / real.sum(1)
-
-
 def write_encoder_bundle(
     bundle: Bundle, model: str, out: Path, selector: Mapping[str, Any] | str | None = None, scale: float | None = None
 ) -> Bundle:
@@ -79,7 +66,7 @@ def write_encoder_bundle(
     with TemporaryDirectory(prefix="keyblock-encoder-") as folder:
         encoder = _encoder_of(_of_run(Path(model), Path(folder)) or model, bundle)
         path = Path(folder) / FILE
-        export_sentences(encoder, bundle, path)
+        _compare(encoder, _write_graph(encoder, bundle, path, halve_weights))
         parts = {
             "selector": selector or (HYBRID if scale is None else "vectors"),
             "encoder": {"name": "sentence", "file": str(path)},
@@ -118,13 +105,8 @@ def write_understanding_bundle(bundle: Bundle, model: str, out: Path, weight: fl
         ids = [encoding.ids for encoding in encoder.tokenizer.encode_batch(_sample_texts())]
         whole = encoder.encode(ids)
         _take_embeddings(encoder, graph_weights(onnx.load(str(bundle.graph_path))))
-        graph = optimized_graph(_traced(encoder, path), encoder.model.config)
-        quantize(graph, PRODUCTS)
-        halve_weights(graph)
-        share_weights(graph, bundle.graph_path)
-        _describe(graph, encoder, bundle)
-        onnx.save(graph, str(path))
-        _compare_directions(encoder, SentenceGraph(path), ids, whole)
+        changes = partial(quantize, operators=PRODUCTS), halve_weights, partial(share_weights, other=bundle.graph_path)
+        _compare_directions(encoder, _write_graph(encoder, bundle, path, *changes), ids, whole)
         meaning = Meaning(encoder={"name": "sentence"}, weight=weight)
         pipeline = PipelineConfig.model_validate(bundle.pipeline.config.model_dump() | {"meaning": meaning.model_dump()})
         provenance = bundle.manifest.provenance | {"meaning": {"encoder": model}}
@@ -196,14 +178,14 @@ def _encoder_of(model: str, bundle: Bundle) -> SentenceEncoder:
 
 
 def _of_run(run: Path, folder: Path) -> str | None:
-    """Copy a run's encoder and tokenizer to `folder` for transformers; None if the path is no run. Raises ExportError."""
+    """Copy a run's encoder and tokenizer to `folder` for transformers; None if the path is no run.
+
+    Raises ExportError for a run of another family, and ValueError for an incomplete one.
+    """
     if not (run / "pipeline.json").exists():
         return None
-    try:
-        checkpoint = chosen(run)
-        family = read_family(checkpoint / FAMILY_FILE).name
-    except ValueError as error:
-        raise ExportError(str(error)) from None
+    checkpoint = chosen(run)
+    family = read_family(checkpoint / FAMILY_FILE).name
     if family != "bi_encoder":
         raise ExportError(f"{run}: holds a {family}, whose vectors mean nothing; only a bi_encoder's are compared")
     copied = shutil.copytree(checkpoint, folder / "run")
@@ -211,26 +193,29 @@ def _of_run(run: Path, folder: Path) -> str | None:
     return str(copied)
 
 
-def export_sentences(encoder: SentenceEncoder, bundle: Bundle, path: Path) -> None:
-    """Write the graph, with fp16 weights, and compare it with the model. Raises ExportError if they differ."""
+def _write_graph(encoder: SentenceEncoder, bundle: Bundle, path: Path, *changes: Change) -> SentenceGraph:
+    """Write the encoder's graph with these changes, and with how a text is read; returns it as it is served."""
     graph = optimized_graph(_traced(encoder, path), encoder.model.config)
-    halve_weights(graph)
-    _describe(graph, encoder, bundle)
-    onnx.save(graph, str(path))
-    _compare(encoder, SentenceGraph(path))
-
-
-def _describe(graph: ModelProto, encoder: SentenceEncoder, bundle: Bundle) -> None:
-    """Write into the graph how a text is read: see SentenceGraph."""
+    for change in changes:
+        change(graph)
     first, *_, last = encoder.tokenizer.encode("a").ids
     known = {"vocabulary_size": bundle.tokenizer.vocabulary_size, "first": first, "last": last, "longest": encoder.longest}
     onnx.helper.set_model_props(graph, {key: str(value) for key, value in known.items()})
+    onnx.save(graph, str(path))
+    return SentenceGraph(path)
 
 
 def _traced(encoder: SentenceEncoder, path: Path) -> ModelProto:
-    example = trace_example(encoder.model.config.vocab_size)
+    example, spell = trace_example(encoder.model.config.vocab_size), spelled_masks(encoder.model.config)
+
+    def vectors(input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """The means of the states of real tokens: shape (batch, hidden), of any length."""
+        states = encoder.model(input_ids=input_ids, attention_mask=spell(attention_mask)).last_hidden_state
+        real = attention_mask[:, :, None].to(states.dtype)
+        return (states * real).sum(1) / real.sum(1)
+
     try:
-        trace(Traced(encoder), {name: example[name] for name in ("input_ids", "attention_mask")}, path, "vectors")
+        trace(Traced(encoder.model, vectors), {name: example[name] for name in ("input_ids", "attention_mask")}, path, "vectors")
     except Exception as error:  # any error of a module's own code or the exporter
         line = " ".join(str(error).split())[:200]
         raise ExportError(f"{encoder.name}: the architecture {encoder.model.config.model_type} cannot be traced ({line})") from None

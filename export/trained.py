@@ -14,7 +14,7 @@ from training.data.files import read_json
 from training.data.types import FileError
 from training.evaluate.ranking import CHOOSER, load_run_pipeline
 from training.evaluate.scoring import TorchModel
-from training.model.checkpoints import CheckpointError, chosen
+from training.model.checkpoints import chosen
 from training.model.families import load_ranker
 from training.model.ranker_module import RankerModule
 from training.model.starting import read_ranker
@@ -50,7 +50,7 @@ class Trained:
 
 
 def load_trained(source: Path) -> Trained:
-    """Read a training run, or a bundle. Raises ExportError if it is incomplete, and BundleError for a damaged bundle."""
+    """Read a training run, or a bundle. Raises ExportError, CheckpointError or BundleError for an incomplete one."""
     trained = _load_bundle(source) if (source / MANIFEST_FILE).exists() else _load_run(source)
     if trained.pipeline.aggregator.learned != trained.model.combines:
         has = "has an aggregator" if trained.model.combines else "has no aggregator"
@@ -86,10 +86,7 @@ def _load_run(run: Path) -> Trained:
     for name in ("pipeline.json", TOKENIZER_FILE, FREQUENCIES_FILE):
         if not (run / name).exists():
             raise ExportError(f"{run}: has no {name}; give a run directory of keyblock-train")
-    try:
-        checkpoint = chosen(run)
-    except CheckpointError as error:
-        raise ExportError(str(error)) from None
+    checkpoint = chosen(run)
     try:
         pipeline = load_run_pipeline(run)
         model = load_ranker(checkpoint, attention="eager")

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,15 +14,13 @@ from export.certificate import beyond
 from keyblock.aggregation import aggregate
 from keyblock.packing import Packed, weights_of
 from keyblock.pipeline import Pipeline, Selection
-from keyblock.ranking.answer import Answered
-from keyblock.ranking.request import ORDER_ALONE, AnswerOptions
+from keyblock.ranking.request import ORDER_ALONE
 from keyblock.runtime.model import GraphModel
 from keyblock.scoring import Marking, Model, select_documents
 from training.data.collection import Collection
 from training.data.examples import Preparation
-from training.data.first_stage import first_stage_run
 from training.data.types import Run
-from training.evaluate.evaluate import sample
+from training.evaluate.evaluate import sampled_run
 from training.evaluate.measures import DEFAULT_MEASURES, means, per_query
 from training.evaluate.ranking import LocalRanker
 
@@ -41,9 +39,7 @@ class Dev:
     @classmethod
     def build(cls, collection: Collection, pipeline: Pipeline, queries: int, depth: int) -> "Dev":
         """A fixed sample of the dev queries that have candidates, each with its first `depth` candidates."""
-        run = first_stage_run(collection, "dev", depth)
-        chosen = sample(sorted(run), queries)
-        return cls(Preparation(collection, pipeline), {q: dict(list(run[q].items())[:depth]) for q in chosen})
+        return cls(Preparation(collection, pipeline), sampled_run(collection, "dev", queries, depth))
 
     def selections(self, model: Model, budget: int, sequences: int) -> tuple[list[Selection], list[Packed]]:
         """Select blocks of pairs in a fixed random order, until there are at least `sequences` sequences.
@@ -65,20 +61,6 @@ class Dev:
             if len(choosing) + sum(len(selection.sequences) for selection in selections) >= sequences:
                 break
         return selections, choosing
-
-
-@dataclass
-class RecordingRanker(LocalRanker):
-    """Keeps the logits of each query's documents."""
-
-    logits: list[NDArray[np.float32]] = field(default_factory=list)
-
-    def answered(self, query_id: str, candidates: Sequence[str], asked: AnswerOptions = ORDER_ALONE) -> Answered:
-        """See LocalRanker; the model scores every document, since each logit is compared."""
-        found = super().answered(query_id, candidates, asked._replace(top_n=len(candidates)))
-        if found.outcome is not None:
-            self.logits.append(found.outcome.scores.logits)
-        return found
 
 
 def check_parity(reference: Model, graphs: Model, dev: Dev) -> dict[str, float]:
@@ -149,9 +131,15 @@ def compare(reference: GraphModel, served: GraphModel, dev: Dev) -> dict[str, An
 
 
 def _rank(model: Model, dev: Dev, name: str) -> tuple[Run, list[NDArray[np.float32]]]:
-    ranker = RecordingRanker(name, dev.preparation, model)
-    progress = tqdm(dev.candidates.items(), desc=f"{dev.preparation.collection.name}, {name}", disable=None)
-    return {query: ranker.rerank(query, list(documents)).scores for query, documents in progress}, ranker.logits
+    """The run, and the logits of each query's documents: the model scores every document, since each logit is compared."""
+    ranker, run, logits = LocalRanker(name, dev.preparation, model), dict[str, dict[str, float]](), []
+    for query, documents in tqdm(dev.candidates.items(), desc=f"{dev.preparation.collection.name}, {name}", disable=None):
+        names = list(documents)
+        found = ranker.answered(query, names, ORDER_ALONE._replace(top_n=len(names)))
+        run[query] = {names[number]: float(found.ranking.scores[number]) for number in found.ranking.order}
+        if found.outcome is not None:
+            logits.append(found.outcome.scores.logits)
+    return run, logits
 
 
 def logit_differences(before: Sequence[NDArray[np.float32]], after: Sequence[NDArray[np.float32]]) -> dict[str, float]:

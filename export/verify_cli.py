@@ -37,7 +37,7 @@ def _pairs(text: str) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Verify a service."""
-    return run(_verify, parser(), arguments)
+    return run(_verify, parser(), arguments, RuntimeError, KeyBlockError)  # ExportError among them
 
 
 def _verify(given: argparse.Namespace) -> None:
@@ -61,10 +61,7 @@ def _verify(given: argparse.Namespace) -> None:
     def precision() -> str:
         return next(str(model["precision"]) for model in client.info()["models"] if model["model"] == name)
 
-    try:
-        with Client(given.url, api_key=os.environ.get(API_KEY), timeout=SECONDS) as client:
-            found = verify(given.bundle, given.model, ask, options, precision, say)
-            print(json.dumps(found, indent=2), flush=True)
-            say(f"OK: raw scores {in_words(found)}")
-    except (RuntimeError, KeyBlockError) as error:  # ExportError among them
-        raise ValueError(str(error)) from error
+    with Client(given.url, api_key=os.environ.get(API_KEY), timeout=SECONDS) as client:
+        found = verify(given.bundle, given.model, ask, options, precision, say)
+        print(json.dumps(found, indent=2), flush=True)
+        say(f"OK: raw scores {in_words(found)}")

@@ -9,7 +9,7 @@ from pathlib import Path
 import onnx
 import torch
 from onnx import ModelProto
-from torch import Tensor, nn
+from torch import Tensor
 
 from export import ExportError
 from export.families import export_cross_encoder
@@ -18,7 +18,7 @@ from export.graph import (
     Traced,
     check_fused,
     check_sequences,
-    fused_nodes,
+    of_sequences,
     optimized_graph,
     output_name,
     padding,
@@ -38,14 +38,14 @@ STATES = "states_{}"  # the name of a layer's states between the two graphs
 PREFIX = "features/"  # the prefix of all names in the second graph
 
 
-def export_long(model: LongEncoder, path: Path) -> dict[str, int]:
+def export_long(model: LongEncoder, path: Path) -> None:
     """See `export.families.export_cross_encoder`. Also raises ExportError for attention that is directed by the query."""
     if model.settings.query_directed:
         raise ExportError("query-directed attention does not become a fused graph, whose mask is a length; measure the run itself")
-    return export_cross_encoder(model, path)
+    export_cross_encoder(model, path)
 
 
-def export_plain(model: RankerModule, path: Path) -> dict[str, int]:
+def export_plain(model: RankerModule, path: Path) -> None:
     """Write the fp32 graph of the model's outputs for sequences to `path`; it has no fused nodes.
 
     Args:
@@ -57,58 +57,25 @@ def export_plain(model: RankerModule, path: Path) -> dict[str, int]:
     example = trace_example(model.vocabulary_size)
     types = example["token_type_ids"]
     types[0, 6:], types[1, 9:12] = 1, 1  # queries of two lengths, since tracing might freeze a single one
-    trace(Traced(model), example, path, output_name(model))
+    trace(of_sequences(model), example, path, output_name(model))
     check_sequences(onnx.load(str(path)), model)
-    return {}
 
 
-def export_late(model: LateTransformer, path: Path) -> dict[str, int]:
+def export_late(model: LateTransformer, path: Path) -> None:
     """The same for late interaction, which encodes query and passage separately; ONNX Runtime fuses the encoder as far as it can.
 
     Args:
         model: loaded with ``attention="eager"``; left in eval mode.
         path: where the ONNX file goes.
-
-    Returns:
-        Fused nodes by operator.
     """
     with masked_by(model, spelled_masks(model.encoder.config)):
         export_plain(model, path)
     graph = optimized_graph(onnx.load(str(path)), model.encoder.config)
     check_sequences(graph, model)
     save_graph(graph, path)
-    return fused_nodes(graph)
 
 
-class Encoder(nn.Module):
-    """The encoder with an explicit attention mask."""
-
-    def __init__(self, model: TokenRanker) -> None:
-        super().__init__()
-        self.encoder = model.encoder
-
-    def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """The last layer's states, (batch, length, hidden)."""
-        given = {"input_ids": input_ids, "token_type_ids": token_type_ids, "attention_mask": padding(attention_mask)}
-        states: Tensor = self.encoder(**given).last_hidden_state
-        return states
-
-
-class Features(nn.Module):
-    """The part that reads the layers' states."""
-
-    def __init__(self, model: TokenRanker) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, *given: Tensor) -> Tensor:
-        """See RankerModule.outputs; reads the INPUTS, then each layer's states (batch, length, hidden), the embeddings first."""
-        inputs, layers = given[: len(INPUTS)], given[len(INPUTS) :]
-        outputs = self.model.with_logits(self.model.of_layers(layers, *inputs))
-        return outputs.reshape(given[0].shape[0], 1 + self.model.hidden_size)  # sets the graph's width
-
-
-def export_tokens(model: TokenRanker, path: Path) -> dict[str, int]:
+def export_tokens(model: TokenRanker, path: Path) -> None:
     """Write the fp32 graph of the model's outputs for sequences to `path`.
 
     The aggregator that combines passages is a separate graph (export.families).
@@ -117,25 +84,33 @@ def export_tokens(model: TokenRanker, path: Path) -> dict[str, int]:
         model: loaded with ``attention="eager"``; left in eval mode.
         path: where the ONNX file goes.
 
-    Returns:
-        Fused nodes by operator.
-
     Raises:
         ExportError: the encoder is not of BERT's architecture, a fusion is missing, or a dimension of the graph is frozen.
     """
     if (kind := model.encoder.config.model_type) != "bert":
         raise ExportError(f"a {model.family['name']} on a {kind} cannot be exported, which joins BERT's layers; train it on a bert")
     example = trace_example(model.vocabulary_size)
-    trace(Encoder(model), example, path, "states")
+
+    def last_states(input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """The last layer's states, (batch, length, hidden), with an explicit attention mask."""
+        given = {"input_ids": input_ids, "token_type_ids": token_type_ids, "attention_mask": padding(attention_mask)}
+        states: Tensor = model.encoder(**given).last_hidden_state
+        return states
+
+    def features(*given: Tensor) -> Tensor:
+        """See RankerModule.outputs; reads the INPUTS, then each layer's states (batch, length, hidden), the embeddings first."""
+        inputs, layers = given[: len(INPUTS)], given[len(INPUTS) :]
+        outputs = model.with_logits(model.of_layers(layers, *inputs))
+        return outputs.reshape(given[0].shape[0], 1 + model.hidden_size)  # sets the graph's width
+
+    trace(Traced(model.encoder, last_states), example, path, "states")
     graph = optimized_graph(onnx.load(str(path)), model.encoder.config)
     check_fused(graph, model.encoder.config.num_hidden_layers)
-    fused = fused_nodes(graph)
     shape = (*example["input_ids"].shape, model.encoder.config.hidden_size)
-    trace(Features(model), example | {STATES.format(i): torch.randn(shape) for i in range(model.channels)}, path, OUTPUTS)
+    trace(Traced(model, features), example | {STATES.format(i): torch.randn(shape) for i in range(model.channels)}, path, OUTPUTS)
     _join(graph, onnx.load(str(path)))
     check_sequences(graph, model)
     onnx.save(graph, str(path))
-    return fused
 
 
 def _join(encoder: ModelProto, features: ModelProto) -> None:

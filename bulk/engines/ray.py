@@ -1,13 +1,13 @@
 """Runs shards with Ray: each is a task, and a process of Ray's loads a stage once.
 
 Files go through the shared directory, not through Ray. So Ray's object store holds only numbers, whatever the job's size, and a
-shard has the same bytes as with any other engine. Shards whose process or node dies are tried again, as with any engine.
+shard has the same bytes as with any other engine.
 """
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache, partial
+from collections.abc import Iterator
+from functools import lru_cache
 from logging import ERROR
 from types import TracebackType
 from typing import Any, Self
@@ -18,7 +18,6 @@ os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # errors of its C++ par
 import ray
 from ray.exceptions import LocalRayletDiedError, NodeDiedError, OutOfMemoryError, RayError, WorkerCrashedError
 
-from bulk.engines.local import rounds
 from bulk.errors import BulkError, one_line
 from bulk.stages import Job, Stage, Worker
 
@@ -30,7 +29,7 @@ class RayEngine:
 
     Args:
         workers: shards at once; None: as many as the cluster's CPUs allow.
-        attempts: times that a shard is tried.
+        attempts: times that the start of a cluster is tried.
         address: the cluster's address; None: a cluster is started on this machine.
         threads: CPUs of each.
         gpus: GPUs of each that is scored.
@@ -59,15 +58,12 @@ class RayEngine:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         ray.shutdown()
 
-    def run(self, stage: type[Stage], job: Job, shards: Sequence[int], note: Callable[[str], object]) -> Iterator[int]:
+    def try_once(self, stage: type[Stage], job: Job, shards: list[int]) -> Iterator[int]:
         """See `bulk.job.Engine`."""
-        return rounds(partial(self._round, stage, job), shards, self._attempts, note)
-
-    def _round(self, stage: type[Stage], job: Job, shards: list[int]) -> Iterator[int]:
         workers = self._workers or _cpus() // self._threads or 1
         gpus = self._gpus if stage.runs_model else 0
         task = ray.remote(num_cpus=self._threads, num_gpus=gpus, max_retries=0, max_calls=0)(_do)
-        about, waiting, running = ray.put((stage, job, self._attempts)), deque(shards), dict[Any, int]()
+        about, waiting, running = ray.put((stage, job)), deque(shards), dict[Any, int]()
         while waiting or running:
             while waiting and len(running) < workers:
                 shard = waiting.popleft()
@@ -86,12 +82,12 @@ class RayEngine:
 
 
 @lru_cache(maxsize=1)
-def _worker(stage: type[Stage], job: Job, attempts: int) -> Worker:
+def _worker(stage: type[Stage], job: Job) -> Worker:
     """The worker of this process, which does many shards."""
-    return Worker(stage, job, attempts)
+    return Worker(stage, job)
 
 
-def _do(about: tuple[type[Stage], Job, int], shard: int) -> str:
+def _do(about: tuple[type[Stage], Job], shard: int) -> str:
     """Do a shard in a process of Ray's. Returns "" if it is done, else the problem."""
     return _worker(*about).do(shard)
 

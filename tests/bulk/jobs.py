@@ -3,7 +3,8 @@
 import json
 import os
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,13 @@ def made(work: Path, bundle: Path, rows: Sequence[Any], **options: Any) -> Optio
     return Options(lists=(write_lines(work / "lists.jsonl", rows),), bundle=bundle, **given)
 
 
+def command(options: Options, *program: str) -> list[str]:
+    """The command of these options."""
+    given = options.model_dump(include={"bundle", "out", "provider", "precision", "workers", "shard_pairs", "top_n"})
+    flags = [part for name, value in given.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+    return [sys.executable, *program, "--lists", str(options.lists[0]), *flags]
+
+
 def rankings(out: Path) -> list[dict[str, Any]]:
     """All rows, shard after shard."""
     return [row for path in shards(out) for row in pq.read_table(path).to_pylist()]
@@ -64,13 +72,13 @@ from bulk.stages import Score
 
 engine = getattr(import_module(f"bulk.engines.{sys.argv[1]}"), f"{sys.argv[1].title()}Engine")
 
-def run(self, stage, *rest, whole=engine.run):
+def try_once(self, stage, *rest, whole=engine.try_once):
     for number, shard in enumerate(whole(self, stage, *rest), 1):
         yield shard
         if stage is Score and number == 3:
             os.kill(os.getpid(), signal.SIGSTOP)
 
-engine.run = run
+engine.try_once = try_once
 sys.exit(main(sys.argv[2:]))
 """
 
@@ -90,7 +98,7 @@ def stopped(process: "subprocess.Popen[str]") -> None:
 class InThisProcess:
     """The obvious engine: one shard after the other."""
 
-    def run(self, stage: type[Stage], job: Job, shards: Sequence[int], note: Callable[[str], object]) -> Iterator[int]:
+    def try_once(self, stage: type[Stage], job: Job, shards: Sequence[int]) -> Iterator[int]:
         at_work = stage(job)
         for shard in shards:
             at_work(shard)

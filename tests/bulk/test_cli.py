@@ -1,7 +1,6 @@
 """The command and its options; kill -9 of it in the middle of a job: nothing that was finished is lost or done again."""
 
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -13,7 +12,7 @@ from bulk import cli, job
 from bulk.errors import BulkError
 from bulk.options import Asking, Options, parse
 from service.settings import Settings
-from tests.bulk.jobs import InThisProcess, contents, made, rankings, river_lists, shards, stopped, stopping, write_lines
+from tests.bulk.jobs import InThisProcess, command, contents, made, rankings, river_lists, shards, stopped, stopping, write_lines
 from tests.conftest import ROOT
 from tests.service.conftest import warm
 from tests.support.processes import children_of, command_of
@@ -24,10 +23,7 @@ N_LISTS = 12  # a shard each
 @contextmanager
 def started(options: Options, program: Sequence[str] = ("-m", "bulk.cli")) -> Iterator["subprocess.Popen[str]"]:
     """The command over the same options."""
-    given = options.model_dump(include={"bundle", "out", "provider", "precision", "workers", "shard_pairs", "top_n"})
-    flags = [part for name, value in given.items() for part in (f"--{name.replace('_', '-')}", str(value))]
-    command = [sys.executable, *program, "--lists", str(options.lists[0]), *flags]
-    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command(options, *program), cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         try:
             yield process
         finally:

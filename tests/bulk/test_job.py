@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache
@@ -15,7 +16,7 @@ import pytest
 from bulk import job
 from bulk.errors import BulkError
 from bulk.intake import take_in
-from bulk.job import Progress, rank_all
+from bulk.job import Progress, rank_all, rounds
 from bulk.manifest import agree, complete, describe, fingerprint
 from bulk.options import Options
 from bulk.stages import ARITHMETIC, Job, Prepare, Score
@@ -100,28 +101,28 @@ def test_documents_are_understood_where_that_is_asked(tmp_path: Path, bundle_pat
         assert understanding.has_read(prepared[0]) == asked
 
 
+def test_rounds_go_on_while_any_shard_is_done() -> None:
+    """Round by round what is done of what is missing, and in the end nothing."""
+    done = iter([[0, 2], [], [3], [], []])
+    asked, notes, found = list[list[int]](), list[str](), list[int]()
+
+    def go(missing: list[int]) -> Iterator[int]:
+        asked.append(missing)
+        return iter(next(done))
+
+    with pytest.raises(BulkError, match="shard 1 was tried 2 times, and a worker died each time: if memory is short, take fewer"):
+        found.extend(rounds(go, range(4), 2, notes.append))
+    assert found == [0, 2, 3]
+    assert asked == [[0, 1, 2, 3], [1, 3], [1, 3], [1], [1]]
+    assert notes == [f"workers died; shards that are tried again: {number}" for number in (2, 2, 1, 1)]
+
+
 @pytest.fixture
 def work(tmp_path: Path, bundle_path: Path) -> Job:
     options = made(tmp_path, bundle_path, river_lists(3), shard_pairs=4)
     where = Layout(options.out)
     where.work.mkdir(parents=True)
-    return Job(where, bundle_path, options.asking, take_in(options, where), "0123")
-
-
-def test_prepare_then_score(work: Job) -> None:
-    assert (work.intake.documents, work.intake.pairs) == ([4], [4, 4, 4])
-    assert not Prepare.whole(work, 0)
-    Prepare(work)(0)
-    assert Prepare.whole(work, 0)
-    score = Score(work)
-    assert not Score.whole(work, 2)
-    score(2)
-    assert Score.whole(work, 2)
-    assert [row["qid"] for row in rankings(work.layout.out)] == ["q2"] * 4
-    assert [path.name for path in work.layout.out.iterdir() if path.is_file()] == ["rankings-00002.parquet"]
-    before = work.layout.rankings(2).read_bytes()
-    Score(work)(2)
-    assert work.layout.rankings(2).read_bytes() == before
+    return Job(where, bundle_path, options.asking, take_in(options, where), "0123", attempts=1)
 
 
 def test_a_shard_of_another_job_or_a_damaged_one_is_refused(work: Job) -> None:
@@ -145,18 +146,11 @@ def test_workers_of_two_arithmetics_do_not_mix(work: Job) -> None:
         Score(work)
 
 
-def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
+def test_a_file_appears_when_it_is_whole_and_an_error_leaves_what_was_there(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     with whole_file(path) as partial:
-        partial.write_text("whole")
+        partial.write_text("before")
         assert not path.exists()
-    assert [one.name for one in tmp_path.iterdir()] == ["a.txt"]
-    assert path.read_text() == "whole"
-
-
-def test_an_error_leaves_what_was_there(tmp_path: Path) -> None:
-    path = tmp_path / "a.txt"
-    write_whole(path, "before")
     with pytest.raises(UnicodeEncodeError):
         write_whole(path, "half of it, and then \ud800")
     assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("a.txt", "before")]

@@ -13,7 +13,8 @@ from transformers import AutoConfig, AutoModel
 
 from export import ExportError
 from export.families import add_marks, export_aggregator, export_classifier, export_cross_encoder, export_ranker
-from export.graphs import export_graph_of
+from export.graph import fused_nodes
+from export.graphs import export_graphs
 from export.importing import measured_pace
 from export.last_attention import CLS_POSITION, compute_cls_alone, narrow_last_layer
 from export.options import WeightPrecision
@@ -26,6 +27,7 @@ from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
 from keyblock.runtime.session import Session
 from keyblock.text.tokenizer import Tokenizer
+from tests.export.ranking import batch
 from tests.training.models.families import Bag
 from training.declarations import CrossEncoderFamily
 from training.evaluate.scoring import TorchModel
@@ -35,7 +37,6 @@ from training.model.starting import POOLING, graph_weights
 
 FUSED = {"EmbedLayerNormalization": 1, "Attention": 2, "SkipLayerNormalization": 4, "BiasGelu": 2}
 Tiny = Callable[..., CrossEncoder]
-Batch = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 @pytest.fixture(scope="module")
@@ -43,39 +44,34 @@ def session(fp32: Path) -> Session:
     return Session(fp32, "cpu", threads=1)
 
 
-def batch(model: CrossEncoder, rows: int, length: int) -> Batch:
-    """Ids, types and mask of rows of drawn lengths."""
-    random = np.random.default_rng(length)
-    mask = (np.arange(length) < random.integers(1, length + 1, rows)[:, None]).astype(np.int64)
-    ids = random.integers(5, model.vocabulary_size, (rows, length))
-    ids[mask == 0] = model.transformer.config.pad_token_id
-    return ids, random.integers(0, 2, (rows, length)) * model.typed, mask
-
-
-def in_pytorch(model: CrossEncoder, given: Batch) -> np.ndarray:
-    with torch.inference_mode():
-        return model.outputs(*map(torch.from_numpy, given)).numpy()
+def assert_equal_pytorch(session: Session, model: CrossEncoder, *shapes: tuple[int, int]) -> None:
+    """The graph's outputs for batches of these shapes are the model's."""
+    for shape in shapes:
+        ids, types, mask = batch(*shape, vocabulary=model.vocabulary_size)
+        ids = np.where(mask, ids, model.transformer.config.pad_token_id)
+        given = ids, types * model.typed, mask
+        with torch.inference_mode():
+            expected = model.outputs(*map(torch.from_numpy, given)).numpy()
+        np.testing.assert_allclose(session.score(*given), expected, atol=1e-4)
 
 
 @pytest.mark.parametrize(("rows", "length"), [(1, 1), (1, 32), (3, 17), (5, 128), (2, 512)])
 def test_batch_and_length_are_free_and_logits_are_pytorchs(model: CrossEncoder, session: Session, rows: int, length: int) -> None:
-    given = batch(model, rows, length)
-    np.testing.assert_allclose(session.score(*given), in_pytorch(model, given), atol=1e-4)
+    assert_equal_pytorch(session, model, (rows, length))
 
 
 def test_a_model_with_an_aggregator_gives_states_beside_logits(tmp_path: Path, tiny: Tiny) -> None:
     """Its dropout is neither exported nor left on."""
     model = tiny({"name": "attention"}, hidden_dropout_prob=0.5, attn_implementation="eager").train()
-    assert export_cross_encoder(model, tmp_path / "fp32.onnx") == FUSED
+    export_cross_encoder(model, tmp_path / "fp32.onnx")
     assert not any(module.training for module in model.modules())
     graph = onnx.load(str(tmp_path / "fp32.onnx"))
+    assert fused_nodes(graph) == FUSED
     assert [given.name for given in graph.graph.output] == ["outputs"]
     assert sum(CLS_POSITION in node.input for node in graph.graph.node) == 2, "the last layer computes [CLS] alone"
     session = Session(tmp_path / "fp32.onnx", "cpu", threads=1)
     assert session.width == 33
-    for rows, length in ((1, 1), (3, 17), (2, 128)):
-        given = batch(model, rows, length)
-        np.testing.assert_allclose(session.score(*given), in_pytorch(model, given), atol=1e-4)
+    assert_equal_pytorch(session, model, (1, 1), (3, 17), (2, 128))
 
 
 def test_another_pooling_is_pytorchs_too(tmp_path: Path, tiny: Tiny) -> None:
@@ -83,13 +79,12 @@ def test_another_pooling_is_pytorchs_too(tmp_path: Path, tiny: Tiny) -> None:
     cls = tiny({"name": "attention"}, attn_implementation="eager")
     model = CrossEncoder(cls.encoder, cls.aggregator, settings=CrossEncoderFamily(pooling="last")).eval()
     model.load_state_dict(cls.state_dict())
-    export_graph_of(model, tmp_path / "exact").served(tmp_path / "served", WeightPrecision.FP32)
+    export_graphs(tmp_path / "exact", model).served(tmp_path / "served", WeightPrecision.FP32)
     session = Session(tmp_path / "served" / "model.onnx", "cpu", threads=1)
-    for rows, length in ((1, 1), (3, 40), (2, 300)):
-        given = batch(model, rows, length)
-        np.testing.assert_allclose(session.score(*given), in_pytorch(model, given), atol=1e-4)
-        wider = [np.pad(array, ((0, 0), (0, 24)), constant_values=value) for array, value in zip(given, (5, 1, 0), strict=True)]
-        np.testing.assert_allclose(session.score(*wider), session.score(*given), atol=1e-4)
+    assert_equal_pytorch(session, model, (1, 1), (3, 40), (2, 300))
+    given = batch(3, 40)
+    wider = [np.pad(array, ((0, 0), (0, 24)), constant_values=value) for array, value in zip(given, (5, 1, 0), strict=True)]
+    np.testing.assert_allclose(session.score(*wider), session.score(*given), atol=1e-4)
     graph = onnx.load(str(tmp_path / "served" / "model.onnx"))
     assert {prop.key: prop.value for prop in graph.metadata_props}[POOLING] == "last"
     assert not any(CLS_POSITION in node.input for node in graph.graph.node)
@@ -108,10 +103,7 @@ def test_a_cross_encoder_that_is_trained_here_is_exported_on_other_encoders(
     model = CrossEncoder.from_backbone(str(checkpoint(name)), attention="eager", pooling=pooling).eval()
     torch.nn.init.normal_(model.head.weight)
     export_ranker(model, tmp_path / "model.onnx")
-    session = Session(tmp_path / "model.onnx", Provider.CPU, 1)
-    for rows, length in ((1, 7), (3, 40)):
-        given = batch(model, rows, length)
-        np.testing.assert_allclose(session.score(*given), in_pytorch(model, given), atol=1e-4)
+    assert_equal_pytorch(Session(tmp_path / "model.onnx", Provider.CPU, 1), model, (1, 7), (3, 40))
 
 
 def test_what_no_graph_computes_is_refused_first(

@@ -12,16 +12,14 @@ from tokenizers import models, pre_tokenizers, processors, trainers
 from export import ExportError
 from export.checkpoint import BY_ARCHITECTURE, QUESTIONS, question_of, read_checkpoint
 from export.exporter import SAMPLE
-from export.import_cli import parser
 from export.import_defaults import (
     CHOICES,
     ENGLISH,
     OTHERS,
-    default_analyzer,
+    import_analyzer,
     import_frequencies,
     import_pipeline,
     import_tokenizer,
-    named_analyzer,
 )
 from export.options import ImportOptions
 from keyblock.description import PipelineConfig
@@ -30,8 +28,10 @@ from keyblock.text.analyzer import AnalyzerConfig
 from keyblock.text.tokenizer import Tokenizer
 from tests.support.checkpoints import FAMILIES, POSITIONS, save_checkpoint, save_tokenizer, wordpiece
 
+ENGLISH_TERMS = AnalyzerConfig()
 
-def config_of(source: Path, work: Path, options: ImportOptions, analyzer: AnalyzerConfig | None = None) -> PipelineConfig:
+
+def config_of(source: Path, work: Path, options: ImportOptions, analyzer: AnalyzerConfig = ENGLISH_TERMS) -> PipelineConfig:
     checkpoint = read_checkpoint(str(source), options)
     tokenizer = import_tokenizer(checkpoint, work / "tokenizer.json")
     return import_pipeline(checkpoint, tokenizer, import_frequencies(None, analyzer), options, analyzer).config
@@ -92,32 +92,28 @@ def test_a_tokenizer_that_marks_no_pairs_and_one_of_another_model(checkpoint: Ca
         packing_of(source, tmp_path, ImportOptions())
 
 
-def test_as_many_passages_are_read_as_are_requested(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
-    given = parser().parse_args(["model", "--out", "bundle", "--passages", "2"])
-    config = config_of(checkpoint("bert"), tmp_path, ImportOptions(passages=given.passages))
+def test_as_many_passages_are_read_as_are_requested_or_blocks_together(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
+    config = config_of(checkpoint("bert"), tmp_path, ImportOptions(passages=2))
     assert config.aggregator == {"name": "max", "passages": 2}
-
-
-def test_blocks_that_are_read_together_are_chosen_otherwise(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
     config = config_of(checkpoint("bert"), tmp_path, ImportOptions(joint=True))
     assert (config.aggregator["name"], config.segmenter["name"], config.packing.grow) == ("joint", "cogltx", False)
 
 
 def test_frequencies_of_a_table_and_of_a_collection(tmp_path: Path) -> None:
     """The general table is of English stems, and no other terms get it."""
-    assert import_frequencies(None).frequencies["river"] > 1000
-    assert len(import_frequencies(None, named_analyzer("universal"))) == 0
-    counted = import_frequencies(SAMPLE)
+    assert import_frequencies(None, ENGLISH_TERMS).frequencies["river"] > 1000
+    assert len(import_frequencies(None, AnalyzerConfig(name="universal"))) == 0
+    counted = import_frequencies(SAMPLE, ENGLISH_TERMS)
     assert counted.n_documents == 6
     counted.write(tmp_path / "mine.tsv")
-    assert import_frequencies(tmp_path / "mine.tsv").frequencies == counted.frequencies
+    assert import_frequencies(tmp_path / "mine.tsv", ENGLISH_TERMS).frequencies == counted.frequencies
     for wrong in (tmp_path / "none.tsv", tmp_path):
         with pytest.raises(ExportError, match=f"--frequencies {wrong}: "):
-            import_frequencies(wrong)
+            import_frequencies(wrong, ENGLISH_TERMS)
 
 
 def test_a_tokenizer_of_english_alone(tokenizer: Tokenizer) -> None:
-    assert default_analyzer(tokenizer) == AnalyzerConfig()
+    assert import_analyzer(None, tokenizer) == AnalyzerConfig()
 
 
 def test_a_tokenizer_of_several_languages(tmp_path: Path) -> None:
@@ -131,17 +127,17 @@ def test_a_tokenizer_of_several_languages(tmp_path: Path) -> None:
     start = backend.token_to_id("<s>")
     backend.post_processor = processors.TemplateProcessing(single="<s> $A", pair="<s> $A <s> $B:1", special_tokens=[("<s>", start)])
     backend.save(str(tmp_path / "tokenizer.json"))
-    assert default_analyzer(Tokenizer(tmp_path / "tokenizer.json")).name == "universal"
+    assert import_analyzer(None, Tokenizer(tmp_path / "tokenizer.json")).name == "universal"
 
 
 @pytest.mark.parametrize("name", CHOICES)
-def test_every_choice_is_an_analyzer(name: str) -> None:
-    found = named_analyzer(name)
+def test_every_choice_is_an_analyzer(name: str, tokenizer: Tokenizer) -> None:
+    found = import_analyzer(name, tokenizer)
     assert name in (found.name, found.language)
 
 
 def test_other_languages_get_cuts_of_all_scripts(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
-    config = config_of(checkpoint("bert"), tmp_path, ImportOptions(), named_analyzer("universal"))
+    config = config_of(checkpoint("bert"), tmp_path, ImportOptions(), AnalyzerConfig(name="universal"))
     assert (config.segmenter["name"], config.selector["idf"]) == ("structure", "blocks")
     config = config_of(checkpoint("bert"), tmp_path, ImportOptions())
     assert (config.segmenter["name"], config.selector["idf"]) == ("whole_sentences", "documents")

@@ -13,6 +13,7 @@ from export.families import export_cross_encoder
 from export.last_attention import compute_cls_alone
 from export.variants import halve_weights
 from keyblock.runtime.session import Session
+from tests.export.ranking import batch
 from training.model.cross_encoder import CrossEncoder
 
 
@@ -36,12 +37,6 @@ def exported(tmp_path_factory: pytest.TempPathFactory, tiny: Callable[..., Cross
         return folder / "before.onnx", folder / "after.onnx"
 
     return write
-
-
-def batch(rows: int, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    random = np.random.default_rng(length)
-    mask = (np.arange(length) < random.integers(1, length + 1, rows)[:, None]).astype(np.int64)
-    return random.integers(0, 30522, (rows, length)), random.integers(0, 2, (rows, length)), mask
 
 
 @pytest.mark.parametrize("parts", [{}, {"aggregator": "attention", "num_attention_heads": 4, "num_hidden_layers": 1}])

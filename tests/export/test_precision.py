@@ -13,6 +13,7 @@ from export import ExportError
 from export.families import note_parameters
 from export.variants import halve_weights, quantize
 from keyblock.runtime.session import Session
+from tests.export.ranking import batch
 from training.model.cross_encoder import CrossEncoder
 from training.model.starting import PARAMETERS, stored_parameters
 
@@ -49,11 +50,10 @@ def test_the_logits_are_those_of_rounded_weights(run: Path, fp32: Path, tmp_path
         for parameter in model.parameters():
             if parameter.dim() > 1:
                 parameter.copy_(parameter.half().float())
-    random = np.random.default_rng(0)
-    ids, mask = random.integers(0, 30522, (4, 48)), np.ones((4, 48), np.int64)
+    given = batch(4, 48)
     with torch.inference_mode():
-        expected = model(torch.from_numpy(ids), torch.zeros_like(torch.from_numpy(ids)), torch.from_numpy(mask)).numpy()
-    np.testing.assert_allclose(Session(path, "cpu", threads=1).score(ids, ids * 0, mask), expected, atol=1e-4)
+        expected = model(*map(torch.from_numpy, given)).numpy()
+    np.testing.assert_allclose(Session(path, "cpu", threads=1).score(*given), expected, atol=1e-4)
 
 
 def test_products_are_of_8_bits_and_logits_stay_close(fp32: Path, tmp_path: Path) -> None:
@@ -69,9 +69,8 @@ def test_products_are_of_8_bits_and_logits_stay_close(fp32: Path, tmp_path: Path
     weights = [numpy_helper.to_array(tensor) for tensor in graph.graph.initializer if tensor.data_type == TensorProto.INT8]
     assert max(np.abs(weight.astype(int)).max() for weight in weights) == 64  # two products with 255 fit into 16 bits on any CPU
     assert after.stat().st_size < 0.3 * before.stat().st_size
-    random = np.random.default_rng(0)
-    ids, mask = random.integers(0, 30522, (64, 48)), np.ones((64, 48), np.int64)
-    expected, found = (Session(path, "cpu", threads=1).score(ids, ids * 0, mask) for path in (before, after))
+    given = batch(64, 48, padded=False)
+    expected, found = (Session(path, "cpu", threads=1).score(*given) for path in (before, after))
     assert 0 < np.abs(found - expected).mean() < 0.2 * expected.std()
     assert np.corrcoef(found, expected)[0, 1] > 0.98
 

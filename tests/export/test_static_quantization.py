@@ -12,7 +12,8 @@ from export import ExportError
 from export import variants as static_quantization
 from export.variants import Batch, Reach, observe, quantize_static, smoothing_factors
 from keyblock.runtime.cpus import vnni_feature
-from keyblock.runtime.session import Session
+from keyblock.runtime.session import INPUTS, Session
+from tests.export import ranking
 
 without_overflow = pytest.mark.skipif(
     vnni_feature() is None, reason="without VNNI products of 8 bits overflow: the service does not choose them there"
@@ -42,10 +43,8 @@ def test_channels_are_evened_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def batch(rows: int, length: int, padding: int = 0) -> Batch:
-    random = np.random.default_rng(0)
-    real = {"input_ids": random.integers(0, 30522, (rows, length)), "token_type_ids": random.integers(0, 2, (rows, length))}
-    given = real | {"attention_mask": np.ones((rows, length), np.int64)}
-    return {name: np.pad(values, ((0, 0), (0, padding))) for name, values in given.items()}
+    given = zip(INPUTS, ranking.batch(rows, length, padded=False), strict=True)
+    return {name: np.pad(values, ((0, 0), (0, padding))) for name, values in given}
 
 
 def test_padding_never_changes_what_is_reached(fp32: Path) -> None:

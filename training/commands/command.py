@@ -24,12 +24,18 @@ def make_parser(program: str, description: str) -> argparse.ArgumentParser:
     return parser
 
 
-def run(work: Callable[[argparse.Namespace], None], parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> int:
-    """Parse the arguments and do the work. Returns the exit code: 2, with one line on stderr, for an error of USER_ERRORS."""
+def run(
+    work: Callable[[argparse.Namespace], None],
+    parser: argparse.ArgumentParser,
+    arguments: Sequence[str] | None,
+    *errors: type[Exception],
+) -> int:
+    """Parse the arguments and do the work. Returns the exit code: 2, with one line on stderr, for USER_ERRORS and these errors."""
     options = parser.parse_args(arguments)
+    expected: tuple[type[Exception], ...] = (*USER_ERRORS, *errors)
     try:
         work(options)
-    except USER_ERRORS as error:
+    except expected as error:
         print(f"{parser.prog}: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

@@ -76,12 +76,10 @@ def _pre_ranking(pre_ranking: PreRanking, share: float | None) -> PreRanking:
 
 
 def _requests(preparation: "Preparation", split: str, options: argparse.Namespace) -> "list[Request]":
-    from training.data.first_stage import first_stage_run
     from training.evaluate.calibration.prior import read_requests
-    from training.evaluate.evaluate import sample
+    from training.evaluate.evaluate import sampled_run
 
-    run = first_stage_run(preparation.collection, split, options.depth)
-    return read_requests(preparation, sample(sorted(run), options.queries), run, options.depth)
+    return read_requests(preparation, sampled_run(preparation.collection, split, options.queries, options.depth))
 
 
 def _table(measured: "Mapping[str, list[Request]]", priors: Mapping[str, Sequence[Sequence[Prior]]]) -> str:

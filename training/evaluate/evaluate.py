@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from training.data.collection import Collection
 from training.data.files import numbered_lines, read_run, write_run
+from training.data.first_stage import first_stage_run
 from training.data.types import FileError, Run
 from training.evaluate.measures import DEFAULT_MEASURES, Values, mean_over_seeds, means, per_query
 from training.evaluate.ranking import HttpRanker, LocalRanker, Ranker, Reranked
@@ -77,7 +78,6 @@ def evaluate(
     queries: Sequence[str],
     candidates: Run,
     workers: int = 1,
-    progress: bool = True,
     measures: Sequence[Measure] = DEFAULT_MEASURES,
 ) -> Evaluation:
     """Re-rank the candidates of each query and measure. A query without candidates scores zero.
@@ -95,7 +95,7 @@ def evaluate(
 
     with peak_memory() as memory, ThreadPoolExecutor(workers) as pool:
         results = pool.map(rerank, with_candidates)
-        for query, reranked, elapsed in tqdm(results, total=len(with_candidates), desc=ranker.name, disable=not progress):
+        for query, reranked, elapsed in tqdm(results, total=len(with_candidates), desc=ranker.name):
             found[query] = reranked
             seconds.append(elapsed)
     evaluation = evaluate_run(ranker.name, {q: found[q].scores for q in with_candidates}, collection, queries, measures)
@@ -260,3 +260,9 @@ def sample(queries: Iterable[str], count: int | None) -> list[str]:
     if count is None or count >= len(queries):
         return queries
     return random.Random(0).sample(queries, count)
+
+
+def sampled_run(collection: Collection, split: str, queries: int, depth: int) -> Run:
+    """The first-stage candidates, `depth` at most, of a fixed random sample of a split's queries that have some."""
+    run = first_stage_run(collection, split, depth)
+    return {query: run[query] for query in sample(sorted(run), queries)}

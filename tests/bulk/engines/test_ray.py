@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ import pytest
 
 from bulk import job
 from bulk.errors import BulkError
+from bulk.job import rounds
 from bulk.options import Asking, Options
 from bulk.stages import Job, Stage
 from bulk.work import Intake, Layout
-from tests.bulk.jobs import InThisProcess, contents, made, river_lists, shards, stopped, stopping
+from tests.bulk.jobs import InThisProcess, command, contents, made, river_lists, shards, stopped, stopping
 from tests.conftest import ROOT
 from tests.support.rays import imported
 
@@ -40,10 +42,8 @@ def cluster() -> Iterator[Any]:
 @pytest.mark.timeout(400)
 def test_a_killed_node_costs_no_ranking(cluster: Any, tmp_path: Path, bundle_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = made(tmp_path, bundle_path, river_lists(N_LISTS), shard_pairs=4, workers=2)
-    given = options.model_dump(include={"bundle", "out", "provider", "precision", "workers", "shard_pairs"})
-    flags = [part for name, value in given.items() for part in (f"--{name.replace('_', '-')}", str(value))]
-    command = [sys.executable, *stopping("ray"), "--lists", str(options.lists[0]), "--engine", "ray", "--address", cluster.address]
-    with subprocess.Popen([*command, *flags], cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+    on_ray = [*command(options, *stopping("ray")), "--engine", "ray", "--address", cluster.address]
+    with subprocess.Popen(on_ray, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         try:
             stopped(process)
             replace_node(cluster)
@@ -87,9 +87,9 @@ class Deadly(Stage):
 
 @pytest.mark.timeout(400)
 def test_a_shard_that_kills_its_workers_ends_the_job_when_the_others_are_done(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", f"from {__name__} import run_deadly; run_deadly({str(tmp_path)!r})"]
+    program = [sys.executable, "-c", f"from {__name__} import run_deadly; run_deadly({str(tmp_path)!r})"]
     elsewhere = os.environ | {"RAY_ADDRESS": "127.0.0.1:1"}  # without an address no cluster that is there already is meant
-    done = subprocess.run(command, cwd=ROOT, env=elsewhere, capture_output=True, text=True, check=False)
+    done = subprocess.run(program, cwd=ROOT, env=elsewhere, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     *others, note, problem = (tmp_path / "said").read_text().splitlines()
     assert sorted(others) == ["0", "0 CPUs", "2"]
@@ -101,11 +101,11 @@ def run_deadly(folder: str) -> None:
     """In a process of its own; what is done and noted becomes lines of a file, since Ray prints, too."""
     from bulk.engines.ray import RayEngine, _cpus
 
-    work, said = Job(Layout(Path(folder)), Path(folder), Asking(), Intake([], [], 0), ""), list[str]()
+    work, said = Job(Layout(Path(folder)), Path(folder), Asking(), Intake([], [], 0), "", attempts=1), list[str]()
     with RayEngine(workers=1, attempts=1, threads=0) as engine:  # in a cluster without CPUs
         said.append(f"{_cpus()} CPUs")
         try:
-            for shard in engine.run(Deadly, work, [0, 1, 2], said.append):
+            for shard in rounds(partial(engine.try_once, Deadly, work), [0, 1, 2], 1, said.append):
                 said.append(str(shard))
         except BulkError as error:
             said.append(str(error))
@@ -114,9 +114,7 @@ def run_deadly(folder: str) -> None:
 
 def test_a_cluster_that_is_not_there_is_one_line(tmp_path: Path, bundle_path: Path) -> None:
     options = made(tmp_path, bundle_path, river_lists(1))
-    command = [sys.executable, "-m", "bulk.cli", "--lists", str(options.lists[0]), "--engine", "ray", "--address", "nowhere"]
-    done = subprocess.run(
-        [*command, "--bundle", bundle_path, "--out", options.out], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    nowhere = [*command(options, "-m", "bulk.cli"), "--engine", "ray", "--address", "nowhere"]
+    done = subprocess.run(nowhere, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("keyblock-bulk: Ray: ")

@@ -8,6 +8,7 @@ import pytest
 
 from keyblock.fusion import FEATURES, Fusion, sigmoid
 from training.data.collection import Collection
+from training.data.first_stage import first_stage_run
 from training.data.types import FileError
 from training.evaluate.calibration.fit import (
     MASS,
@@ -156,7 +157,8 @@ def test_dev_scores_of_a_real_run(toy_run: Path, toy_copy: Path) -> None:
     void = list(toy.run("dev")["teacher?"])[2]
     toy.documents[void] = toy.documents[void]._replace(text="")  # type: ignore[index]
     ranker = run_ranker(toy_run, toy, bf16=False)
-    scores = score_dev(ranker, ["teacher?", "letter!"], toy.run("dev"), depth=3, budget=80)
+    candidates = first_stage_run(toy, "dev", depth=3)
+    scores = score_dev(ranker, {query: candidates[query] for query in ("teacher?", "letter!")}, budget=80)
     assert scores.documents["teacher?"] == list(toy.run("dev")["teacher?"])[:3]
     assert scores.features["letter!"].shape == (3, len(FEATURES))
     pipeline = ranker.preparation.pipeline

@@ -51,7 +51,7 @@ class Reversing(Ranker):
 
 @pytest.fixture(scope="module")
 def evaluation(toy: Collection) -> Evaluation:
-    return evaluate(Reversing(), toy, QUERIES, toy.run("dev"), progress=False)
+    return evaluate(Reversing(), toy, QUERIES, toy.run("dev"))
 
 
 def test_every_query_is_ranked_and_measured(evaluation: Evaluation, toy: Collection) -> None:
@@ -66,7 +66,7 @@ def test_every_query_is_ranked_and_measured(evaluation: Evaluation, toy: Collect
 @pytest.mark.parametrize("workers", [1, 4])
 def test_a_query_without_candidates_scores_zero(toy: Collection, workers: int) -> None:
     candidates = {"teacher?": toy.run("dev")["teacher?"], "letter?": {}}
-    found = evaluate(Reversing(), toy, QUERIES, candidates, workers, progress=False)
+    found = evaluate(Reversing(), toy, QUERIES, candidates, workers)
     assert found.values["RR@10"] == {"teacher?": 1.0, "letter?": 0.0, "forest?": 0.0}
     assert list(found.run) == ["teacher?"]
 
@@ -88,38 +88,30 @@ def test_figures_of_a_summary(evaluation: Evaluation, toy: Collection) -> None:
         "peak_rss_mb": 900.0,
         "peak_cuda_mb": None,
     }
-    nothing = evaluate(Reversing(), toy, QUERIES, {}, progress=False)
+    nothing = evaluate(Reversing(), toy, QUERIES, {})
     figures = summary(nothing, toy, "dev")
     assert (figures["seconds_per_query"], figures["ms_per_document"], figures["mean_ms_per_document"]) == (None, None, None)
     assert nothing.gold_share is None
 
 
-def test_gold_hits_by_hand(toy: Collection) -> None:
+def test_gold_by_hand(toy: Collection) -> None:
     """The gold passage must overlap one of its document's three best blocks, by one character at least."""
     (gold,) = toy.spans["river?"]
-    far = (gold.end + 100, gold.end + 200)
-
-    def hit(*blocks: tuple[int, int], document: str = "river-3") -> dict[str, bool]:
-        return gold_hits(toy, {"river?": {document: list(blocks)}}, {"river?": {document: 1.0}})
-
-    assert hit((gold.start, gold.end)) == {"river?": True}
-    assert hit(far, far, (gold.end - 1, gold.end + 9)) == {"river?": True}
-    assert hit(far, far, far, (gold.start, gold.end)) == {"river?": False}
-    assert hit((gold.end, gold.end + 9), (0, gold.start)) == {"river?": False}
-    assert hit() == {"river?": False}
-    assert hit((0, 9999), document="river-0") == {}  # not among the candidates: nothing to find
-    assert gold_hits(toy, {"river!": {"river-3": [(0, 9999)]}}, {"river!": {"river-3": 1.0}}) == {}, "it has no gold passage"
-
-
-def test_gold_ranks_by_hand(toy: Collection) -> None:
-    (gold,) = toy.spans["river?"]
-    far, near = (gold.end + 100, gold.end + 200), (gold.end - 1, gold.end + 9)
-
-    def rank(*blocks: tuple[int, int]) -> int | None:
-        return gold_ranks(toy, {"river?": {"river-3": list(blocks)}}, {"river?": ["river-3"]})["river?"]
-
-    assert [rank(near, far), rank(far, near), rank(far, far, far, near, near), rank(far), rank()] == [1, 2, 4, None, None]
+    far, near, beside = (gold.end + 100, gold.end + 200), (gold.end - 1, gold.end + 9), (gold.end, gold.end + 9)
+    cases: list[tuple[list[tuple[int, int]], int | None]] = [
+        ([near, far], 1),
+        ([far, far, near], 3),
+        ([far, far, far, near, near], 4),
+        ([beside, (0, gold.start)], None),
+        ([], None),
+    ]
+    for blocks, rank in cases:
+        of_document, candidates = {"river?": {"river-3": blocks}}, {"river?": {"river-3": 1.0}}
+        assert gold_ranks(toy, of_document, candidates) == {"river?": rank}
+        assert gold_hits(toy, of_document, candidates) == {"river?": rank in (1, 2, 3)}
     assert gold_ranks(toy, {"river?": {}}, {"river?": ["river-3"]}) == {"river?": None}, "a document that was not returned"
+    assert gold_ranks(toy, {"river?": {"river-0": [(0, 9999)]}}, {"river?": ["river-0"]}) == {}, "it is not among the candidates"
+    assert gold_ranks(toy, {"river!": {"river-3": [(0, 9999)]}}, {"river!": ["river-3"]}) == {}, "it has no gold passage"
 
 
 def test_baselines(toy: Collection) -> None:
@@ -140,7 +132,7 @@ def test_a_service_s_memory_is_not_ours_to_measure(toy: Collection) -> None:
         return httpx.Response(200, json={"results": [{"id": d["id"], "relevance_score": 0.5, "blocks": []} for d in documents]})
 
     client = httpx.Client(transport=httpx.MockTransport(answer), base_url="http://service")
-    found = evaluate(HttpRanker("http", toy, client), toy, QUERIES[:1], toy.run("dev"), progress=False)
+    found = evaluate(HttpRanker("http", toy, client), toy, QUERIES[:1], toy.run("dev"))
     assert found.memory == Memory()
     assert found.ms_per_document is not None
 
@@ -160,7 +152,7 @@ def test_preparing_documents_is_off_the_clock(toy: Collection, toy_pipeline: Pip
             return Reranked(dict.fromkeys(candidates, 0.0), {})
 
     unused: Any = None  # this ranker scores nothing
-    evaluate(Watching("local", Watched(toy, toy_pipeline), unused), toy, QUERIES, toy.run("dev"), progress=False)
+    evaluate(Watching("local", Watched(toy, toy_pipeline), unused), toy, QUERIES, toy.run("dev"))
     assert asked == [name for query in QUERIES for name in (*toy.run("dev")[query], query)]
 
 

@@ -84,13 +84,13 @@ def test_requests_of_a_collection(toy: Collection, toy_pipeline: Pipeline) -> No
     """Each has the first candidates, in their order, and says which are relevant."""
     query = next(q for q in toy.split("dev") if any(g > 0 for g in toy.qrels.get(q, {}).values()))
     (relevant,) = list(toy.qrels[query])[:1]
-    others = [name for name in toy.documents if name not in toy.qrels[query]][:3]
+    others = [name for name in toy.documents if name not in toy.qrels[query]][:2]
     run = {query: dict.fromkeys([others[0], relevant, *others[1:]], 1.0)}
-    (request,) = read_requests(Preparation(toy, toy_pipeline), [query], run, 3)
+    (request,) = read_requests(Preparation(toy, toy_pipeline), run)
     assert request.relevant.tolist() == [False, True, False]
     assert request.features.shape == (3, 5)
     assert request.features[1, 0] == request.features[:, 0].max() > 0
-    assert read_requests(Preparation(toy, toy_pipeline), [query], {query: {}}, 3) == []
+    assert read_requests(Preparation(toy, toy_pipeline), {query: {}}) == []
 
 
 RNG = np.random.default_rng(0)

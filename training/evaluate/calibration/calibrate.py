@@ -15,7 +15,6 @@ from keyblock.packing import PackingConfig
 from keyblock.pipeline import Pipeline
 from keyblock.prepared import content_digest
 from training.data.collection import Collection, distinct_names
-from training.data.first_stage import first_stage_run
 from training.data.types import Run
 from training.evaluate.calibration.first_stage import HeldOut, fuse_runs, learn
 from training.evaluate.calibration.fit import (
@@ -39,7 +38,7 @@ from training.evaluate.calibration.fit import (
 from training.evaluate.calibration.second_look import fit_second_look, look_at_dev, with_look
 from training.evaluate.calibration.spans import ReadDocument, fit_spans, read_documents, span_probabilities
 from training.evaluate.calibration.systems import Calibrated, with_passages
-from training.evaluate.evaluate import sample
+from training.evaluate.evaluate import sampled_run
 from training.evaluate.measures import means, per_query
 from training.evaluate.tables import markdown
 from training.recipe import problems
@@ -125,8 +124,7 @@ class DevSplit(NamedTuple):
     @classmethod
     def draw(cls, collection: Collection, plan: Plan) -> Self:
         """Draw the plan's dev queries with their first-stage candidates. Raises CollectionError for a missing text."""
-        found = first_stage_run(collection, "dev", plan.depth)
-        drawn = {query: dict(list(found[query].items())[: plan.depth]) for query in sample(sorted(found), plan.queries)}
+        drawn = sampled_run(collection, "dev", plan.queries, plan.depth)
         digest = hashlib.sha256()
         for query, scores in drawn.items():
             digest.update(repr((query, collection.query(query), list(scores))).encode())
@@ -155,7 +153,7 @@ def calibrate(system: Calibrated, collections: Sequence[Collection], plan: Plan)
     _check(system.pipeline, settings, plan.default)
     distinct_names(collections)
     splits = [DevSplit.draw(collection, plan) for collection in collections]
-    by_split = [_score(system, split, settings, plan.depth) for split in splits]
+    by_split = [_score(system, split, settings) for split in splits]
     scored = dict(zip(settings, map(list, zip(*by_split, strict=True)), strict=True))
     start = system.start()
     fusions = {setting: fit_fusion(scores, plan.use, start, plan.least) for setting, scores in scored.items()}
@@ -354,7 +352,7 @@ def _with_budgets(config: PipelineConfig, budgets: Sequence[int], default: int) 
         raise ValueError(f"--budgets: {problems(error)}") from None
 
 
-def _score(system: Calibrated, split: DevSplit, settings: Sequence[Setting], depth: int) -> list[DevScores]:
+def _score(system: Calibrated, split: DevSplit, settings: Sequence[Setting]) -> list[DevScores]:
     """Scores of a collection's dev queries in each setting: read if they were kept, else computed and kept.
 
     The model is loaded once for all settings, and each document is prepared once.
@@ -367,7 +365,7 @@ def _score(system: Calibrated, split: DevSplit, settings: Sequence[Setting], dep
         path = system.scores_directory / f"{split.name}-{passages}x{setting.budget}.npz"
         if not path.exists():
             ranker = system.ranker(own_ranker(), setting.passages)
-            write_scores(score_dev(ranker, list(split.candidates), split.candidates, depth, setting.budget), path)
+            write_scores(score_dev(ranker, split.candidates, setting.budget), path)
         scored.append(read_scores(path, split.collection))
     return scored
 

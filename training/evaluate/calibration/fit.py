@@ -10,7 +10,7 @@ its relevant candidates, when no candidate answers it. A score that means the sa
 
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -76,11 +76,11 @@ class DevScores:
         return run
 
 
-def score_dev(ranker: LocalRanker, queries: Sequence[str], candidates: Run, depth: int, budget: int) -> DevScores:
-    """Features of the first `depth` candidates of each query at a budget."""
+def score_dev(ranker: LocalRanker, candidates: Run, budget: int) -> DevScores:
+    """Features of each query's candidates at a budget."""
     collection, features, documents = ranker.preparation.collection, {}, {}
-    for query in tqdm(queries, desc=f"{collection.name} at {budget} tokens"):
-        documents[query] = list(candidates[query])[:depth]
+    for query, scores in tqdm(candidates.items(), desc=f"{collection.name} at {budget} tokens"):
+        documents[query] = list(scores)
         logits, selections, _ = ranker.score(query, documents[query], budget)
         finite = np.maximum(logits.astype(np.float64), LOWEST)  # the logit of a document without a block is -inf
         features[query] = np.column_stack([finite, np.stack([s.evidence for s in selections])])
@@ -169,18 +169,28 @@ def listwise_weights(
         prior: its weight.
     """
     tensors = [[(torch.from_numpy(f), torch.from_numpy(y)) for f, y in of_collection] for of_collection in groups if of_collection]
-    weights, origin, width = torch.tensor(start, requires_grad=True), torch.tensor(start), torch.tensor(spread)
-    optimizer = torch.optim.LBFGS([weights], max_iter=200, line_search_fn="strong_wolfe")
+    origin, width = torch.tensor(start), torch.tensor(spread)
+
+    def loss(weights: torch.Tensor) -> torch.Tensor:
+        losses = [torch.stack([_listwise(f @ weights, y) for f, y in pairs]).mean() for pairs in tensors]
+        return torch.stack(losses).mean() + prior * ((weights - origin) * width).square().sum()
+
+    return minimized(loss, origin).numpy()
+
+
+def minimized(loss: Callable[[torch.Tensor], torch.Tensor], start: torch.Tensor, steps: int = 200) -> torch.Tensor:
+    """The parameters of least loss that L-BFGS finds from `start`, which is not changed."""
+    parameters = start.clone().requires_grad_()
+    optimizer = torch.optim.LBFGS([parameters], max_iter=steps, line_search_fn="strong_wolfe")
 
     def closure() -> torch.Tensor:
         optimizer.zero_grad()
-        losses = [torch.stack([_listwise(f @ weights, y) for f, y in pairs]).mean() for pairs in tensors]
-        loss = torch.stack(losses).mean() + prior * ((weights - origin) * width).square().sum()
-        loss.backward()
-        return loss
+        value = loss(parameters)
+        value.backward()
+        return value
 
     optimizer.step(closure)
-    return weights.detach().numpy()
+    return parameters.detach()
 
 
 def _rows(scored: Sequence[DevScores]) -> NDArray[np.float64]:
@@ -227,22 +237,15 @@ def logistic_weights(
     """
     share = torch.from_numpy(np.repeat([1 / (len(sizes) * n) for n in sizes], sizes))
     x, y, spread = torch.from_numpy(inputs), torch.from_numpy(labels), torch.from_numpy(inputs.std(axis=0))
-    parameters = torch.zeros(inputs.shape[1] + 1, dtype=torch.float64)
-    parameters[0] = 1.0
-    start = parameters[:-1].clone()
-    parameters.requires_grad_()
-    optimizer = torch.optim.LBFGS([parameters], max_iter=200, line_search_fn="strong_wolfe")
+    start = torch.zeros(inputs.shape[1] + 1, dtype=torch.float64)
+    start[0] = 1.0
 
-    def closure() -> torch.Tensor:
-        optimizer.zero_grad()
+    def loss(parameters: torch.Tensor) -> torch.Tensor:
         fused = x @ parameters[:-1] + parameters[-1]
-        loss = (F.binary_cross_entropy_with_logits(fused, y, reduction="none") * share).sum()
-        loss = loss + prior * ((parameters[:-1] - start) * spread).square().sum()
-        loss.backward()
-        return loss
+        fit = (F.binary_cross_entropy_with_logits(fused, y, reduction="none") * share).sum()
+        return fit + prior * ((parameters[:-1] - start[:-1]) * spread).square().sum()
 
-    optimizer.step(closure)
-    found: list[float] = parameters.tolist()
+    found: list[float] = minimized(loss, start).tolist()
     return found
 
 
@@ -305,11 +308,6 @@ class Tops(NamedTuple):
     answered: NDArray[np.float64]
     unanswered: NDArray[np.float64]
     right: NDArray[np.bool_]
-
-    @property
-    def judged(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """All best scores, and whether each is a relevant candidate's (1 or 0): shape (n_answered + n_unanswered,) each."""
-        return np.concatenate([self.answered, self.unanswered]), np.concatenate([self.right, np.zeros(len(self.unanswered))])
 
 
 class Threshold(NamedTuple):
@@ -408,4 +406,5 @@ def top_gap(tops: Tops) -> float:
 
     The error over all candidates is small for any score, since nearly all candidates are clearly not relevant.
     """
-    return calibration_gap(*tops.judged)
+    labels = np.concatenate([tops.right, np.zeros(len(tops.unanswered))])
+    return calibration_gap(np.concatenate([tops.answered, tops.unanswered]), labels)

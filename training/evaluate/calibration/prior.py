@@ -19,6 +19,7 @@ from keyblock.pre_ranking import PRIOR_FEATURES, PreRanking, Prior
 from keyblock.ranking.order import prior_features
 from training.data.examples import Preparation
 from training.data.types import Run
+from training.evaluate.calibration.fit import minimized
 
 PRIOR = 1e-4  # penalty of a squared weight, for features of deviation 1: keeps weights of correlated features from diverging
 FEWEST = 10  # queries to learn from: fewer teach chance
@@ -36,12 +37,11 @@ class Request(NamedTuple):
     relevant: NDArray[np.bool_]
 
 
-def read_requests(preparation: Preparation, queries: Sequence[str], candidates: Run, depth: int) -> list[Request]:
-    """The first `depth` candidates of each query, as the pipeline's selection sees them."""
+def read_requests(preparation: Preparation, candidates: Run) -> list[Request]:
+    """Each query's candidates, as the pipeline's selection sees them."""
     collection, pipeline = preparation.collection, preparation.pipeline
     found = []
-    for query in tqdm(queries, desc=collection.name):
-        names = list(candidates[query])[:depth]
+    for query, names in tqdm(candidates.items(), desc=collection.name):
         if not names:
             continue
         selections = pipeline.select_each(preparation.query(query), [preparation.document(name) for name in names])
@@ -69,17 +69,12 @@ def fit_prior(collections: Sequence[Sequence[Request]], bar: int) -> Prior:
     scale = np.concatenate([one.features for requests in usable for one in requests]).std(axis=0)
     scale[scale == 0] = 1.0  # the weight of a constant feature stays 0
     padded = [_padded(requests, scale) for requests in usable if requests]
-    weights = torch.zeros(len(PRIOR_FEATURES), dtype=torch.float64, requires_grad=True)
-    optimizer = torch.optim.LBFGS([weights], max_iter=100, line_search_fn="strong_wolfe")
 
-    def closure() -> torch.Tensor:
-        optimizer.zero_grad()
-        loss = torch.stack([_loss(weights, one, bar) for one in padded]).mean() + PRIOR * weights.square().sum()
-        loss.backward()
-        return loss
+    def loss(weights: torch.Tensor) -> torch.Tensor:
+        return torch.stack([_loss(weights, one, bar) for one in padded]).mean() + PRIOR * weights.square().sum()
 
-    optimizer.step(closure)
-    return Prior.from_weights(weights.detach().numpy() / scale)
+    weights = minimized(loss, torch.zeros(len(PRIOR_FEATURES), dtype=torch.float64), steps=100)
+    return Prior.from_weights(weights.numpy() / scale)
 
 
 class _Padded(NamedTuple):

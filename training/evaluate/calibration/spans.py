@@ -18,6 +18,7 @@ from keyblock.fusion import SpanScores
 from keyblock.ranking.order import Candidate, candidate
 from keyblock.ranking.spans import Read, Sentence, marked_sentences
 from training.data.types import Run, Span
+from training.evaluate.calibration.fit import minimized
 from training.evaluate.ranking import LocalRanker
 
 
@@ -120,20 +121,15 @@ def fit_spans(collections: Sequence[Sequence[ReadDocument]]) -> SpanScores:
     center, spread = inputs.mean(dim=0), inputs.std(dim=0, correction=0)
     spread[spread == 0] = 1.0
     inputs = (inputs - center) / spread  # a second look may make logits a hundred times as large
-    parameters = torch.tensor([0.0, 1.0, 0.5], dtype=torch.float64, requires_grad=True)
-    optimizer = torch.optim.LBFGS([parameters], max_iter=200, line_search_fn="strong_wolfe")
 
-    def closure() -> torch.Tensor:
-        optimizer.zero_grad()
+    def loss(parameters: torch.Tensor) -> torch.Tensor:
         logits = parameters[0] + inputs @ parameters[1:].abs()
-        loss = (F.binary_cross_entropy_with_logits(logits, answering, reduction="none") * share).sum()
-        loss.backward()
-        return loss
+        return (F.binary_cross_entropy_with_logits(logits, answering, reduction="none") * share).sum()
 
-    optimizer.step(closure)
-    slopes = parameters[1:].detach().abs() / spread
+    parameters = minimized(loss, torch.tensor([0.0, 1.0, 0.5], dtype=torch.float64))
+    slopes = parameters[1:].abs() / spread
     mark, document = slopes.tolist()
-    return SpanScores(bias=float(parameters[0].detach() - center @ slopes), mark=mark, document=document)
+    return SpanScores(bias=float(parameters[0] - center @ slopes), mark=mark, document=document)
 
 
 def span_probabilities(documents: Sequence[ReadDocument], scores: SpanScores) -> list[NDArray[np.float64]]:
