@@ -41,7 +41,8 @@ from training.evaluate.significance import holm, p_text
 from training.evaluate.tables import markdown
 
 BUNDLE = load_bundle(Path(__file__).resolve().parents[2] / "models" / "default")
-CUTS = {"blocks": {"name": "cogltx"}, "sentences": {"name": "single_sentences"}, "opening": {"name": "window", "block_tokens": 126}}
+OPENING = {"name": "window", "block_tokens": 126, "stride": 126}  # what the encoder reads of a text
+CUTS = {"blocks": {"name": "cogltx"}, "sentences": {"name": "single_sentences"}, "opening": OPENING}
 WORDNET = Path("/usr/share/wordnet")  # Debian's wordnet-base
 COUNTED = 1000  # documents in which words are counted
 FEWEST, OTHERS = 15, 3  # blocks of a document (KeyB leaves shorter ones out), and documents beside the relevant one
@@ -129,16 +130,16 @@ def positions(corpus: Corpus) -> Rows:
         others = np.asarray([np.mean([by_position(score(q, d)) for d in found], axis=0) for q, (_, found) in corpus.pairs.items()])
         tests = zip(holm(ttest_rel(relevant, others).pvalue), (relevant - others).mean(axis=0), strict=True)
         above = sum(p <= SIGNIFICANT and gap > 0 for p, gap in tests)
-        kinds = {"relevant": relevant.mean(axis=0), "others": others.mean(axis=0)}
-        means = {f"{kind} at {place}": f"{kinds[kind][place - 1]:.2f}" for kind in kinds for place in SHOWN}
+        kinds = {"relevant": relevant, "others": others}.items()
+        means = {f"{kind} at {place}": f"{rows[:, place - 1].mean():.2f}" for kind, rows in kinds for place in SHOWN}
         yield {"queries": str(len(relevant)), "score": name, **means, "above at": str(above)}
 
 
 def maps(corpus: Corpus) -> Rows:
     """KeyB's Figures 11 and 12: where a document's eight best blocks stand, in relevant documents and in the best other ones."""
     for name, score in (("BM25", corpus.bm25), ("BinB, untuned", corpus.cosines)):
-        pairs = [(query, (gold, others[0])) for query, (gold, others) in corpus.pairs.items()]
-        counts = np.asarray([[best_positions(score(query, d)) for d in both] for query, both in pairs]).sum(axis=0)
+        both = [[best_positions(score(q, d)) for d in (gold, others[0])] for q, (gold, others) in corpus.pairs.items()]
+        counts = np.sum(both, axis=0)
         shares = counts / counts.sum(axis=1, keepdims=True)
         parts = {"1": shares[:, 0], "2": shares[:, 1], "3": shares[:, 2], "6 to 10": shares[:, POSITIONS // 2 :].sum(axis=1)}
         cells = {f"{kind}: {at}": f"{of[n]:.0%}" for n, kind in enumerate(("relevant", "others")) for at, of in parts.items()}
@@ -199,14 +200,13 @@ def measured(corpus: Corpus, score: Scorer, depth: int = DEPTHS[0]) -> Scores:
 
 def full_text(corpus: Corpus) -> Rows:
     """The sentence paper's Tables 2 to 4: nDCG@10, and p against the vector of the document's beginning."""
-    opening = by_sentences(corpus.cut("opening"), "FIRST", 1, "max")
-    whole = measured(corpus, opening)
-    yield {"system": "full text", "nDCG@10": f"{whole.mean():.3f}", "p": ""}
-    systems = {"BM25": measured(corpus, opening, 0)}
+    scorers = {"full text": by_sentences(corpus.cut("opening"), "FIRST", 1, "max")}
     for (selection, size), how in product({"FIRST": 10, "TERMF": 10, "FIRST+TERMF": 20}.items(), AGGREGATIONS):
-        systems[f"{selection} {size}, {how}"] = measured(corpus, by_sentences(corpus, selection, size, how))
+        scorers[f"{selection} {size}, {how}"] = by_sentences(corpus, selection, size, how)
+    systems = {"BM25": measured(corpus, scorers["full text"], 0)} | {name: measured(corpus, of) for name, of in scorers.items()}
     for name, values in systems.items():
-        yield {"system": name, "nDCG@10": f"{values.mean():.3f}", "p": p_text(ttest_rel(values, whole).pvalue)}
+        p = "" if name == "full text" else p_text(ttest_rel(values, systems["full text"]).pvalue)
+        yield {"system": name, "nDCG@10": f"{values.mean():.3f}", "p": p}
 
 
 def pools(corpus: Corpus) -> Rows:

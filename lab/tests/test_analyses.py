@@ -78,6 +78,12 @@ def test_vectors_are_computed_once(corpus: analyses.Corpus, monkeypatch: pytest.
     assert corpus.cosines("q", "far", np.asarray([2])).tolist() == before[[2]].tolist()
 
 
+def test_the_full_text_is_the_documents_opening(corpus: analyses.Corpus) -> None:
+    """Fewer than 126 tokens are one block, whose vector is that of the whole text; the query "news of q" is near no river."""
+    opening = corpus.cut("opening")
+    assert [opening.cosines("q", name).tolist() for name in ("far", "none")] == [[0.0], [1.0]]
+
+
 SENSES = {1: Sense(("bridge", "span"), ""), 2: Sense(("river", "Stream", "large stream"), ""), 3: Sense(("river", "flow"), "")}
 
 
