@@ -1,4 +1,4 @@
-"""Draws measurements: places of selected blocks, quality against latency, learning curves of several runs."""
+"""Draws measurements: places of gold passages, quality against latency, learning curves of several runs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -7,45 +7,11 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from lab.positions import (
-    POSITIONS,
-    BlockPlace,
-    GoldPlace,
-    chunk_shares,
-    drawn_ranks,
-    position_shares,
-    start_shares,
-)
+from lab.positions import GoldPlace, chunk_shares
 from training.learn.tracking import WINDOW, dev_curves, smoothed_loss
 
-BINS = 40
 PICTURE_POINTS = (450, 340)  # size of the plot area of `draw_quality_latency`
 LINE_POINTS, LETTER_POINTS = 9, 4.5  # height of a name, and width of its letters
-
-
-def draw_block_places(places: Sequence[BlockPlace]) -> Figure:
-    """KeyB's Figures 11 and 12: the share of each rank's blocks at each tenth of the document, for relevant documents and others.
-
-    Beside the figures: how many characters stand in front of the blocks.
-    """
-    kinds = {"relevant documents": [p for p in places if p.relevant], "other documents": [p for p in places if not p.relevant]}
-    ranks = drawn_ranks(places)
-    figure = Figure(figsize=(15, 4), layout="constrained")
-    *maps, last = figure.subplots(1, 3)
-    shares = {kind: position_shares(blocks, ranks) for kind, blocks in kinds.items()}
-    brightest = max(0.01, *(float(grid.max()) for grid in shares.values()))
-    for axes, (kind, grid) in zip(maps, shares.items(), strict=True):
-        image = axes.imshow(grid, aspect="auto", vmin=0, vmax=brightest, extent=(0.5, POSITIONS + 0.5, ranks + 0.5, 0.5))
-        axes.set(title=f"{kind}: {len(kinds[kind]):,} blocks", xlabel="tenth of the document", ylabel="rank of the block")
-        axes.set(xticks=range(1, POSITIONS + 1), yticks=range(1, ranks + 1))
-    figure.colorbar(image, ax=maps, label="share of the blocks of the rank")
-    edges = np.linspace(0, max((place.start for place in places), default=0) + 1, BINS + 1)
-    for kind, blocks in kinds.items():
-        last.stairs(start_shares(blocks, edges), edges, label=kind)
-    last.set(xlabel="thousands of characters in front of the block", ylabel="share of the selected blocks")
-    last.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:g}")
-    last.legend(loc="upper right")
-    return figure
 
 
 def draw_gold_places(places: Mapping[str, Sequence[GoldPlace]], size: int, chunks: int) -> Figure:

@@ -1,6 +1,6 @@
-"""The places of selected blocks and gold passages in their documents.
+"""The places of blocks and gold passages in their documents.
 
-Selected blocks: KeyB, sections 3.2 and 6.5, Figures 11 and 12. Gold passages by chunk of 477 tokens: Table 1 of "Understanding
+Blocks: KeyB, sections 3.2 and 6.5, Figures 11 and 12. Gold passages by chunk of 477 tokens: Table 1 of "Understanding
 Performance of Long-Document Ranking Models through Comprehensive Evaluation and Leaderboarding".
 """
 
@@ -12,78 +12,29 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from keyblock.selectors import rank_blocks
 from keyblock.text.tokenizer import Tokenizer
 from training.data.collection import Collection
-from training.evaluate.evaluate import Blocks
-from training.evaluate.measures import Grades
 
 POSITIONS, RANKS = 10, 8  # the paper's: tenths of a document, and its eight best blocks
-RARE = 0.05  # share of the documents: a rank that no more of them have is not drawn
 CHUNK, CHUNKS = 477, 6  # Table 1's: tokens of a chunk, and how many chunks are counted separately
-SHORTEST = 4000  # characters: about fifteen blocks; the paper leaves shorter documents out
 
 
-class BlockPlace(NamedTuple):
-    """A selected block.
-
-    Attributes:
-        rank: among the selected blocks of its document, 1 for the best.
-        position: the tenth of the document that it ends in, 1 to 10.
-        start: offset of its first character.
-        relevant: whether its document is relevant.
-    """
-
-    rank: int
-    position: int
-    start: int
-    relevant: bool
+def position(number: int, blocks: int) -> int:
+    """The tenth of a document of `blocks` blocks that one belongs to, 1 to 10; the first block has the number 1."""
+    return math.ceil(POSITIONS * number / blocks)
 
 
-def position(end: int, length: int) -> int:
-    """The tenth of a document that a block belongs to, 1 to 10.
-
-    KeyB's pos(i) = ceil(10 i / b) for block i of b, in characters instead of blocks: the block's end for i, the document's length
-    for b.
-    """
-    return min(POSITIONS, max(1, math.ceil(POSITIONS * end / length)))
+def by_position(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The mean score of the blocks at each position, shape (10,), from the scores of at least ten blocks in order."""
+    places = [position(number, len(scores)) - 1 for number in range(1, len(scores) + 1)]
+    return np.asarray(np.bincount(places, scores, POSITIONS) / np.bincount(places, minlength=POSITIONS))
 
 
-def block_places(blocks: Blocks, lengths: Mapping[str, int], grades: Grades, shortest: int = SHORTEST) -> list[BlockPlace]:
-    """The place of every selected block of the documents with at least `shortest` characters.
-
-    Args:
-        blocks: offsets of the selected blocks, best first, by document, by query.
-        lengths: characters of each of these documents.
-        grades: judgements; a document without one is not relevant.
-    """
-    return [
-        BlockPlace(rank, position(end, lengths[document]), start, grades.get(query, {}).get(document, 0) > 0)
-        for query, documents in blocks.items()
-        for document, offsets in documents.items()
-        if lengths[document] >= shortest
-        for rank, (start, end) in enumerate(offsets, 1)
-    ]
-
-
-def drawn_ranks(places: Iterable[BlockPlace]) -> int:
-    """How many ranks to draw: the last one, up to RANKS, that more than the share RARE of the documents have; at least 1."""
-    counts = Counter(place.rank for place in places)
-    return max((rank for rank in range(1, RANKS + 1) if counts[rank] > RARE * counts[1]), default=1)
-
-
-def position_shares(places: Iterable[BlockPlace], ranks: int = RANKS, positions: int = POSITIONS) -> NDArray[np.float64]:
-    """Shape (ranks, positions): the share of a rank's blocks at each position; a row sums to 1, or to 0 without a block."""
-    counts = np.zeros((ranks, positions))
-    for place in places:
-        if place.rank <= ranks:
-            counts[place.rank - 1, place.position - 1] += 1
-    return counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
-
-
-def start_shares(places: Sequence[BlockPlace], edges: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Shape (n_edges - 1,): the share of the blocks that start between two edges, in characters; 0 without a block."""
-    counts, _ = np.histogram([place.start for place in places], edges)
-    return counts / max(1, len(places))
+def best_positions(scores: NDArray[np.float64]) -> NDArray[np.intp]:
+    """How many of the eight best blocks stand at each position, shape (10,); equal ones in the document's order."""
+    places = [position(block + 1, len(scores)) - 1 for block in rank_blocks(scores)[:RANKS].tolist()]
+    return np.bincount(places, minlength=POSITIONS)
 
 
 class GoldPlace(NamedTuple):

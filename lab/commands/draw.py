@@ -4,30 +4,24 @@ import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from training.commands.command import count, make_parser, run
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from training.commands.command import make_parser, run
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Draw a picture of runs or measurements."""
     parser = make_parser(
         "keyblock-draw",
-        "Draw learning curves of runs, quality against latency of what keyblock-evaluate measured, or where a run selects blocks.",
+        "Draw learning curves of runs, or quality against latency of what keyblock-evaluate measured.",
     )
-    parser.add_argument("picture", choices=["curves", "latency", "blocks"])
+    parser.add_argument("picture", choices=["curves", "latency"])
     parser.add_argument(
         "directories",
         type=Path,
         nargs="+",
-        help="runs (curves), --out directories of keyblock-evaluate (latency), or a run (blocks)",
+        help="runs (curves), or --out directories of keyblock-evaluate (latency)",
     )
     parser.add_argument("--measure", default="RR@10", help="one that is in the log (curves) or in summary.json (latency)")
-    parser.add_argument("--collection", type=Path, help="whose dev candidates are read (blocks)")
-    parser.add_argument("--queries", type=count, default=100, help="of them (blocks)")
     parser.add_argument("--out", type=Path, required=True, help="the picture; .png, .svg or .pdf")
     return run(_draw, parser, arguments)
 
@@ -41,32 +35,11 @@ def _draw(options: argparse.Namespace) -> None:
         labels = names if len(set(names)) == len(names) else map(str, options.directories)
         logs = {label: read_log(path) for label, path in zip(labels, options.directories, strict=True)}
         figure = draw_learning_curves(logs, options.measure)
-    elif options.picture == "blocks":
-        figure = _blocks(options)
     else:
         measured = [Measured(*_figures(path, options.measure)) for path in options.directories]
         figure = draw_quality_latency(measured, options.measure)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(options.out, dpi=120)
-
-
-def _blocks(options: argparse.Namespace) -> "Figure":
-    """The blocks that a run selects on dev, as KeyB's Figures 11 and 12. Raises ValueError without a collection."""
-    from lab.pictures import draw_block_places
-    from lab.positions import block_places
-    from training.data.collection import Collection
-    from training.data.first_stage import first_stage_run
-    from training.evaluate.evaluate import evaluate, sample
-    from training.evaluate.ranking import run_ranker
-
-    if options.collection is None or len(options.directories) > 1:
-        raise ValueError("blocks are those of one run on one --collection")
-    collection = Collection(options.collection)
-    queries = sample(collection.split("dev"), options.queries)
-    ranker = run_ranker(options.directories[0], collection)
-    blocks = evaluate(ranker, collection, queries, first_stage_run(collection, "dev")).blocks
-    lengths = {d: len(collection.document(d).text) for documents in blocks.values() for d in documents}
-    return draw_block_places(block_places(blocks, lengths, collection.qrels))
 
 
 def _figures(directory: Path, measure: str) -> tuple[str, float, float]:

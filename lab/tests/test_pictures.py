@@ -13,19 +13,14 @@ from matplotlib.figure import Figure
 from lab.commands.draw import main as draw_main
 from lab.pictures import (
     Measured,
-    draw_block_places,
     draw_gold_places,
     draw_learning_curves,
     draw_quality_latency,
     frontier,
 )
-from lab.positions import BlockPlace, GoldPlace
+from lab.positions import GoldPlace
 from tests.training.commands.running import strings
 
-PLACES = [
-    *(BlockPlace(1, 1, 0, True), BlockPlace(1, 10, 900, True), BlockPlace(2, 3, 250, True)),
-    *(BlockPlace(1, 2, 100, False), BlockPlace(1, 2, 100, False)),
-]
 SYSTEMS = [Measured("slow", 20.0, 0.9), Measured("fast", 1.0, 0.5), Measured("beaten", 5.0, 0.4), Measured("middle", 4.0, 0.7)]
 
 
@@ -33,28 +28,6 @@ def drawn_anew(figure: Figure) -> Figure:
     """Rendered once: an error or a warning of the layout is an error here."""
     figure.savefig(io.BytesIO(), format="png")
     return figure
-
-
-def test_the_maps_of_block_places_by_hand() -> None:
-    relevant, others, *_ = drawn_anew(draw_block_places(PLACES)).axes
-    expected = np.zeros((2, 10))
-    expected[0, [0, 9]], expected[1, 2] = 0.5, 1.0
-    assert np.asarray(relevant.images[0].get_array()).tolist() == expected.tolist()
-    expected = np.zeros((2, 10))
-    expected[0, 1] = 1.0
-    assert np.asarray(others.images[0].get_array()).tolist() == expected.tolist()
-    assert (relevant.get_title(), others.get_title()) == ("relevant documents: 3 blocks", "other documents: 2 blocks")
-    assert relevant.images[0].get_clim() == others.images[0].get_clim() == (0, 1)  # colours mean the same in both
-
-
-def test_starts_of_blocks_by_hand() -> None:
-    last = draw_block_places(PLACES).axes[2]
-    relevant, others = (patch.get_data() for patch in last.patches)
-    assert (relevant.edges[0], relevant.edges[-1]) == (0, 901)
-    assert relevant.values.sum() == pytest.approx(1)
-    assert relevant.values[[0, -1]] == pytest.approx([1 / 3, 1 / 3])
-    assert others.values.max() == 1.0
-    assert [text.get_text() for text in last.get_legend().get_texts()] == ["relevant documents", "other documents"]
 
 
 def test_gold_places_by_hand() -> None:
@@ -138,11 +111,3 @@ def test_learning_curves_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert draw_main(strings("curves", *names, "--out", "curves.svg")) == 0
     drawn = Path("curves.svg").read_text(encoding="utf-8")
     assert all(f"<!-- {text} -->" in drawn for text in (*names, "toy"))
-
-
-def test_where_a_run_selects_blocks(toy_run: Path, toy_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = strings("blocks", toy_run, "--queries", 3, "--out", tmp_path / "blocks.png")
-    assert draw_main(arguments) == 2
-    assert "blocks are those of one run on one --collection" in capsys.readouterr().err
-    assert draw_main([*arguments, "--collection", str(toy_path)]) == 0
-    assert (tmp_path / "blocks.png").read_bytes().startswith(b"\x89PNG")

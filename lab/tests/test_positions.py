@@ -1,4 +1,4 @@
-"""Positions of selected blocks by hand; keyblock-positions."""
+"""Positions of blocks by hand; keyblock-positions."""
 
 import json
 from collections.abc import Callable
@@ -12,18 +12,14 @@ from hypothesis import strategies as st
 from keyblock.text.tokenizer import Tokenizer
 from lab.commands.positions import main as positions_main
 from lab.positions import (
-    RANKS,
-    BlockPlace,
     GoldPlace,
-    block_places,
+    best_positions,
     by_chunk,
+    by_position,
     chunk,
     chunk_shares,
-    drawn_ranks,
     gold_places,
     position,
-    position_shares,
-    start_shares,
 )
 from lab.records import record_evaluation, write_record
 from tests.training.collections.passages import write_collection
@@ -48,48 +44,14 @@ def test_first_and_last_block_stand_at_the_ends_of_any_document_of_fifteen(block
     assert positions == sorted(positions)
 
 
-def test_a_block_of_no_length_has_a_position_too() -> None:
-    assert position(0, 100) == 1
-    assert position(101, 100) == 10
+def test_scores_by_position_by_hand() -> None:
+    """Of twelve blocks two stand at position 5, and two at 10: ceil(10 i / 12) is 1, 2, 3, 4, 5, 5, 6, 7, 8, 9, 10, 10."""
+    assert by_position(np.arange(12.0)).tolist() == [0, 1, 2, 3, 4.5, 6, 7, 8, 9, 10.5]
 
 
-def test_places_by_hand() -> None:
-    """Blocks come best first; the short document is left out; grade 0 and no grade are not relevant."""
-    blocks = {
-        "q": {"long": [(800, 900), (0, 100)], "short": [(0, 50)], "zero": [(100, 200)]},
-        "r": {"long": []},
-        "s": {"long": [(0, 10)]},
-    }
-    lengths = {"long": 1000, "short": 99, "zero": 400}
-    assert block_places(blocks, lengths, {"q": {"long": 2, "zero": 0}}, shortest=100) == [
-        BlockPlace(1, 9, 800, True),
-        BlockPlace(2, 1, 0, True),
-        BlockPlace(1, 5, 100, False),
-        BlockPlace(1, 1, 0, False),
-    ]
-
-
-def test_shares_by_hand() -> None:
-    """Rank 1: three blocks, two of them at position 1. Rank 2: one. Rank 3: none. Rank 4 is not asked for."""
-    places = [BlockPlace(rank, where, 0, True) for rank, where in ((1, 1), (1, 1), (1, 4), (2, 2), (4, 3))]
-    shares = position_shares(places, ranks=3, positions=4)
-    assert shares == pytest.approx(np.array([[2 / 3, 0, 0, 1 / 3], [0, 1, 0, 0], [0, 0, 0, 0]]))
-    assert position_shares([]).tolist() == np.zeros((8, 10)).tolist()
-
-
-def test_starts_by_hand() -> None:
-    places = [BlockPlace(1, 1, start, False) for start in (0, 5, 10, 25)]
-    assert start_shares(places, np.array([0.0, 10.0, 20.0, 30.0])).tolist() == [0.5, 0.25, 0.25]
-    assert start_shares([], np.array([0.0, 10.0])).tolist() == [0.0]
-
-
-def test_ranks_that_few_documents_reach_are_left_out() -> None:
-    def of(*counts: int) -> list[BlockPlace]:
-        return [BlockPlace(rank, 1, 0, False) for rank, count in enumerate(counts, 1) for _ in range(count)]
-
-    assert drawn_ranks(of(100, 60, 6, 5)) == 3
-    assert drawn_ranks(of(*[10] * 12)) == RANKS
-    assert drawn_ranks([]) == 1
+def test_the_positions_of_the_best_blocks_by_hand() -> None:
+    """Of twenty blocks the last two score; the first six, at positions 1 to 3, are the best of the others."""
+    assert best_positions(np.asarray([0.0] * 18 + [2.0, 1.0])).tolist() == [2, 2, 2, 0, 0, 0, 0, 0, 0, 2]
 
 
 TEXT = "The river, swollen: unbelievably swollen.\n\nNobody crossed the bridge"

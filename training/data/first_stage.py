@@ -36,21 +36,21 @@ def first_stage_run(collection: Collection, split: str, depth: int = 100) -> Run
     return bm25_run(collection, queries, pool, depth)
 
 
-def bm25_run(collection: Collection, queries: Iterable[str], pool: list[str], depth: int = 100) -> Run:
+def bm25_run(collection: Collection, queries: Iterable[str], pool: list[str], depth: int = 100, *, stem: bool = True) -> Run:
     """Retrieve `depth` documents of `pool` for each query id (bm25s, Lucene's variant, k1 = 0.9, b = 0.4, stemmed, stopped).
 
-    Raises CollectionError when no document has a word.
+    Without `stem` words are neither stemmed nor stopped. Raises CollectionError when no document has a word.
     """
-    stemmer = Stemmer.Stemmer("english")
+    stemmer, stopped = (Stemmer.Stemmer("english"), "en") if stem else (None, None)
     texts = [f"{document.title} {document.text}" for document in map(collection.document, pool)]
-    words = bm25s.tokenize(texts, stopwords="en", stemmer=stemmer, show_progress=False)
+    words = bm25s.tokenize(texts, stopwords=stopped, stemmer=stemmer, show_progress=False)
     if not any(words.ids):
         raise CollectionError(f"{collection.path}: none of the {len(pool)} documents to retrieve from has a word")
     index = bm25s.BM25(method="lucene", k1=0.9, b=0.4)
     index.index(words, show_progress=False)
     names = list(queries)
     query_texts = [collection.query(q) for q in names]
-    tokens = bm25s.tokenize(query_texts, stopwords="en", stemmer=stemmer, return_ids=False, show_progress=False)
+    tokens = bm25s.tokenize(query_texts, stopwords=stopped, stemmer=stemmer, return_ids=False, show_progress=False)
     found, scores = index.retrieve(tokens, corpus=pool, k=min(depth, len(pool)), show_progress=False)
     return {q: dict(zip(ids, map(float, row), strict=True)) for q, ids, row in zip(names, found, scores, strict=True)}
 

@@ -88,10 +88,18 @@ class WordNet:
         lines = (self.directory / name).read_text(encoding="utf-8").splitlines()
         return [line for line in lines if line and not line.startswith(" ")]
 
+    @cached_property
+    def lemmas(self) -> list[str]:
+        """All lemmas, sorted."""
+        return sorted({lemma for lemma, _ in self._index})
+
+    def entries(self, word: str) -> list[Entry]:
+        """A lower-case word's entries as each part of speech."""
+        return [entry for part in PARTS for lemma in self._lemmas(word, part) if (entry := self._index.get((lemma, part)))]
+
     def entry(self, word: str) -> Entry | None:
         """A lower-case word's entry as its most frequent part of speech; None for an unknown word."""
-        found = [entry for part in PARTS for lemma in self._lemmas(word, part) if (entry := self._index.get((lemma, part)))]
-        return max(found, key=lambda entry: self._counts.get((entry.lemma, entry.part), 0), default=None)
+        return max(self.entries(word), key=lambda entry: self._counts.get((entry.lemma, entry.part), 0), default=None)
 
     def _lemmas(self, word: str, part: str) -> Iterator[str]:
         yield self._irregular[part].get(word, word)
