@@ -11,11 +11,12 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from keyblock.bundle import Bundle
 from keyblock.packing import PackingConfig
 from keyblock.ranking.answer import Scores
 from keyblock.ranking.flow import Answer, Choose, Fetch, Flow, Pack, Prepare, Read, Score, Step, ranking
@@ -23,15 +24,14 @@ from keyblock.ranking.warnings import Missing, named
 from keyblock.runtime.batching import LENGTHS
 from service.call import Call, Documents, Queries
 from service.errors import RequestError
-from service.queue.graphs import Priority
+from service.queue.graphs import Priority, Scorer
 from service.ranking.admission import Place
+from service.ranking.preparation import Preparer
 from service.store.base import AWAY
 from service.store.codec import Found, StoredDocument
 from service.store.library import AWAY_PROBLEM, AWAY_SECONDS, Library
 from service.telemetry.account import Stages
-
-if TYPE_CHECKING:
-    from service.ranking.model import Model
+from service.telemetry.metrics import Metrics
 
 MOST_ANSWERING_SHARE = 0.3  # of the remaining time, which spans and contexts keep if they need so much
 LEAST_MODEL_SHARE = 0.5  # of the remaining time, which preparation leaves to the model if that needs so much
@@ -148,6 +148,16 @@ class Admitted(NamedTuple):
     library: Library | None
 
 
+class Parts(Protocol):
+    """The parts of a model that a drive uses, see `service.ranking.model.Model`."""
+
+    bundle: Bundle
+    fingerprint: bytes
+    metrics: Metrics
+    preparer: Preparer
+    scorer: Scorer
+
+
 class Drive:
     """One call on its way.
 
@@ -158,7 +168,7 @@ class Drive:
         stages: times the steps.
     """
 
-    def __init__(self, model: "Model", call: Call, admitted: Admitted, stages: Stages) -> None:
+    def __init__(self, model: Parts, call: Call, admitted: Admitted, stages: Stages) -> None:
         self._model, self._call, self._stages = model, call, stages
         self._plan, self._place, self._turns, self._library = admitted.plan, admitted.place, admitted.turns, admitted.library
         self._share = len(call.documents) / max(admitted.pairs, 1)  # of the place's work
@@ -254,7 +264,7 @@ def _check_strict(call: Call, missing: Missing) -> None:
         raise RequestError(422, problem, ("documents", call.number(min(missing.unknown)), "id"))
 
 
-async def prepare_once(model: "Model", queries: Queries, admitted: Admitted) -> None:
+async def prepare_once(model: Parts, queries: Queries, admitted: Admitted) -> None:
     """Look up and prepare the documents of several queries, each once, and hand them out. Raises RequestError as `look_up` does."""
     plan, place, library = admitted.plan, admitted.place, admitted.library
     documents, stale = queries.documents, dict[str, StoredDocument]()
@@ -269,7 +279,7 @@ async def prepare_once(model: "Model", queries: Queries, admitted: Admitted) -> 
 
 
 async def look_up(
-    model: "Model", call: Call, documents: Documents, library: Library, place: Place, plan: Plan
+    model: Parts, call: Call, documents: Documents, library: Library, place: Place, plan: Plan
 ) -> dict[str, StoredDocument]:
     """Look up documents in the store and enter them, with their texts if the call or the scorer reads these, if there is time.
 
