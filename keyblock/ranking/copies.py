@@ -7,8 +7,8 @@ same. One word in a sentence of 25 makes them differ.
 import math
 import re
 
-from keyblock.text.normalization import caseless
 from keyblock.text.sentences import BULLETS, CLOSING, FULL_STOPS, MARKS, OPENING
+from keyblock.text.universal import caseless
 
 RUN = 8
 ALIKE = 0.9

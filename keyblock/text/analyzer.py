@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from keyblock import native
-from keyblock.text.languages import LANGUAGES, Stemming, Stems
-from keyblock.text.universal import pieces, spelling
+from keyblock.text.languages import DOTLESS, LANGUAGES, Stemming, stop_words
+from keyblock.text.universal import caseless, folded, pieces
 
 # The Snowball project's English stop words, without those that are meaningful terms.
 STOP_WORDS = frozenset(
@@ -35,6 +35,7 @@ STOP_WORDS = frozenset(
 )
 _WORD = re.compile(r"\w+")
 _MEMO_WORDS = 1_000_000  # a word's memo entry is about 150 bytes; natural text has far fewer distinct words
+_HEAD = 256  # the most characters of a word that are read before it gets one spelling
 _LONGEST_WORD = 64  # longer runs are data, not words: cut to this length, so that no memo entry grows with the input
 
 
@@ -76,34 +77,25 @@ def term_key(term: str) -> int:
     return int.from_bytes(blake2b(term.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little", signed=True)
 
 
-class English:
-    """Words lower-cased, without English stop words, by Porter's stems."""
-
-    def __init__(self, config: AnalyzerConfig) -> None:
-        self._stop = STOP_WORDS if config.stop_words else frozenset()
-        self._stem = Stemming("porter" if config.stem else None)
-
-    @staticmethod
-    def pieces(text: str) -> list[str]:
-        """The words, lower-cased, without soft hyphens."""
-        return _WORD.findall(text.lower().replace("\u00ad", ""))
-
-    def term(self, word: str) -> str:
-        """The term of a word; empty for a stop word."""
-        if word in self._stop:
-            return ""
-        return self._stem.of(word[:_LONGEST_WORD])
+def _words(text: str) -> list[str]:
+    """English words, lower-cased, without soft hyphens."""
+    return _WORD.findall(text.lower().replace("\u00ad", ""))
 
 
 def _rules(config: AnalyzerConfig) -> tuple[Callable[[str], Iterable[str]], Callable[[str], str]]:
-    """The function that cuts a text into pieces, and the one that makes a term of a piece."""
+    """The function that cuts a text into pieces, and the one that makes a term of a piece: empty for a stop word."""
     if config.name == "english":
-        english = English(config)
-        return english.pieces, english.term
-    if config.language is None:
-        return pieces, lambda piece: spelling(piece)[:_LONGEST_WORD]
-    stems = Stems(config.language, stem=config.stem, stop=config.stop_words)
-    return pieces, lambda piece: stems(piece)[:_LONGEST_WORD]
+        stop, stemming = STOP_WORDS if config.stop_words else frozenset(), Stemming("porter" if config.stem else None)
+        return _words, lambda word: "" if word in stop else stemming.of(word[:_LONGEST_WORD])
+    language = config.language or ""
+    stop = stop_words(language) if config.stop_words else frozenset()
+    stemming, spelling = Stemming(LANGUAGES[language] if config.stem else None), DOTLESS if language == "tr" else {}
+
+    def term(piece: str) -> str:
+        word = caseless(piece.translate(spelling)[:_HEAD])
+        return "" if word in stop else folded(stemming.of(word))[:_LONGEST_WORD]
+
+    return pieces, term
 
 
 class Analyzer:

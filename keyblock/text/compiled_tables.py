@@ -26,10 +26,10 @@ from keyblock import native
 from keyblock.text import sentences, structure
 from keyblock.text.analyzer import STOP_WORDS, Analyzer
 from keyblock.text.characters import ASKED, CODES, Kind, is_plain, text_of, word_characters
-from keyblock.text.normalization import VANISHING, caseless, folded
 from keyblock.text.scripts import ASSIGNED, IGNORABLE, UNSPACED, joining, spaced_letters
 from keyblock.text.tokenizer import Tokenizer
 from keyblock.text.units import GPT_2, MARK, SOLID, SPACE, SPACES, WITH_NEWLINES, Borders, character_sorts, steps_of
+from keyblock.text.universal import VANISHING, caseless, folded
 
 MOST_RUNS = 1 << 18  # most runs that are remembered if runs may be pairs; half as many otherwise
 SYLLABLES = range(0xAC00, 0xD7A4)  # Korean syllables: composed of letters, and all treated alike

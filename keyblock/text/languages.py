@@ -9,8 +9,7 @@ from functools import cache
 
 import Stemmer
 
-from keyblock.text.normalization import caseless, folded
-from keyblock.text.universal import HEAD
+from keyblock.text.universal import caseless
 
 LANGUAGES = dict(  # ISO 639-1, and Snowball's name
     pair.split(":")
@@ -39,24 +38,3 @@ class Stemming(threading.local):
 
     def __init__(self, name: str | None) -> None:
         self.of: Callable[[str], str] = Stemmer.Stemmer(name, 0).stemWord if name else str
-
-
-class Stems:
-    """Finds the stems of one language. Safe to use from several threads.
-
-    Args:
-        language: one of LANGUAGES.
-        stem: whether words are stemmed.
-        stop: whether stop words are dropped.
-    """
-
-    def __init__(self, language: str, *, stem: bool = True, stop: bool = True) -> None:
-        self._stem, self._turkish = Stemming(LANGUAGES[language] if stem else None), language == "tr"
-        self._stop = stop_words(language) if stop else frozenset()
-
-    def __call__(self, piece: str) -> str:
-        """The stem of a piece of text, see `keyblock.text.universal.pieces`, without accents; empty for a stop word."""
-        word = caseless((piece.translate(DOTLESS) if self._turkish else piece)[:HEAD])
-        if word in self._stop:
-            return ""
-        return folded(self._stem.of(word))

@@ -13,10 +13,10 @@ from keyblock.description import PipelineConfig
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig
 from keyblock.text.compiled import FILLER, CompiledReader
 from keyblock.text.compiled_tables import PAIRED, SYLLABLES, paired_characters, plain_characters, run_reader, unit_reader
-from keyblock.text.normalization import caseless, folded
 from keyblock.text.reader import SAMPLE
 from keyblock.text.tokenizer import Tokenizer
 from keyblock.text.units import Borders
+from keyblock.text.universal import caseless, folded
 from tests.keyblock.text.texts import ASIAN, LONG, PIECES, SIGMA, UNIT_TEXTS, Pair, assert_read_alike, reader_of, texts_of
 from tests.keyblock.text.trained_tokenizers import KINDS, LINES, backend, trained
 from tests.support.compiled import need_compiled
