@@ -63,7 +63,7 @@ def test_a_student_finds_the_teachers_passage_and_the_teacher_reads_no_others(
     how = Distillation(teacher="runs/teacher", best=1)
     objective = DistillationObjective(make_recipe(), how, pipeline, Selected(pipeline), teacher)
     learned = groups_of(toy, pipeline, toy.split("train"))
-    optimizer = make_optimizer(student, make_recipe(optimizer={"head_lr": 3e-2}).optimizer)
+    optimizer = make_optimizer(make_recipe(optimizer={"head_lr": 3e-2}).optimizer, student)
     losses = []
     for _ in range(50):
         optimizer.zero_grad()

@@ -11,7 +11,7 @@ iterations.json (the paper's Table 2).
 import random
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -19,10 +19,9 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
-from torch import Tensor, nn
+from torch import Tensor
 
 from keyblock.encoders import ENCODERS
-from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
 from training.data.collection import AlignedSpans, Collection
 from training.data.examples import Preparation, Segments, Selected
@@ -42,80 +41,6 @@ from training.model.families import load_ranker
 from training.model.ranker_module import RankerModule
 from training.recipe import Best, Recipe, RecipeError
 
-SELECTOR = "selector"  # theta 0's directory in a checkpoint
-
-
-class Twins(RankerModule):
-    """Two rankers that train at once. As a ranker, it scores with theta 1.
-
-    Args:
-        ranker: theta 1.
-        selector: theta 0.
-    """
-
-    def __init__(self, ranker: RankerModule, selector: RankerModule) -> None:
-        super().__init__()
-        self.ranker, self.selector = ranker, selector
-        self.family, self.aggregator = ranker.family, ranker.aggregator
-
-    @property
-    def rankers(self) -> list[RankerModule]:
-        """Both rankers. They share no weights and no loss, so their gradients are clipped separately."""
-        return [self.ranker, self.selector]
-
-    def states(self, *inputs: Tensor) -> Tensor:
-        """See RankerModule: theta 1's states."""
-        return self.ranker.states(*inputs)
-
-    def scores(self, states: Tensor) -> Tensor:
-        """See RankerModule: theta 1's scores."""
-        return self.ranker.scores(states)
-
-    def inputs(self, sequences: Sequence[Packed], pad_id: int, document_type: int = 1) -> tuple[Tensor, ...]:
-        """See RankerModule: theta 1's inputs."""
-        return self.ranker.inputs(sequences, pad_id, document_type)
-
-    def save_weights(self, directory: str | Path) -> None:
-        """Write theta 1 as a checkpoint of its own, and theta 0 into the directory SELECTOR in it."""
-        self.ranker.save_weights(directory)
-        (Path(directory) / SELECTOR).mkdir(exist_ok=True)
-        self.selector.save(Path(directory) / SELECTOR)
-
-    def load_weights(self, directory: str | Path) -> None:
-        """See RankerModule."""
-        self.ranker.load_weights(directory)
-        self.selector.load_weights(Path(directory) / SELECTOR)
-
-    def start_from(self, directory: str | Path) -> None:
-        """See RankerModule; both rankers start there."""
-        self.ranker.start_from(directory)
-        self.selector.start_from(directory)
-
-    def pretrained(self) -> Iterator[nn.Parameter]:
-        """See RankerModule: the parameters of both rankers."""
-        yield from self.ranker.pretrained()
-        yield from self.selector.pretrained()
-
-    def checkpoint_activations(self) -> None:
-        """See RankerModule; for both rankers."""
-        self.ranker.checkpoint_activations()
-        self.selector.checkpoint_activations()
-
-    @property
-    def max_length(self) -> int:
-        """See RankerModule: theta 1's."""
-        return self.ranker.max_length
-
-    @property
-    def hidden_size(self) -> int:
-        """See RankerModule: theta 1's."""
-        return self.ranker.hidden_size
-
-    @property
-    def vocabulary_size(self) -> int:
-        """See RankerModule: theta 1's."""
-        return self.ranker.vocabulary_size
-
 
 class TwinObjective:
     """The sum of theta 0's loss over all segments and theta 1's over those that theta 0 chooses (BeST, equations 2 and 3).
@@ -125,19 +50,18 @@ class TwinObjective:
     Args:
         recipe: the iteration's recipe.
         pipeline: the pipeline of the training examples.
+        selector: theta 0; the model in training is theta 1.
         drawn: segments of a document that theta 0 learns from in a step; None: all.
     """
 
-    def __init__(self, recipe: Recipe, pipeline: Pipeline, drawn: int | None = None) -> None:
+    def __init__(self, recipe: Recipe, pipeline: Pipeline, selector: RankerModule, drawn: int | None = None) -> None:
         self.all_segments = RankingObjective(recipe, pipeline, Segments(pipeline, drawn))
-        self.pipeline, self.recipe = pipeline, recipe
+        self.chosen = RankingObjective(recipe, pipeline, Selected(pipeline), chooser=selector)
+        self.selector = selector
 
     def __call__(self, model: RankerModule, groups: Sequence[Group]) -> Tensor:
-        """See Objective; `model` must be Twins. Raises TypeError for another model."""
-        if not isinstance(model, Twins):
-            raise TypeError(f"BeST's first iteration trains Twins, not {type(model).__name__}")
-        chosen = RankingObjective(self.recipe, self.pipeline, Selected(self.pipeline), chooser=model.selector)
-        return chosen(model.ranker, groups) + self.all_segments(model.selector, groups)
+        """See Objective."""
+        return self.chosen(model, groups) + self.all_segments(self.selector, groups)
 
     def cost(self, group: Group) -> int:
         """See Objective."""
@@ -225,17 +149,15 @@ class Iterations:
             update={"best": None, "seed": self.recipe.seed + number - 1, "name": f"{self.recipe.name} {number}"}
         )
         torch.manual_seed(recipe.seed)
-        data = replace(self.data, recipe=recipe)
-        model, objective = self._model(number, recipe, data)
-        Trainer(recipe, model, objective, data.draw, data.dev, directory, self.accelerator).train()
-
-    def _model(self, number: int, recipe: Recipe, data: Data) -> tuple[RankerModule, Objective]:
-        device = self.accelerator.device
-        model, _ = make_model(recipe, device)
+        data, device = replace(self.data, recipe=recipe), self.accelerator.device
+        (model, _), selector = make_model(recipe, device), None
         if number == 1:
-            return Twins(model, make_model(recipe, device)[0]), TwinObjective(recipe, data.pipeline, self.best.segments)
-        previous = load_ranker(chosen(self._directory(number - 1))).to(device)
-        return model, RankingObjective(recipe, data.pipeline, data.examples, previous)
+            selector, _ = make_model(recipe, device)
+            objective: Objective = TwinObjective(recipe, data.pipeline, selector, self.best.segments)
+        else:
+            previous = load_ranker(chosen(self._directory(number - 1))).to(device)
+            objective = RankingObjective(recipe, data.pipeline, data.examples, previous)
+        Trainer(recipe, model, objective, data.draw, data.dev, directory, self.accelerator, selector=selector).train()
 
     def _measure(self, directory: Path, judged: Judged) -> dict[str, Any]:
         """Segment P@1 by collection and split, and the dev measures of the iteration's model."""

@@ -45,11 +45,11 @@ def learning_rate_factor(step: int, steps: int, warmup: float, decay: str = "lin
     return (steps - step) / max(1, steps - rise) if decay == "linear" else 1.0
 
 
-def make_optimizer(model: RankerModule, settings: Optimizer) -> torch.optim.AdamW:
+def make_optimizer(settings: Optimizer, *models: RankerModule) -> torch.optim.AdamW:
     """AdamW. Randomly initialised parts (head and aggregator) have their own rate; norms and biases are not decayed."""
-    encoder = [p for p in model.pretrained() if p.requires_grad]
+    encoder = [p for model in models for p in model.pretrained() if p.requires_grad]
     inside = {id(p) for p in encoder}
-    fresh = [p for p in model.parameters() if p.requires_grad and id(p) not in inside]
+    fresh = [p for model in models for p in model.parameters() if p.requires_grad and id(p) not in inside]
     groups = [
         {"params": [p for p in encoder if p.ndim > 1], "lr": settings.encoder_lr, "weight_decay": settings.weight_decay},
         {"params": [p for p in encoder if p.ndim <= 1], "lr": settings.encoder_lr, "weight_decay": 0.0},
@@ -92,6 +92,7 @@ class Trainer:
         run: the run directory; only the main process writes into it.
         accelerator: this process's accelerator.
         queries: the training queries of all collections; 0: unknown.
+        selector: a second ranker that learns by the same objective, and is part of the checkpoint (BeST's theta 0).
     """
 
     recipe: Recipe
@@ -102,10 +103,12 @@ class Trainer:
     run: Path
     accelerator: Accelerator = field(default_factory=make_accelerator)
     queries: int = 0
+    selector: RankerModule | None = None
 
     def __post_init__(self) -> None:
         self.device = next(self.model.parameters()).device
-        self.optimizer = make_optimizer(self.model, self.recipe.optimizer)
+        self.rankers = [self.model] if self.selector is None else [self.model, self.selector]
+        self.optimizer = make_optimizer(self.recipe.optimizer, *self.rankers)
         steps, settings = self.recipe.steps, self.recipe.optimizer
         self.scheduler = torch.optim.lr_scheduler.LambdaLR(
             self.optimizer, lambda step: learning_rate_factor(step, steps, settings.warmup, settings.decay)
@@ -118,7 +121,8 @@ class Trainer:
     def _parts(self) -> dict[str, Stateful]:
         """The parts of a checkpoint beside the model."""
         parts: dict[str, Stateful] = {"optimizer": self.optimizer, "scheduler": self.scheduler}
-        return parts if self.recipe.patience is None else parts | {"early_stopping": self.stopping}
+        parts |= {} if self.recipe.patience is None else {"early_stopping": self.stopping}
+        return parts if self.selector is None else parts | {"selector": self.selector}
 
     @property
     def finished(self) -> bool:
@@ -130,7 +134,8 @@ class Trainer:
 
         Raises TrainingError if loss or gradient is not finite, CheckpointError if a checkpoint cannot be written.
         """
-        self.model.train()
+        for ranker in self.rankers:
+            ranker.train()
         self.tracker = Tracker(self.run)
         steps, name = self.recipe.steps, self.recipe.name
         if self.queries:
@@ -228,9 +233,9 @@ class Trainer:
         return loss
 
     def _clip(self) -> float:
-        """Clip each ranker's gradient by its own norm; returns the largest norm, or NaN if one is NaN."""
+        """Clip each ranker's gradient by its own norm, as they share no loss; returns the largest norm, or NaN if one is NaN."""
         clip = self.recipe.optimizer.clip
-        norms = [torch.nn.utils.clip_grad_norm_(ranker.parameters(), clip) for ranker in self.model.rankers]
+        norms = [torch.nn.utils.clip_grad_norm_(ranker.parameters(), clip) for ranker in self.rankers]
         return torch.stack(norms).max().item()
 
     def _backward(self, batch: StepBatch) -> Tensor:
@@ -247,7 +252,7 @@ class Trainer:
 
     def _sum_gradients(self) -> None:
         """Sum the processes' gradients; a process without a group adds zeros."""
-        parameters = [p for p in self.model.parameters() if p.requires_grad]
+        parameters = [p for ranker in self.rankers for p in ranker.parameters() if p.requires_grad]
         flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in parameters])
         summed = self.accelerator.reduce(flat, "sum").split([p.numel() for p in parameters])
         for parameter, gradient in zip(parameters, summed, strict=True):

@@ -38,7 +38,7 @@ def probe(model: RankerModule, objective: RankingObjective, draw: Callable[[int]
     frozen = [one for step in bar for one in objective.frozen(model, draw(step).groups)]
     if not objective.frozen_loss(model, frozen[:1]).requires_grad:
         raise TrainingError(f"probe: model {recipe.model['name']} has nothing that learns behind its states; leave probe out")
-    optimizer = make_optimizer(model, recipe.optimizer)  # the encoder gets no gradient, so it does not change
+    optimizer = make_optimizer(recipe.optimizer, model)  # the encoder gets no gradient, so it does not change
     rng = np.random.default_rng((recipe.seed, recipe.steps))
     model.train()
     losses = []

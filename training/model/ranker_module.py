@@ -81,11 +81,6 @@ class RankerModule(nn.Module, ABC):
         """From now on, compute activations twice instead of keeping them in memory."""
 
     @property
-    def rankers(self) -> "list[RankerModule]":
-        """The rankers that learn independently of each other: only this one, unless the module holds several."""
-        return [self]
-
-    @property
     def graph_inputs(self) -> tuple[str, ...]:
         """The INPUTS that a served graph has."""
         return self.INPUTS

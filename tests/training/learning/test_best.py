@@ -22,13 +22,13 @@ from training.data.types import Span
 from training.evaluate.ranking import load_run_pipeline
 from training.evaluate.scoring import TorchModel, score
 from training.evaluate.selection import random_precision, segment_precision
-from training.learn.best import RESULT, SELECTOR, TABLE, judged_pairs, precision
+from training.learn.best import RESULT, TABLE, judged_pairs, precision
 from training.learn.data import Data
 from training.learn.loop import Trainer
 from training.learn.objectives import RankingObjective
 from training.learn.tracking import read_log
 from training.learn.train import make_model
-from training.model.checkpoints import chosen
+from training.model.checkpoints import STATE_FILE, chosen
 from training.model.cross_encoder import CrossEncoder
 from training.recipe import load_recipe
 
@@ -97,6 +97,12 @@ def weights_of(directory: Path) -> dict[str, Tensor]:
     return CrossEncoder.load(directory).state_dict()
 
 
+def theta_0(iteration: Path) -> dict[str, Tensor]:
+    """The weights of the ranker that selects in an iteration and learns beside the other; empty if there is none."""
+    weights: dict[str, Tensor] = torch.load(iteration / "checkpoint" / STATE_FILE, weights_only=True).get("selector", {})
+    return weights
+
+
 def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
     return all(torch.equal(value, other[name]) for name, value in one.items())
 
@@ -109,10 +115,9 @@ def test_each_iteration_is_a_run_and_the_best_one_counts(best_run: Path) -> None
         assert json.loads((best_run / f"iteration-{number}" / RESULT).read_text(encoding="utf-8")) == rows[number]
     quality = [row["dev"]["toy"]["RR@10"] for row in rows[1:]]
     assert same(weights_of(best_run / "best"), weights_of(best_run / f"iteration-{1 + int(np.argmax(quality))}" / "checkpoint"))
-    assert not (best_run / "best" / SELECTOR).exists()
-    one = best_run / "iteration-1" / "checkpoint"
-    assert not same(weights_of(one), weights_of(one / SELECTOR)), "the first iteration trains two rankers, the others one"
-    assert not (best_run / "iteration-2" / "checkpoint" / SELECTOR).exists()
+    one = best_run / "iteration-1"
+    assert not same(weights_of(one / "checkpoint"), theta_0(one)), "the first iteration trains two rankers, the others one"
+    assert not theta_0(best_run / "iteration-2")
 
 
 def test_the_table_says_what_is_measured(best_run: Path, toy: Collection) -> None:
@@ -232,12 +237,12 @@ def test_a_stopped_run_goes_on_to_the_same_weights(
     assert train(run) == 0
     for part in (
         "iteration-1/checkpoint",
-        f"iteration-1/checkpoint/{SELECTOR}",
         "iteration-2/checkpoint",
         "iteration-3/checkpoint",
         "best",
     ):
         assert same(weights_of(run / part), weights_of(best_run / part)), part
+    assert same(theta_0(run / "iteration-1"), theta_0(best_run / "iteration-1"))
     assert table_of(run) == table_of(best_run)
 
 

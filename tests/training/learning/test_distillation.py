@@ -209,7 +209,7 @@ def test_states_are_learned_beside_scores_and_padding_changes_nothing(
     loss = objective(student, groups)
     assert loss.item() == pytest.approx(squared + 3.0 * left.item(), rel=1e-3)
 
-    optimizer = make_optimizer(student, make_recipe(optimizer={"encoder_lr": 1e-3}).optimizer)
+    optimizer = make_optimizer(make_recipe(optimizer={"encoder_lr": 1e-3}).optimizer, student)
     for _ in range(10):
         optimizer.zero_grad()
         objective(student, groups).backward()

@@ -17,7 +17,6 @@ from training.data.collection import Collection
 from training.data.sampling import Group, StepBatch
 from training.evaluate.ranking import load_run_pipeline
 from training.learn import loop
-from training.learn.best import Twins
 from training.learn.data import Data
 from training.learn.loop import Trainer, TrainingError, make_optimizer, micro_batches
 from training.learn.objectives import LOSSES, RankingObjective
@@ -163,11 +162,11 @@ def test_each_step_has_the_rate_of_the_schedule(
 class Linear:
     """A loss whose gradient is known: theta 1's head gets a norm of 1, theta 0's one of `loudness`."""
 
+    selector: CrossEncoder
     loudness: float
 
     def __call__(self, model: CrossEncoder, groups: Sequence[Group]) -> Tensor:
-        ranker, selector = model.rankers
-        return ranker.head.bias.sum() + self.loudness * selector.head.bias.sum()
+        return model.head.bias.sum() + self.loudness * self.selector.head.bias.sum()
 
     def cost(self, group: Group) -> int:
         return group.tokens
@@ -176,10 +175,10 @@ class Linear:
 def test_a_loud_ranker_does_not_quieten_its_twin(trainer: Make) -> None:
     """One norm of both would have left theta 1 a gradient of 1 / 300 (BeST trains each by its own loss)."""
     plain = trainer(steps=1)
-    twins = Twins(plain.model, make_model(plain.recipe, plain.device)[0])
-    both = Trainer(plain.recipe, twins, Linear(300.0), plain.draw, plain.dev, plain.run)
+    selector, _ = make_model(plain.recipe, plain.device)
+    both = Trainer(plain.recipe, plain.model, Linear(selector, 300.0), plain.draw, plain.dev, plain.run, selector=selector)
     both.train()
-    clipped = [both.optimizer.state[model.head.bias]["exp_avg"].item() * 10 for model in (twins.ranker, twins.selector)]
+    clipped = [both.optimizer.state[model.head.bias]["exp_avg"].item() * 10 for model in (plain.model, selector)]
     assert clipped == pytest.approx([1.0, 1.0], rel=1e-4)
 
 
@@ -322,7 +321,7 @@ def test_micro_batches(tokens: int, expected: list[list[int]]) -> None:
 
 def test_every_weight_is_in_one_group_and_norms_are_not_decayed(tiny_backbone: Path) -> None:
     model = CrossEncoder.from_backbone(str(tiny_backbone))
-    groups = make_optimizer(model, Optimizer(encoder_lr=1e-5, head_lr=1e-3, weight_decay=0.5)).param_groups
+    groups = make_optimizer(Optimizer(encoder_lr=1e-5, head_lr=1e-3, weight_decay=0.5), model).param_groups
     names = {id(p): name for name, p in model.named_parameters()}
     assert sorted(names[id(p)] for group in groups for p in group["params"]) == sorted(names.values())
     assert {group["lr"] for group in groups[:2]} == {1e-5}
@@ -337,7 +336,7 @@ def test_pretrained_layers_of_an_aggregator_learn_as_the_encoder_does(tiny_backb
     """At the rate of a fresh head they would forget what they know."""
     module: dict[str, Any] = {"name": "transformer", "heads": 2, "pretrained": str(tiny_backbone) if pretrained else None}
     model = CrossEncoder.from_backbone(str(tiny_backbone), aggregator=module)
-    groups = make_optimizer(model, Optimizer(encoder_lr=1e-5, head_lr=1e-3)).param_groups
+    groups = make_optimizer(Optimizer(encoder_lr=1e-5, head_lr=1e-3), model).param_groups
     rates = {id(p): group["lr"] for group in groups for p in group["params"]}
     assert rates.keys() == {id(p) for p in model.parameters()}
     assert model.aggregator is not None

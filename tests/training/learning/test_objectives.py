@@ -17,7 +17,7 @@ from training.data.collection import Collection
 from training.data.examples import EXAMPLES, Preparation, Row, Segments, Selected, Waiting
 from training.data.sampling import Group
 from training.evaluate.scoring import TorchModel
-from training.learn.best import SELECTOR, TwinObjective, Twins
+from training.learn.best import TwinObjective
 from training.learn.objectives import LOSSES, RankingObjective, hinge, listwise, logistic, pointwise, token_loss
 from training.model.cross_encoder import CrossEncoder
 from training.model.ranker_module import pad
@@ -321,67 +321,58 @@ def pipeline(change_pipeline: Callable[..., Pipeline]) -> Pipeline:
 
 
 @pytest.fixture
-def twins(bench: Bench) -> Twins:
-    """BeST's two rankers of the first iteration."""
-    return Twins(bench.model(0), bench.model(1))
+def ranker(bench: Bench) -> CrossEncoder:
+    """BeST's theta 1."""
+    return bench.model(0).train()
 
 
-def test_each_learns_from_its_own_loss_alone(bench: Bench, twins: Twins, pipeline: Pipeline) -> None:
+@pytest.fixture
+def selector(bench: Bench) -> CrossEncoder:
+    """BeST's theta 0."""
+    return bench.model(1).train()
+
+
+def test_each_learns_from_its_own_loss_alone(
+    bench: Bench, ranker: CrossEncoder, selector: CrossEncoder, pipeline: Pipeline
+) -> None:
     """Theta 0's gradient is that of all segments, theta 1's that of the best ones: the sum mixes nothing."""
     groups = bench.groups(pipeline)
-    total = TwinObjective(bench.recipe(loss="hinge"), pipeline)(twins.train(), groups)
+    total = TwinObjective(bench.recipe(loss="hinge"), pipeline, selector)(ranker, groups)
     every = [Segments(pipeline).rows(group.prepared, lambda _: pytest.fail("no model chooses these")) for group in groups]
-    best = [slow_rows(pipeline, group, twins.selector) for group in groups]  # I of equation 2
+    best = [slow_rows(pipeline, group, selector) for group in groups]  # I of equation 2
     assert [len(rows) for rows in every] == [4, 4]
     total.backward()
-    theta1, theta0 = gradients(twins.ranker), gradients(twins.selector)
-    chosen = slow_loss(twins.ranker, pipeline, best, "hinge")
+    theta1, theta0 = gradients(ranker), gradients(selector)
+    chosen = slow_loss(ranker, pipeline, best, "hinge")
     chosen.backward()
-    torch.testing.assert_close(theta1, gradients(twins.ranker), rtol=1e-3, atol=1e-4)
-    assert gradients(twins.selector) == {}
-    all_segments = slow_loss(twins.selector, pipeline, every, "hinge")
+    torch.testing.assert_close(theta1, gradients(ranker), rtol=1e-3, atol=1e-4)
+    assert gradients(selector) == {}
+    all_segments = slow_loss(selector, pipeline, every, "hinge")
     all_segments.backward()
-    torch.testing.assert_close(theta0, gradients(twins.selector), rtol=1e-3, atol=1e-4)
-    assert gradients(twins.ranker) == {}
+    torch.testing.assert_close(theta0, gradients(selector), rtol=1e-3, atol=1e-4)
+    assert gradients(ranker) == {}
     torch.testing.assert_close(total, chosen + all_segments, rtol=1e-4, atol=1e-5)
-    assert twins.ranker.training
-    assert twins.selector.training
+    assert ranker.training
+    assert selector.training
 
 
-def test_the_choice_follows_theta_0_as_it_learns(bench: Bench, twins: Twins, pipeline: Pipeline) -> None:
+def test_the_choice_follows_theta_0_as_it_learns(
+    bench: Bench, ranker: CrossEncoder, selector: CrossEncoder, pipeline: Pipeline
+) -> None:
     """Its taste turned round, theta 1 learns from other segments."""
-    objective, groups, losses = TwinObjective(bench.recipe(loss="hinge"), pipeline), bench.groups(pipeline), []
+    objective = TwinObjective(bench.recipe(loss="hinge"), pipeline, selector)
+    groups, losses = bench.groups(pipeline), list[float]()
     for _ in range(2):
         with torch.no_grad():
-            losses.append((objective(twins, groups) - objective.all_segments(twins.selector, groups)).item())
-            best = [slow_rows(pipeline, group, twins.selector) for group in groups]
-            assert losses[-1] == pytest.approx(slow_loss(twins.ranker, pipeline, best, "hinge").item(), rel=1e-3)
-            twins.selector.head.weight.neg_()
+            losses.append((objective(ranker, groups) - objective.all_segments(selector, groups)).item())
+            best = [slow_rows(pipeline, group, selector) for group in groups]
+            assert losses[-1] == pytest.approx(slow_loss(ranker, pipeline, best, "hinge").item(), rel=1e-3)
+            selector.head.weight.neg_()
     assert losses[0] != pytest.approx(losses[1], rel=1e-3)
 
 
-def test_twins_score_as_theta_1(bench: Bench, twins: Twins, pipeline: Pipeline) -> None:
-    (row,) = slow_rows(pipeline, bench.groups(pipeline)[0], twins.selector)
-    inputs = pad([packed for document in row for packed in document], 0)
-    with torch.inference_mode():
-        torch.testing.assert_close(twins(*inputs), twins.ranker(*inputs))
-        torch.testing.assert_close(twins.outputs(*inputs), twins.ranker.outputs(*inputs))
-        torch.testing.assert_close(twins.states(*inputs), twins.ranker.states(*inputs))
-        assert not torch.allclose(twins(*inputs), twins.selector(*inputs))
-
-
-def test_both_twins_are_saved_and_loaded(bench: Bench, twins: Twins, tmp_path: Path) -> None:
-    assert len(list(twins.pretrained())) == 2 * len(list(twins.selector.pretrained())), "both encoders have the encoder's rate"
-    twins.save(tmp_path)
-    other = Twins(bench.model(2), bench.model(3))
-    other.load_weights(tmp_path)
-    torch.testing.assert_close(other.state_dict(), twins.state_dict())
-    torch.testing.assert_close(CrossEncoder.load(tmp_path).state_dict(), twins.ranker.state_dict())
-    torch.testing.assert_close(CrossEncoder.load(tmp_path / SELECTOR).state_dict(), twins.selector.state_dict())
-
-
-def test_twins_cost_what_both_read(bench: Bench, pipeline: Pipeline) -> None:
+def test_twins_cost_what_both_read(bench: Bench, selector: CrossEncoder, pipeline: Pipeline) -> None:
     """A segment of theta 1's, and those of theta 0's."""
     (group, _) = bench.groups(pipeline)
-    assert TwinObjective(bench.recipe(), pipeline, drawn=2).cost(group) == group.tokens * (1 + 2)
-    assert TwinObjective(bench.recipe(), pipeline).cost(group) == group.tokens * (1 + 4)
+    assert TwinObjective(bench.recipe(), pipeline, selector, drawn=2).cost(group) == group.tokens * (1 + 2)
+    assert TwinObjective(bench.recipe(), pipeline, selector).cost(group) == group.tokens * (1 + 4)
