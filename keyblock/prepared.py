@@ -170,19 +170,8 @@ class QueryDocument:
 
     @cached_property
     def counts(self) -> NDArray[np.float64]:
-        """How often each distinct query term occurs in each block, shape (n_query_terms, n_blocks)."""
-        query, document = self.query, self.document
-        shape = len(query.terms), document.n_blocks
-        if 0 in shape:
-            return np.zeros(shape)
-        order = np.argsort(query.terms)
-        known = query.terms[order]
-        rows = np.searchsorted(known, document.terms)
-        rows[rows == len(known)] = 0
-        hits = np.flatnonzero(known[rows] == document.terms)
-        blocks = np.searchsorted(document.term_bounds, hits, side="right") - 1
-        cells = order[rows[hits]] * document.n_blocks + blocks
-        return np.bincount(cells, minlength=shape[0] * shape[1]).reshape(shape).astype(np.float64)
+        """See `term_counts`."""
+        return term_counts(self.query, self.document)
 
     @cached_property
     def held(self) -> NDArray[np.bool_]:
@@ -217,6 +206,21 @@ class QueryDocument:
     def cosines(self) -> NDArray[np.float64]:
         """See `similarities`. Raises ValueError if query or document were prepared without vectors."""
         return similarities(self.query, self.document)
+
+
+def term_counts(query: PreparedQuery, document: PreparedDocument) -> NDArray[np.float64]:
+    """How often each distinct query term occurs in each block, shape (n_query_terms, n_blocks)."""
+    shape = len(query.terms), document.n_blocks
+    if 0 in shape:
+        return np.zeros(shape)
+    order = np.argsort(query.terms)
+    known = query.terms[order]
+    rows = np.searchsorted(known, document.terms)
+    rows[rows == len(known)] = 0
+    hits = np.flatnonzero(known[rows] == document.terms)
+    blocks = np.searchsorted(document.term_bounds, hits, side="right") - 1
+    cells = order[rows[hits]] * document.n_blocks + blocks
+    return np.bincount(cells, minlength=shape[0] * shape[1]).reshape(shape).astype(np.float64)
 
 
 def idf_of(terms: NDArray[np.int64], frequencies: DocumentFrequencies) -> NDArray[np.float64]:

@@ -13,7 +13,7 @@ from transformers import BertConfig, BertModel
 from keyblock.aggregation import AGGREGATORS
 from keyblock.packing import Packed, pack
 from keyblock.pipeline import Pipeline
-from keyblock.prepared import PreparedDocument, PreparedQuery, QueryDocument, WeighedQuery
+from keyblock.prepared import PreparedDocument, PreparedQuery, term_counts
 from keyblock.scoring import score_documents, score_selections, select_documents
 from keyblock.selectors import rank_blocks
 from keyblock.text.analyzer import DocumentFrequencies
@@ -86,8 +86,7 @@ def slow_score(
             states = torch.stack([state(model, packed) for packed in sequences]).unsqueeze(0)
             return float(model.aggregator.logits(states, torch.ones(1, len(sequences), dtype=torch.bool), model.scores).item())
     scores = [logit(model, packed) for packed in sequences]
-    pair = QueryDocument(WeighedQuery(query, pipeline.frequencies), document)
-    counts = pair.counts.sum(axis=0)[sorted(order[: passages or None])]
+    counts = term_counts(query, document).sum(axis=0)[sorted(order[: passages or None])]
     weighed = float(np.average(scores, weights=counts if counts.any() else None))
     ways = {"max": max(scores), "mean": float(np.mean(scores)), "sum": sum(scores), "term_weighted": weighed}
     return ways[pipeline.config.aggregator["name"]]
