@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from itertools import chain
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 import keyblock.sentence_vectors  # noqa: F401, registers its component
 from keyblock.aggregation import AGGREGATORS
@@ -14,19 +13,11 @@ from keyblock.fusion import FIRST_STAGE_FUSIONS, Activation, Fusion, SecondLook,
 from keyblock.meaning import Meaning
 from keyblock.packing import PackingConfig
 from keyblock.pre_ranking import PreRanking
-from keyblock.registry import Registry
 from keyblock.segmenters import SEGMENTERS
 from keyblock.selectors import SELECTORS, Need
 from keyblock.text.alphabets import TrainedOn
 from keyblock.text.analyzer import AnalyzerConfig
 from keyblock.text.prompt import Prompt
-
-REGISTRIES: dict[str, Registry[Any]] = {
-    "segmenter": SEGMENTERS,
-    "selector": SELECTORS,
-    "encoder": ENCODERS,
-    "aggregator": AGGREGATORS,
-}
 
 
 class PipelineConfig(BaseModel):
@@ -34,9 +25,11 @@ class PipelineConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)  # defaults are written out with their parameters
     analyzer: AnalyzerConfig = AnalyzerConfig()
-    segmenter: dict[str, Any] = {"name": "cogltx"}
-    selector: dict[str, Any] = {"name": "bm25"}
-    encoder: dict[str, Any] | None = Field(None, description="makes the vectors that a selector compares; none: no vectors")
+    segmenter: Annotated[dict[str, Any], AfterValidator(SEGMENTERS.described)] = {"name": "cogltx"}
+    selector: Annotated[dict[str, Any], AfterValidator(SELECTORS.described)] = {"name": "bm25"}
+    encoder: Annotated[dict[str, Any], AfterValidator(ENCODERS.described)] | None = Field(
+        None, description="makes the vectors that a selector compares; none: no vectors"
+    )
     cosine_scale: float | None = Field(
         None,
         gt=0,
@@ -44,7 +37,7 @@ class PipelineConfig(BaseModel):
         "stored vectors, and no graph reads tokens to score; none: a graph scores",
     )
     packing: PackingConfig = PackingConfig()
-    aggregator: dict[str, Any] = {"name": "joint"}
+    aggregator: Annotated[dict[str, Any], AfterValidator(AGGREGATORS.described)] = {"name": "joint"}
     evidence: dict[str, Any] = Field(
         {"name": "bm25"},
         description="the lexical selector whose scores fusion adds and deadlines order by. If left out, it is the selector itself "
@@ -89,11 +82,6 @@ class PipelineConfig(BaseModel):
             return description  # the selector's own validator says why
         return description if terms is None else {**description, "evidence": terms.describe()}
 
-    @field_validator("segmenter", "selector", "encoder", "aggregator")
-    @classmethod
-    def _component(cls, description: dict[str, Any] | None, info: ValidationInfo) -> dict[str, Any] | None:
-        return None if description is None else REGISTRIES[info.field_name or ""].create(description).describe()
-
     @field_validator("evidence")
     @classmethod
     def _evidence(cls, description: dict[str, Any]) -> dict[str, Any]:
@@ -115,48 +103,40 @@ class PipelineConfig(BaseModel):
 
     @model_validator(mode="after")
     def _parts_fit_together(self) -> Self:
-        for why in chain(self._misfits(), self._misfits_of_vectors()):
-            raise ValueError(why)
+        for misfit, why in self._misfits():
+            if misfit:
+                raise ValueError(why)
         return self
 
-    def _misfits(self) -> Iterator[str]:
-        """Why parts do not go together."""
+    def _misfits(self) -> Iterator[tuple[bool, str]]:
+        """Whether parts do not go together, and why."""
         named, selector, aggregator = self.selector["name"], SELECTORS.create(self.selector), AGGREGATORS.create(self.aggregator)
+        by_vectors = self.cosine_scale is not None
         if self.meaning is not None:
-            if not selector.compares_vectors:
-                yield f"selector {named!r} compares no vectors: leave out meaning"
-            if self.cosine_scale is not None:
-                yield "cosine_scale scores by the encoder's vectors: leave out meaning"
-            if self.prompt is not None:
-                yield "a prompt stands around the query: leave out meaning"
+            yield not selector.compares_vectors, f"selector {named!r} compares no vectors: leave out meaning"
+            yield by_vectors, "cosine_scale scores by the encoder's vectors: leave out meaning"
+            yield self.prompt is not None, "a prompt stands around the query: leave out meaning"
         if self.pre_ranking is not None:
-            if self.cosine_scale is not None:
-                yield "cosine_scale scores without a model: leave out pre_ranking"
-            if self.asks_model:
-                yield f"selector {named!r} asks the model about every document: leave out pre_ranking"
-        if self.second_look is not None and (not aggregator.joint or self.prompt is not None):
-            yield "second_look reads on after one sequence of blocks: aggregator must be joint, and prompt left out"
-        if self.encoder is None and selector.compares_vectors:
-            known = ", ".join(ENCODERS.names())
-            yield f"selector {named!r} compares vectors: name an encoder that makes them (one of: {known})"
-        if self.encoder and selector.compares_tokens and not ENCODERS.create(self.encoder).of_tokens:
-            yield f"selector {named!r} compares tokens, and encoder {self.encoder['name']!r} has none"
-
-    def _misfits_of_vectors(self) -> Iterator[str]:
-        """The same of a model that scores by vectors alone."""
-        if self.cosine_scale is not None:
-            named, aggregator = self.selector["name"], AGGREGATORS.create(self.aggregator)
+            yield by_vectors, "cosine_scale scores without a model: leave out pre_ranking"
+            yield self.asks_model, f"selector {named!r} asks the model about every document: leave out pre_ranking"
+        if self.second_look is not None:
+            why = "second_look reads on after one sequence of blocks: aggregator must be joint, and prompt left out"
+            yield not aggregator.joint or self.prompt is not None, why
+        if self.encoder is None:
+            why = f"selector {named!r} compares vectors: name an encoder that makes them (one of: {', '.join(ENCODERS.names())})"
+            yield selector.compares_vectors, why
+        else:
+            of_tokens = ENCODERS.create(self.encoder).of_tokens
+            why = f"selector {named!r} compares tokens, and encoder {self.encoder['name']!r} has none"
+            yield selector.compares_tokens and not of_tokens, why
+        if by_vectors:
             scale = f"cosine_scale {self.cosine_scale:g} scores blocks by their vectors alone"
-            if self.encoder is None:
-                yield f"{scale}: name the encoder that makes the vectors"
-            if aggregator.joint or aggregator.learned:
-                yield f"{scale}: aggregator {aggregator.name!r} needs a graph: take one of max, mean, sum, term_weighted"
-            if self.asks_model:
-                yield f"{scale}: selector {named!r} asks a model"
-            if self.packing.grow:
-                yield f"{scale}: packing.grow must be false: a vector is of one block"
-            if self.packing.title_tokens > 0:
-                yield f"{scale}: packing.title_tokens must be 0: a block's vector has no title"
+            yield self.encoder is None, f"{scale}: name the encoder that makes the vectors"
+            why = f"{scale}: aggregator {aggregator.name!r} needs a graph: take one of max, mean, sum, term_weighted"
+            yield aggregator.joint or aggregator.learned, why
+            yield self.asks_model, f"{scale}: selector {named!r} asks a model"
+            yield self.packing.grow, f"{scale}: packing.grow must be false: a vector is of one block"
+            yield self.packing.title_tokens > 0, f"{scale}: packing.title_tokens must be 0: a block's vector has no title"
 
     @property
     def asks_model(self) -> bool:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from keyblock import native
-from keyblock.prepared import QUANTUM, PreparedDocument, Similar
+from keyblock.prepared import BLOCKS_AT_ONCE, QUANTUM, Similar
 from keyblock.registry import Component, Registry
 from keyblock.text.tokenizer import Tokenizer
 
@@ -29,7 +29,6 @@ UNREADABLE = (  # the errors that numpy and zipfile raise for damaged files and 
     *(OSError, ValueError, EOFError, KeyError, BadZipFile, zlib.error),
     *(RuntimeError, MemoryError),  # parts that are encrypted, compressed in an unknown way, or larger than memory
 )
-BLOCKS_AT_ONCE = 64  # blocks whose tokens are looked up together: a book needs no more memory than a page
 
 
 class Texts(NamedTuple):
@@ -123,14 +122,6 @@ def open_described(description: Mapping[str, Any], folder: Path, tokenizer: Toke
     return encoder
 
 
-def with_vectors(
-    documents: Sequence[PreparedDocument], encoder: Encoder, pause: Callable[[int], object] = int
-) -> list[PreparedDocument]:
-    """The documents with the vectors of their blocks; see `Encoder.encode` for `pause`."""
-    vectors = encoder.quantized([Texts(document.token_ids, document.bounds) for document in documents], pause)
-    return [document.with_vectors(own) for document, own in zip(documents, vectors, strict=True)]
-
-
 def vector_of(token_ids: NDArray[np.int32], encoder: Encoder) -> NDArray[np.float32]:
     """The vector of one text, shape (dimensions,), of length 1, or 0."""
     (vectors,) = encoder.encode([Texts(token_ids, np.asarray([[0, len(token_ids)]], np.int32))])
@@ -215,18 +206,18 @@ class TokenTable(Encoder):
 
     def quantized(self, several: Sequence[Texts], pause: Callable[[int], object] = int) -> list[NDArray[np.int8]]:
         """See Encoder; the compiled part may round differently, by 1."""
-        if self._compiled is None:
+        if self.compiled is None:
             return super().quantized(several, pause)
         found = []
         for texts in several:
-            found.append(self._compiled.encode(texts.token_ids, texts.bounds))
+            found.append(self.compiled.encode(texts.token_ids, texts.bounds))
             pause(0)
         return found
 
     @functools.cached_property
-    def _compiled(self) -> Any:
+    def compiled(self) -> Any:
         """The table for `keyblock_native`; None without that."""
-        return native.core and native.core.Encoder(self.table, self.scales, self._to_length_1)
+        return native.core and native.core.Encoder(self.table, self.scales, self.to_length_1)
 
     def similar(self, token_ids: NDArray[np.int32]) -> Similar:
         """See Encoder."""
@@ -236,10 +227,10 @@ class TokenTable(Encoder):
         heaviest = np.sort(heaviest[weights[heaviest] > 0])
         shares = weights[heaviest] / (weights[heaviest].sum() or 1.0)
         ids = ids[heaviest]
-        return SimilarTokens(self.table, self._to_length_1, ids, self._to_length_1[ids] * shares, self._compiled)
+        return SimilarTokens(self, ids, self.to_length_1[ids] * shares)
 
     @functools.cached_property
-    def _to_length_1(self) -> NDArray[np.float32]:
+    def to_length_1(self) -> NDArray[np.float32]:
         """Factors that scale each row to length 1, with the sign of its scale; 0 for rows without weight. Shape (vocabulary,)."""
         lengths = np.linalg.norm(self.table.astype(np.float32), axis=1)
         return np.asarray(np.divide(np.sign(self.scales), lengths, out=np.zeros_like(lengths), where=lengths > 0))
@@ -262,44 +253,36 @@ class SimilarTokens:
     Products of rows are sums of integers, exact in any order, so that the compiled part gets the same bits.
 
     Args:
-        table: shape (vocabulary, dimensions).
-        to_length_1: shape (vocabulary,), the factors that scale its rows to length 1.
+        encoder: the table.
         ids: shape (n,), the query's tokens.
         weights: shape (n,), their weights times the factors that scale their rows to length 1.
-        encoder: the table for `keyblock_native`; None without that.
     """
 
-    def __init__(
-        self,
-        table: NDArray[np.int8],
-        to_length_1: NDArray[np.float32],
-        ids: NDArray[np.int32],
-        weights: NDArray[np.float32],
-        encoder: Any,
-    ) -> None:
-        self._table, self._to_length_1, self._ids, self._weights, self._encoder = table, to_length_1, ids, weights, encoder
+    def __init__(self, encoder: TokenTable, ids: NDArray[np.int32], weights: NDArray[np.float32]) -> None:
+        self._encoder, self._ids, self._weights = encoder, ids, weights
 
     def of(self, token_ids: NDArray[np.int32]) -> NDArray[np.float32]:
         """See Similar."""
         rows, known = self._rows
         token_ids = np.minimum(token_ids, len(rows) - 1)
         new = np.unique(token_ids[~known[token_ids]])
-        products = self._table[new].astype(np.float64) @ self._query
-        rows[new] = np.maximum(products.astype(np.float32) * self._to_length_1[new, None] * self._weights, 0)
+        products = self._encoder.table[new].astype(np.float64) @ self._query
+        rows[new] = np.maximum(products.astype(np.float32) * self._encoder.to_length_1[new, None] * self._weights, 0)
         known[new] = True  # only once the row is there: other threads read it
         return np.asarray(rows[token_ids])
 
     @functools.cached_property
     def compiled(self) -> Any:
         """See Similar."""
-        return native.core.Similar(self._encoder, self._ids, self._weights)
+        return native.core.Similar(self._encoder.compiled, self._ids, self._weights)
 
     @functools.cached_property
     def _query(self) -> NDArray[np.float64]:
         """The rows of the query's tokens, shape (dimensions, n)."""
-        return self._table[self._ids].T.astype(np.float64)
+        return self._encoder.table[self._ids].T.astype(np.float64)
 
     @functools.cached_property
     def _rows(self) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """The rows computed so far, shape (vocabulary, n), and which tokens have one, shape (vocabulary,)."""
-        return np.zeros((len(self._table), len(self._ids)), np.float32), np.zeros(len(self._table), np.bool_)
+        n = self._encoder.vocabulary_size
+        return np.zeros((n, len(self._ids)), np.float32), np.zeros(n, np.bool_)

@@ -107,7 +107,7 @@ def evidence_of(
         lexical: shape (n_blocks,), the scores of a lexical selector.
         term_found: shape (n_query_terms,), whether the document has the term.
         idf: shape (n_query_terms,).
-        near: shape (n_blocks,), see `keyblock.prepared.nearest_tokens`; none: tokens are not compared.
+        near: shape (n_blocks,), see `keyblock.prepared.QueryDocument.near`; none: tokens are not compared.
 
     Returns:
         Shape (5,): best_block, top_blocks, coverage, similarity, mass; zeros for a document without blocks.

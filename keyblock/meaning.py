@@ -8,11 +8,11 @@ encoder makes of each block stands that of the sentence encoder. The query's vec
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache, partial
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from keyblock.encoders import ENCODERS, Encoder, Texts, vector_of
 from keyblock.prepared import QUANTUM, PreparedDocument, PreparedQuery
@@ -24,13 +24,10 @@ class Meaning(BaseModel):
     """How documents are understood."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-    encoder: dict[str, Any] = Field({"name": "sentence"}, description="the sentence encoder", validate_default=True)
+    encoder: Annotated[dict[str, Any], AfterValidator(ENCODERS.described)] = Field(
+        {"name": "sentence"}, description="the sentence encoder", validate_default=True
+    )
     weight: float = Field(1.0, gt=0, le=1000, description="weight of its cosine beside the cosine of the pipeline's encoder")
-
-    @field_validator("encoder")
-    @classmethod
-    def _described(cls, description: dict[str, Any]) -> dict[str, Any]:
-        return ENCODERS.create(description).describe()
 
 
 class Understanding:

@@ -40,7 +40,7 @@ class BlockScores(NamedTuple):
     Attributes:
         cheap: scores of the selector that needs no model.
         lexical: scores of the pipeline's evidence.
-        near: how near the blocks' tokens are to the query's, see `nearest_tokens`; none: tokens are not compared.
+        near: how near the blocks' tokens are to the query's, see `QueryDocument.near`; none: tokens are not compared.
     """
 
     cheap: NDArray[np.float64]

@@ -2,15 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from keyblock.description import PipelineConfig
-from keyblock.encoders import Encoder, vector_of, with_vectors
+from keyblock.encoders import Encoder, Texts, vector_of
 from keyblock.meaning import Understanding
-from keyblock.prepared import Mended, PreparedDocument, PreparedQuery, idf_of
+from keyblock.prepared import Mended, PreparedDocument, PreparedQuery
 from keyblock.queries import QUERY_TERMS, long_query
 from keyblock.segmenters import SEGMENTERS
 from keyblock.selectors import SELECTORS
@@ -82,7 +81,7 @@ class TextPreparer:
         ids = self.tokenizer.ids(text)
         cap, long = self.config.packing.query_tokens, self.config.packing.long_query
         if len(ids) > cap and long is not None and self.tokenizer.prompt is None:
-            query = long_query(self.reader.read([text])[0], self.analyzer, partial(idf_of, frequencies=self.frequencies), long)
+            query = long_query(self.reader.read([text])[0], self.analyzer, self.frequencies, long)
             if self._in_another_script(query.token_ids):
                 query = replace(query, terms=self._query_terms(text, ids))
             return self._with_query_vector(query, query.token_ids)
@@ -156,7 +155,10 @@ class TextPreparer:
             if found is not None:
                 terms = self._universal_terms(text, ids, starts, ends, pause) or terms
             documents.append(PreparedDocument(ids, bounds, starts, ends, terms.keys, terms.bounds, self._title(title)))
-        return documents if self.encoder is None else with_vectors(documents, self.encoder, pause)
+        if self.encoder is None:
+            return documents
+        vectors = self.encoder.quantized([Texts(document.token_ids, document.bounds) for document in documents], pause)
+        return [document.with_vectors(own) for document, own in zip(documents, vectors, strict=True)]
 
     def check(self, document: PreparedDocument) -> None:
         """Raise ValueError for a document that this pipeline cannot have prepared: a graph or a selector would fail on it."""

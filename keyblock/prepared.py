@@ -185,8 +185,22 @@ class QueryDocument:
 
     @cached_property
     def near(self) -> NDArray[np.float64]:
-        """See `nearest_tokens`. Raises ValueError if the query was prepared without similarities."""
-        return nearest_tokens(self.query, self.document)
+        """For each block the sum over the query's tokens of the similarity of its nearest token, shape (n_blocks,), 0 to 1.
+
+        Raises ValueError if the query was prepared without similarities.
+        """
+        similar, document = similar_tokens(self.query), self.document
+        if not document.n_blocks:
+            return np.zeros(0)
+        best = []
+        for first in range(0, document.n_blocks, BLOCKS_AT_ONCE):
+            part = document.bounds[first : first + BLOCKS_AT_ONCE]
+            start, end = int(part[0, 0]), int(part[:, 1].max())
+            near = similar.of(document.token_ids[start:end])
+            near = np.append(near, near[:1], axis=0)  # one more row, so that a block may end with the text
+            best.append(np.maximum.reduceat(near, (part - start).ravel(), axis=0)[::2])  # every second range lies between blocks
+        by_token = np.ascontiguousarray(np.concatenate(best).T)  # so that each block's sum adds the tokens in their order
+        return np.asarray(by_token.sum(axis=0), dtype=np.float64)
 
     @cached_property
     def cosines(self) -> NDArray[np.float64]:
@@ -221,25 +235,6 @@ def _idf(in_documents: NDArray[np.float64], n_documents: int) -> NDArray[np.floa
 def weighted_sum(weights: NDArray[np.float64], values: NDArray[Any]) -> NDArray[np.float64]:
     """``weights @ values`` of shapes (n,) and (n, m); equal columns get equal sums, which BLAS does not guarantee."""
     return np.asarray((weights[:, None] * values).sum(axis=0))
-
-
-def nearest_tokens(query: PreparedQuery, document: PreparedDocument) -> NDArray[np.float64]:
-    """For each block the sum over the query's tokens of the similarity of the block's nearest token, shape (n_blocks,), 0 to 1.
-
-    Raises ValueError if the query was prepared without similarities.
-    """
-    similar = similar_tokens(query)
-    if not document.n_blocks:
-        return np.zeros(0)
-    best = []
-    for first in range(0, document.n_blocks, BLOCKS_AT_ONCE):
-        part = document.bounds[first : first + BLOCKS_AT_ONCE]
-        start, end = int(part[0, 0]), int(part[:, 1].max())
-        near = similar.of(document.token_ids[start:end])
-        near = np.append(near, near[:1], axis=0)  # one more row, so that a block may end with the text
-        best.append(np.maximum.reduceat(near, (part - start).ravel(), axis=0)[::2])  # every second range lies between two blocks
-    by_token = np.ascontiguousarray(np.concatenate(best).T)  # so that each block's sum adds the tokens in their order
-    return np.asarray(by_token.sum(axis=0), dtype=np.float64)
 
 
 def similar_tokens(query: PreparedQuery) -> Similar:

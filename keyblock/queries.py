@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from keyblock.prepared import PreparedQuery
-from keyblock.text.analyzer import Analyzer
+from keyblock.prepared import PreparedQuery, idf_of
+from keyblock.text.analyzer import Analyzer, DocumentFrequencies
 from keyblock.text.reading import Reading
 from keyblock.text.sentences import CLOSING, sentence_ends
 
@@ -40,8 +40,6 @@ REQUEST = re.compile(  # words that ask without a question mark
     | (?:gostaria\ de|quero)\ saber | diga-me | graag\ (?:willen\ )?weten)\b""",
     re.IGNORECASE | re.VERBOSE,
 )
-Weigh = Callable[[NDArray[np.int64]], NDArray[np.float64]]
-"""The inverse document frequency of each term key, shape (n_terms,)."""
 
 
 class LongQuery(BaseModel):
@@ -100,10 +98,10 @@ def _split(start: int, end: int, words: NDArray[np.intp], heads: NDArray[np.int3
     return int(pauses[-1]) if pauses else int(fitting[-1]) if len(fitting) else start + LONGEST
 
 
-def term_weights(terms: Sequence[int], weigh: Weigh) -> dict[int, float]:
+def term_weights(terms: Sequence[int], frequencies: DocumentFrequencies) -> dict[int, float]:
     """The weight of each distinct term of the query, in the order of first appearance."""
     counts = Counter(terms)
-    idf = weigh(np.fromiter(counts, np.int64, len(counts)))
+    idf = idf_of(np.fromiter(counts, np.int64, len(counts)), frequencies)
     weights = idf * np.log1p(np.fromiter(counts.values(), np.float64, len(counts)))
     return dict(zip(counts, weights.tolist(), strict=True))
 
@@ -147,17 +145,17 @@ def _request(sentences: Sequence[Sentence], gain: Callable[[int], float]) -> int
     return next(telling, None)
 
 
-def long_query(reading: Reading, analyzer: Analyzer, weigh: Weigh, config: LongQuery) -> PreparedQuery:
+def long_query(reading: Reading, analyzer: Analyzer, frequencies: DocumentFrequencies, config: LongQuery) -> PreparedQuery:
     """Prepare a query of which the model reads a part. Up to QUERY_TERMS terms select blocks: first those read, then the heaviest.
 
     Args:
         reading: the reading of the query, which has more tokens than the model reads.
         analyzer: finds its terms.
-        weigh: gives the terms' inverse document frequencies.
+        frequencies: document frequencies of terms.
         config: how many tokens to keep, and which sentences weigh more.
     """
     sentences = query_sentences(reading, analyzer)
-    weights = term_weights(analyzer.keys(reading.text), weigh)
+    weights = term_weights(analyzer.keys(reading.text), frequencies)
     found = sorted(key_sentences(sentences, weights, config))
     ids = np.concatenate([reading.ids[sentences[i].start : sentences[i].start + length] for i, length in found])
     read = {term for number, _ in found for term in sentences[number].terms}  # comes first: a log's rare ids must not displace them

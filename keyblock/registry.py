@@ -80,6 +80,10 @@ class Registry(Generic[C]):
             raise ValueError(f"unknown {self.kind} {name!r}; known: {', '.join(self.names())}")
         return self._members[name].read(parameters)
 
+    def described(self, description: Mapping[str, Any] | str) -> dict[str, Any]:
+        """The same description with all parameters; raises as `create` does."""
+        return self.create(description).describe()
+
     def _import_others(self) -> None:
         """Import the modules of `group`, once."""
         group, self.group = self.group, None

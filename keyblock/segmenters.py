@@ -188,9 +188,8 @@ class CogLtxSegmenter(Segmenter):
     block_tokens: int = Field(63, ge=1, le=512, description="tokens a block has at most")
 
     def rule(self, tokenizer: Tokenizer) -> Rule | None:
-        """See Segmenter; None for subclasses."""
-        costs = cut_costs(tokenizer).astype(np.uint8)
-        return Rule("tokens", self.block_tokens, costs) if type(self) is CogLtxSegmenter else None
+        """See Segmenter."""
+        return Rule("tokens", self.block_tokens, cut_costs(tokenizer).astype(np.uint8))
 
     def ranges(self, costs: NDArray[np.int64]) -> NDArray[np.int32]:
         """See `split`."""
@@ -213,8 +212,8 @@ class WholeSentenceSegmenter(Segmenter):
         return lambda reading: sentence_costs(reading, roles)
 
     def rule(self, tokenizer: Tokenizer) -> Rule | None:
-        """See Segmenter; None for subclasses."""
-        return Rule("sentences", self.block_tokens, token_roles(tokenizer)) if type(self) is WholeSentenceSegmenter else None
+        """See Segmenter."""
+        return Rule("sentences", self.block_tokens, token_roles(tokenizer))
 
     def ranges(self, costs: NDArray[np.int64]) -> NDArray[np.int32]:
         """As `split`, with clause ends only in long sentences, shape (n_blocks, 2)."""
@@ -228,6 +227,9 @@ class WholeSentenceSegmenter(Segmenter):
 @SEGMENTERS.register("single_sentences")
 class SingleSentenceSegmenter(WholeSentenceSegmenter):
     """One block for each sentence, however short; a sentence longer than a block is cut as `whole_sentences` cuts it."""
+
+    def rule(self, tokenizer: Tokenizer) -> None:
+        """See Segmenter: no compiled reader cuts so."""
 
     def ranges(self, costs: NDArray[np.int64]) -> NDArray[np.int32]:
         """The range of each sentence, or of its parts, shape (n_blocks, 2)."""
@@ -250,8 +252,8 @@ class StructureSegmenter(WholeSentenceSegmenter):
         return lambda reading: structure_costs(reading, self.block_tokens)
 
     def rule(self, tokenizer: Tokenizer) -> Rule | None:
-        """See Segmenter; None for subclasses."""
-        return Rule("structure", self.block_tokens, np.zeros(0, np.uint8)) if type(self) is StructureSegmenter else None
+        """See Segmenter."""
+        return Rule("structure", self.block_tokens, np.zeros(0, np.uint8))
 
     def ranges(self, costs: NDArray[np.int64]) -> NDArray[np.int32]:
         """As `split`, shape (n_blocks, 2)."""

@@ -20,9 +20,11 @@ VANISHING = re.compile(f"[{_DROPPED}]")
 """A mark that `folded` drops after any letter."""
 # Cyrillic: stress marks and the dots of ё; Arabic: vowel points, hamza and tatweel; Hebrew: points; Hindi: nukta
 _MARKS = re.compile(f"(?<=[a-zα-ω])[\u0300-\u036f]+|(?<=[а-я])[\u0300\u0301]|(?<=е)\u0308|[{_DROPPED}]")
-_ALIKE = {
+_ALIKE: dict[int, str | int | None] = {
     **str.maketrans("ıłøđħŧð", "ilodhtd"),
-    **str.maketrans({"æ": "ae", "œ": "oe", "þ": "th"}),
+    ord("æ"): "ae",
+    ord("œ"): "oe",
+    ord("þ"): "th",
     # forms of yeh, keheh, teh marbuta and heh, which Arabic and Persian keyboards mix; Hindi's chandrabindu
     **str.maketrans("\u0649\u06cc\u06a9\u0629\u06c1\u0901", "\u064a\u064a\u0643\u0647\u0647\u0902"),
 }

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from keyblock.description import PipelineConfig
 from keyblock.encoders import (
-    BLOCKS_AT_ONCE,
     ENCODERS,
     LARGEST_SCALE,
     SIMILAR_TOKENS,
@@ -23,7 +22,7 @@ from keyblock.encoders import (
     unit,
 )
 from keyblock.pipeline import Pipeline
-from keyblock.prepared import QUANTUM
+from keyblock.prepared import BLOCKS_AT_ONCE, QUANTUM
 from keyblock.text.analyzer import DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 from tests.support.compiled import need_compiled

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from keyblock.description import PipelineConfig
-from keyblock.encoders import ENCODERS, with_vectors
+from keyblock.encoders import ENCODERS
 from keyblock.fingerprint import code_files, preparation_fingerprint
 from keyblock.pipeline import Pipeline
 from keyblock.preparation import TextPreparer
@@ -67,7 +67,7 @@ def imported(name: str) -> set[str]:
 
 def test_the_code_that_prepares_is_named() -> None:
     """Where a document is made from its text, and where each encoder makes its blocks' vectors."""
-    makers = (TextPreparer.prepare_documents, with_vectors, *(ENCODERS.create(name).open for name in ENCODERS.names()))
+    makers = (TextPreparer.prepare_documents, *(ENCODERS.create(name).open for name in ENCODERS.names()))
     assert {Path(inspect.getfile(maker)) for maker in makers} <= set(code_files())
 
 

@@ -1,4 +1,4 @@
-"""Selectors against slow loops over the papers' formulas, numbers worked by hand, and rank_bm25."""
+"""What a query and a document share, and selectors: against slow loops over the papers' formulas, and numbers worked by hand."""
 
 import math
 from dataclasses import replace
@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
-from rank_bm25 import BM25Okapi
+from numpy.typing import NDArray
 
-from keyblock.prepared import PreparedDocument, PreparedQuery, QueryDocument, WeighedQuery, idf_of
+from keyblock.prepared import BLOCKS_AT_ONCE, PreparedDocument, PreparedQuery, QueryDocument, WeighedQuery, idf_of
 from keyblock.selectors import (
     SELECTORS,
     Bm25,
@@ -30,6 +30,7 @@ from tests.support.vectors import GivenSimilar
 WORDS = ["river", "bridg", "citi", "stone", "flood", "year", "unseen"]
 BLOCKS = st.lists(st.lists(st.sampled_from(WORDS), max_size=12), max_size=10)
 QUERY = st.lists(st.sampled_from([*WORDS, "absent"]), unique=True, max_size=6)
+UNKNOWN = DocumentFrequencies(999, {})  # a table that knows no word
 
 
 def query_of(*terms: str) -> PreparedQuery:
@@ -44,6 +45,10 @@ def document_of(blocks: list[list[str]]) -> PreparedDocument:
     places = np.arange(n, dtype=np.int32)
     ranges = np.stack([places, places + 1], axis=1)
     return PreparedDocument(places, ranges, places, places + 1, keys, bounds, np.zeros(0, np.int32))
+
+
+def pair_of(query: PreparedQuery, document: PreparedDocument, table: DocumentFrequencies = UNKNOWN) -> QueryDocument:
+    return QueryDocument(WeighedQuery(query, table), document)
 
 
 def slow_tfidf(query: list[str], block: list[str], table: DocumentFrequencies) -> float:
@@ -82,16 +87,6 @@ def test_bm25_equals_a_slow_loop(
     scores = Bm25(k1=k1, b=b).scores(query_of(*query), document_of(blocks), frequencies)
     slow = [slow_bm25(query, block, blocks, frequencies, k1, b) for block in blocks]
     np.testing.assert_allclose(scores, slow, rtol=1e-12, atol=1e-12)
-
-
-@given(BLOCKS.filter(any), QUERY)
-def test_bm25_equals_rank_bm25(frequencies: DocumentFrequencies, blocks: list[list[str]], query: list[str]) -> None:
-    """rank_bm25 over the blocks of one document, with document-level idf in place of its own and without its (k1 + 1)."""
-    reference = BM25Okapi(blocks, k1=0.9, b=0.4)
-    prepared = query_of(*query)
-    reference.idf = dict(zip(query, idf_of(prepared.terms, frequencies).tolist(), strict=True))
-    expected = np.asarray(reference.get_scores(query)) / (0.9 + 1)
-    np.testing.assert_allclose(Bm25().scores(prepared, document_of(blocks), frequencies), expected, rtol=1e-12, atol=1e-12)
 
 
 def test_tfidf_by_hand() -> None:
@@ -147,7 +142,7 @@ def test_spread_takes_the_first_the_last_and_others_at_random(frequencies: Docum
     document, query = document_of([["river"]] * n_blocks), query_of("river")
     order = rank_blocks(Spread(seed=seed).scores(query, document, frequencies)).tolist()
     assert order[:2] == [0, n_blocks - 1][:n_blocks]
-    others = rank_blocks(drawn(QueryDocument(WeighedQuery(query, frequencies), document), seed)).tolist()
+    others = rank_blocks(drawn(pair_of(query, document), seed)).tolist()
     assert order[2:] == [block for block in others if block not in (0, n_blocks - 1)], "the others as they are drawn"
 
 
@@ -190,12 +185,6 @@ def test_cosines_by_hand() -> None:
     assert scores.dtype == np.float64
 
 
-@pytest.mark.parametrize("name", ["vectors", "hybrid"])
-def test_vectors_that_were_not_made(name: str) -> None:
-    with pytest.raises(ValueError, match="vectors are compared that were not made: the pipeline that prepares needs an encoder"):
-        SELECTORS.create(name).scores(query_of("river"), document_of([["river"]]), DocumentFrequencies(9, {}))
-
-
 def test_equal_blocks_have_equal_scores_wherever_they_stand() -> None:
     """BLAS adds the last rows of a matrix in another order than the first: such a difference would be called evidence."""
     rng = np.random.default_rng(0)
@@ -229,14 +218,11 @@ def test_a_block_must_be_near_where_no_term_tells_apart(
     """The nearest tokens are 0, 0.3 and 0.2 from the query."""
     document = with_given_vectors(document_of([["river"], ["stone"], ["citi"]]), *([one, (1 - one**2) ** 0.5] for one in cosines))
     query = replace(query_of("year"), vector=np.asarray([1, 0], np.float32), similar=GivenSimilar([[0], [0.3], [0.2]]))
-    table = DocumentFrequencies(999, {})
     given = {} if near is None else {"near": near}
-    hybrid, pair = Hybrid(soft=soft, **given), QueryDocument(WeighedQuery(query, table), document)
-    assert hybrid.tells_apart(hybrid.scores(query, document, table), np.zeros(3), pair) == evident
-    assert hybrid.tells_apart(hybrid.scores(query, document, table), np.asarray([0.0, 0.1, 0.0]), pair)
-    alone = Vectors(**given)
-    scores = alone.scores(query, document, table)
-    assert alone.tells_apart(scores, np.zeros(3), pair) == (max(cosines) >= (near or 0.25) and len(set(cosines)) > 1)
+    hybrid, alone, pair = Hybrid(soft=soft, **given), Vectors(**given), pair_of(query, document)
+    assert hybrid.tells_apart(hybrid.of(pair), np.zeros(3), pair) == evident
+    assert hybrid.tells_apart(hybrid.of(pair), np.asarray([0.0, 0.1, 0.0]), pair)
+    assert alone.tells_apart(alone.of(pair), np.zeros(3), pair) == (max(cosines) >= (near or 0.25) and len(set(cosines)) > 1)
 
 
 def test_hybrid_by_hand() -> None:
@@ -284,7 +270,7 @@ def test_what_words_and_names_count_beside_the_meaning(
     """The last block is as near as can be, the others are not near at all."""
     document = with_given_vectors(document_of(blocks), *[[0, 1]] * (len(blocks) - 1), [1, 0])
     prepared = replace(query_of(*query), vector=np.asarray([1, 0], np.float32))
-    np.testing.assert_allclose(hybrid.scores(prepared, document, DocumentFrequencies(999, {})), expected, atol=1e-2)
+    np.testing.assert_allclose(hybrid.scores(prepared, document, UNKNOWN), expected, atol=1e-2)
 
 
 @given(BLOCKS.filter(any), QUERY, st.data())
@@ -319,17 +305,69 @@ def test_blocks_that_are_equally_near_are_not_distinguished() -> None:
     """Each holds the query's only word, which is a stop word: no block is the better for it."""
     document = with_given_vectors(document_of([["river"], ["citi"]]), [0.1, 0.9], [0.9, 0.1])
     query = replace(query_of(), vector=np.asarray([1, 0], np.float32), similar=GivenSimilar([[1.0], [1.0]]))
-    hybrid, table = Hybrid(soft=1), DocumentFrequencies(999, {})
-    pair = QueryDocument(WeighedQuery(query, table), document)
+    hybrid, pair = Hybrid(soft=1), pair_of(query, document)
     assert not hybrid.tells_apart(hybrid.of(pair), np.zeros(2), pair)
-    nearer = QueryDocument(WeighedQuery(replace(query, similar=GivenSimilar([[1.0], [0.0]])), table), document)
+    nearer = pair_of(replace(query, similar=GivenSimilar([[1.0], [0.0]])), document)
     assert hybrid.tells_apart(hybrid.of(nearer), np.zeros(2), nearer)
 
 
-def test_nearest_tokens_that_were_not_made() -> None:
-    document = with_given_vectors(document_of([["river"]]), [1, 0])
+def test_what_was_not_made_is_not_compared() -> None:
+    for selector in (Vectors(), Hybrid()):
+        with pytest.raises(ValueError, match="vectors are compared that were not made"):
+            selector.of(pair_of(query_of("river"), document_of([["river"]])))
     query = replace(query_of("river"), vector=np.asarray([1, 0], np.float32))
     with pytest.raises(ValueError, match="tokens are compared whose similarities were not made"):
-        Hybrid(soft=1).scores(query, document, DocumentFrequencies(9, {}))
+        Hybrid(soft=1).of(pair_of(query, with_given_vectors(document_of([["river"]]), [1, 0])))
     assert not Hybrid().compares_tokens
     assert Learned(by={"name": "hybrid", "soft": 0.5}).compares_tokens
+
+
+@given(BLOCKS, QUERY)
+def test_counts_equal_a_slow_loop(blocks: list[list[str]], query: list[str]) -> None:
+    pair = pair_of(query_of(*query), document_of(blocks))
+    assert pair.counts.shape == pair.held.shape == (len(query), len(blocks))
+    assert pair.counts.tolist() == [[block.count(word) for block in blocks] for word in query]
+    assert pair.held.tolist() == [[word in block for block in blocks] for word in query]
+    assert pair.found.tolist() == [any(word in block for block in blocks) for word in query]
+
+
+def test_a_long_query_counts_every_term() -> None:
+    """Thousands of distinct terms (a pasted page) take one pass over the document."""
+    words = [f"word{i}" for i in range(5000)]
+    counts = pair_of(query_of(*words), document_of([words[10:20] * 2, words[4990:]])).counts
+    assert np.flatnonzero(counts[:, 0]).tolist() == list(range(10, 20))
+    assert np.flatnonzero(counts[:, 1]).tolist() == list(range(4990, 5000))
+    assert counts[10, 0] == 2
+
+
+def test_idf_is_counted_over_documents(frequencies: DocumentFrequencies) -> None:
+    """Rare terms weigh more, unseen ones most; a table that claims more occurrences than documents never weighs below 0."""
+    weights = WeighedQuery(query_of("year", "river", "unseen"), frequencies).idf
+    np.testing.assert_allclose(weights, [math.log(1001 / 600.5), math.log(1001 / 20.5), math.log(1001 / 0.5)])
+    assert idf_of(query_of("river").terms, DocumentFrequencies(3, {"river": 90})).tolist() == [0.0]
+
+
+def test_what_they_share_is_found_once() -> None:
+    query = replace(query_of("river"), vector=np.asarray([1, 0], np.float32), similar=GivenSimilar([[1.0]]))
+    pair = pair_of(query, with_given_vectors(document_of([["river"]]), [1, 0]))
+    for what in ("counts", "held", "near", "cosines", "idf"):
+        assert getattr(pair, what) is getattr(pair, what)
+    assert (pair.near.tolist(), pair.cosines.tolist()) == ([1], [1])
+
+
+def slow_nearest(similar: NDArray[np.float32], document: PreparedDocument) -> list[float]:
+    """Token by token."""
+    ids, bounds = document.token_ids.tolist(), document.bounds.tolist()
+    return [sum(max(float(row[token]) for token in ids[start:end]) for row in similar.T) for start, end in bounds]
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=40), st.integers(1, 6), st.integers(1, 6), st.integers(0, 3))
+@example([n * n % 10 for n in range(4 * BLOCKS_AT_ONCE)], 6, 2, 3)  # more blocks than are compared at once
+def test_nearest_tokens_equal_a_slow_loop(ids: list[int], longest: int, stride: int, rows: int) -> None:
+    """Blocks that follow each other, and windows that overlap."""
+    starts = np.arange(0, len(ids), min(stride, longest), dtype=np.int32)
+    bounds = np.stack([starts, np.minimum(starts + longest, len(ids))], axis=1).astype(np.int32)
+    document = replace(document_of([[]] * len(bounds)), token_ids=np.asarray(ids, np.int32), bounds=bounds)
+    similar = np.random.default_rng(len(ids)).random((10, rows)).astype(np.float32)
+    pair = pair_of(replace(query_of("river"), similar=GivenSimilar(similar)), document)
+    np.testing.assert_allclose(pair.near, slow_nearest(similar, document), atol=1e-5)
