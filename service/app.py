@@ -232,7 +232,6 @@ def create_app(settings: Settings, ranker: Ranker, *, loopback: bool = False) ->
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        app.state.tracing = Tracing(settings.otlp_endpoint)
         ranker.start()
         log.info("%s", describe(app.state.keyring))
         app.state.reloader = Reloader(ranker, app.state)
@@ -249,6 +248,7 @@ def create_app(settings: Settings, ranker: Ranker, *, loopback: bool = False) ->
 
     app = Service(description=ABOUT, lifespan=lifespan, loopback=loopback)
     app.state.settings, app.state.keyring, app.state.ranker = settings, load_keys(settings), ranker
+    app.state.tracing = Tracing(settings.otlp_endpoint)
     answer_errors(app)
     add_rerank(app)
     add_documents(app)

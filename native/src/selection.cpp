@@ -213,7 +213,7 @@ void QueryDocument::cosines(const Document& document) {
     });
 }
 
-// keyblock.prepared.nearest_tokens.
+// keyblock.prepared.QueryDocument.near.
 void QueryDocument::nearest(const Document& document) {
     const size_t tokens = query_.similar->size();
     near_.assign(blocks_, 0.0);
