@@ -1,4 +1,4 @@
-"""What a query and a document share, and selectors: against slow loops over the papers' formulas, and numbers worked by hand."""
+"""What a query and a document share, and selectors: against slow loops over the papers' formulas, rank_bm25, and hand-worked numbers."""
 
 import math
 from dataclasses import replace
@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from rank_bm25 import BM25Okapi
 
 from keyblock.prepared import BLOCKS_AT_ONCE, PreparedDocument, PreparedQuery, QueryDocument, WeighedQuery, idf_of
 from keyblock.selectors import (
@@ -87,6 +88,16 @@ def test_bm25_equals_a_slow_loop(
     scores = Bm25(k1=k1, b=b).scores(query_of(*query), document_of(blocks), frequencies)
     slow = [slow_bm25(query, block, blocks, frequencies, k1, b) for block in blocks]
     np.testing.assert_allclose(scores, slow, rtol=1e-12, atol=1e-12)
+
+
+@given(BLOCKS.filter(any), QUERY)
+def test_bm25_equals_rank_bm25(frequencies: DocumentFrequencies, blocks: list[list[str]], query: list[str]) -> None:
+    """rank_bm25 over the blocks of one document, with document-level idf in place of its own and without its (k1 + 1)."""
+    reference = BM25Okapi(blocks, k1=0.9, b=0.4)
+    prepared = query_of(*query)
+    reference.idf = dict(zip(query, idf_of(prepared.terms, frequencies).tolist(), strict=True))
+    expected = np.asarray(reference.get_scores(query)) / (0.9 + 1)
+    np.testing.assert_allclose(Bm25().scores(prepared, document_of(blocks), frequencies), expected, rtol=1e-12, atol=1e-12)
 
 
 def test_tfidf_by_hand() -> None:
