@@ -1,4 +1,4 @@
-"""What a query and a document share, and selectors: against slow loops over the papers' formulas, rank_bm25, and hand-worked numbers."""
+"""What a query and a document share, and selectors: against slow loops over formulas, rank_bm25, and numbers worked by hand."""
 
 import math
 from dataclasses import replace
