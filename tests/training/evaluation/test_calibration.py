@@ -267,6 +267,8 @@ def test_the_calibration_error_of_a_case_by_hand() -> None:
 def test_few_queries_leave_the_threshold_open_and_many_settle_it() -> None:
     """Answered ones score .6 to .9 and the others .1 to .4: any value between them is as good."""
     rng = np.random.default_rng(0)
-    few, many = (threshold_interval([tops(rng.uniform(0.6, 0.9, n).tolist(), rng.uniform(0.1, 0.4, n).tolist())]) for n in (8, 400))
-    assert 0.4 < many[0] <= many[1] < 0.6
-    assert few[1] - few[0] > 2 * (many[1] - many[0])
+    few, many = (tops(rng.uniform(0.6, 0.9, n).tolist(), rng.uniform(0.1, 0.4, n).tolist()) for n in (8, 400))
+    (low, high), settled = threshold_interval([[few]]), threshold_interval([[many]])
+    assert 0.4 < settled[0] <= settled[1] < 0.6
+    assert high - low > 2 * (settled[1] - settled[0])
+    assert threshold_interval([[few, few, few]]) == (low, high), "the same queries in lists of other lengths settle nothing"

@@ -197,6 +197,16 @@ def test_a_look_that_cannot_be_learned(planted: Callable[[float], LookedScores],
         fit_second_look(with_look([scores], ALL.model_copy(update=look)), FIRST)
 
 
+def test_a_few_queries_in_which_all_is_right_make_no_certainty(planted: Callable[[float], LookedScores]) -> None:
+    """Of ten queries the relevant document has by far the best logit: an eleventh may be another matter."""
+    scores = planted(0.0)
+    scores.features = {query: rows for query, rows in list(scores.features.items())[:10]}
+    for query, rows in scores.features.items():
+        rows[:, 0] = 4.0 * scores.labels(query) - 2.0
+    look = fit_second_look([scores], FIRST)
+    assert look.first * 4.0 < 12.0
+
+
 def test_scores_after_the_look_are_probabilities(planted: Callable[[float], LookedScores]) -> None:
     scores = planted(1.0)
     (after,) = with_look([scores], fit_second_look([scores], FIRST))

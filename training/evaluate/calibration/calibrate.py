@@ -4,6 +4,7 @@ import functools
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -254,8 +255,8 @@ def _answers(scored: Sequence[DevScores], fusion: Fusion) -> dict[str, Any]:
     usable = {name: tops for name, tops in by_collection.items() if len(tops.answered) and len(tops.unanswered)}
     if not usable:
         return {}
-    of_each = [top_scores(one, fusion, most) for one in scored if one.collection.name in usable for most in LISTS]
-    threshold = best_threshold(of_each)
+    of_each = [[top_scores(one, fusion, most) for most in LISTS] for one in scored if one.collection.name in usable]
+    threshold = best_threshold(list(chain(*of_each)))
     reached = {name: at_threshold([tops], threshold.score) for name, tops in usable.items()}
     return {
         "answers": {

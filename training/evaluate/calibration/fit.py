@@ -388,17 +388,24 @@ def at_threshold(tops: Sequence[Tops], score: float) -> Threshold:
     return Threshold(score, precision, recall, 1 - passed)
 
 
-def threshold_interval(tops: Sequence[Tops], draws: int = 200, seed: int = 0) -> tuple[float, float]:
-    """Where 90% of the thresholds of other dev queries would lie: percentiles of the bootstrap over queries (Efron 1979)."""
+def threshold_interval(collections: Sequence[Sequence[Tops]], draws: int = 200, seed: int = 0) -> tuple[float, float]:
+    """Where 90% of the thresholds of other dev queries would lie: percentiles of the bootstrap over queries (Efron 1979).
+
+    Args:
+        collections: the best scores of each collection's queries, in lists of several lengths.
+        draws: how often queries are drawn.
+        seed: of the draws.
+    """
     rng = np.random.default_rng(seed)
-    found = [best_threshold([_resampled(one, rng) for one in tops]).score for _ in range(draws)]
+    found = [best_threshold([tops for lists in collections for tops in _resampled(lists, rng)]).score for _ in range(draws)]
     low, high = np.percentile(found, [5, 95]).tolist()
     return low, high
 
 
-def _resampled(tops: Tops, rng: np.random.Generator) -> Tops:
-    answered = rng.integers(len(tops.answered), size=len(tops.answered))
-    return Tops(tops.answered[answered], rng.choice(tops.unanswered, len(tops.unanswered)), tops.right[answered])
+def _resampled(lists: Sequence[Tops], rng: np.random.Generator) -> list[Tops]:
+    """The lists of a collection with queries drawn anew, the same ones in each."""
+    answered, unanswered = (rng.integers(size, size=size) for size in (len(lists[0].answered), len(lists[0].unanswered)))
+    return [Tops(one.answered[answered], one.unanswered[unanswered], one.right[answered]) for one in lists]
 
 
 def top_gap(tops: Tops) -> float:

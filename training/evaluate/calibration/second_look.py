@@ -93,11 +93,12 @@ def fit_second_look(scored: Sequence[LookedScores], fusion: Fusion) -> SecondLoo
     if not any(groups):
         raise ValueError(f"second look: no relevant document is among those that it reads; {MORE}")
     rows = np.concatenate([rows for of in whole for rows, _ in of])
-    first, further = listwise_weights(groups, np.asarray([1.0, 0.0]), rows.std(axis=0), PRIOR / max(sum(map(len, groups)), 1))
+    prior = PRIOR / sum(map(len, groups))
+    first, further = listwise_weights(groups, np.asarray([1.0, 0.0]), rows.std(axis=0), prior)
     weights = np.asarray([first, max(further, 0.0)])
     labels = np.concatenate([labels for of in whole for _, labels in of])
     sizes = [sum(len(labels) for _, labels in of) for of in whole]
-    scale, bias = logistic_weights((rows @ weights)[:, None], labels, sizes)
+    scale, bias = logistic_weights((rows @ weights)[:, None], labels, sizes, prior * float(labels.mean()))  # as for the fusion
     first, further = (scale * weights).tolist()
     if first <= 0:  # no pipeline could hold it
         raise ValueError(f"second look: the relevant documents are the lower ones of those that it reads; {MORE}")
