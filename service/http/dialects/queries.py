@@ -94,7 +94,7 @@ def _taken(shared: Documents, numbers: Iterable[int]) -> Documents:
     taken = Documents([], [], [])
     for place, number in enumerate(numbers):
         if number >= len(shared):
-            raise RequestError(422, f"is {number}, and the queries share {len(shared)} documents", ("candidates", place))
+            raise RequestError(422, f"is {described(number)}, and the queries share {len(shared)} documents", ("candidates", place))
         taken.take(shared, number)
     return taken
 
