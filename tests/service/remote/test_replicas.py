@@ -186,7 +186,7 @@ def test_a_replica_that_dies_or_has_another_version_does_not_make_the_service_un
         return report()
 
     async def listened() -> set[bool]:
-        replicas, seen = Replicas(ask, 60.0), set()
+        replicas, seen = Replicas(ask, 60.0), set[bool]()
         replicas.listen()
         for _ in range(600):
             await asyncio.sleep(0.1)
