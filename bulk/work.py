@@ -4,7 +4,7 @@ import json
 import os
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
@@ -36,9 +36,14 @@ def write_once(path: Path, text: str) -> str:
     """Write a small file, unless another process on any machine wrote it first. Returns the text that the file holds."""
     partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}{PARTIAL}")
     partial.write_text(text, encoding="utf-8")
-    with suppress(FileExistsError):
+    try:
         os.link(partial, path)
-    partial.unlink()
+    except FileExistsError:
+        pass
+    except OSError:  # a file system without hard links; of two processes at the same moment, the last one counts there
+        if not path.exists():
+            partial.replace(path)
+    partial.unlink(missing_ok=True)
     return path.read_text(encoding="utf-8")
 
 

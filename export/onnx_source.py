@@ -62,9 +62,13 @@ class GivenGraph:
         return int(self.config.vocab_size)
 
     def logits(self, given: Mapping[str, Any]) -> NDArray[np.float32]:
-        """The unchanged graph's logits, shape (batch, labels), for the output of transformers' tokenizer."""
+        """The unchanged graph's logits, shape (batch, labels), for the output of transformers' tokenizer. Raises ExportError."""
         inputs = {name: np.asarray(given[name], dtype=np.int64) for name in self.graph_inputs}
-        (found,) = self._session.run([self.output], inputs)
+        try:
+            (found,) = self._session.run([self.output], inputs)
+        except Exception as error:  # ONNX Runtime's have no class of their own in common
+            problem = " ".join(str(error).split())[:300]
+            raise ExportError(f"{self.path}: ONNX Runtime {onnxruntime.__version__} cannot run it ({problem})") from None
         return np.asarray(found, dtype=np.float32).reshape(len(inputs["input_ids"]), -1)
 
     @cached_property
@@ -79,9 +83,10 @@ def _read(path: Path) -> GraphProto:
         graph = onnx.load(str(path), load_external_data=False).graph
     except Exception as error:  # protobuf's errors, OSError
         raise ExportError(f"{path}: is no whole ONNX graph ({' '.join(str(error).split())[:120]}); {advice}") from None
-    external = {ExternalDataInfo(tensor).location for tensor in graph.initializer if uses_external_data(tensor)}
-    if missing := sorted(name for name in external if not (path.parent / name).is_file()):
-        raise ExportError(f"{path}: its weights are in {missing[0]}, which is missing; {advice}")
+    for weights in (ExternalDataInfo(tensor) for tensor in graph.initializer if uses_external_data(tensor)):
+        file = path.parent / weights.location
+        if not file.is_file() or file.stat().st_size < (weights.offset or 0) + (weights.length or 0):
+            raise ExportError(f"{path}: its weights are in {weights.location}, which is missing, or not whole; {advice}")
     return graph
 
 

@@ -46,18 +46,21 @@ def _flag(value: object) -> object:
 Flag = Annotated[bool, BeforeValidator(_flag)]
 
 
-def _score(value: object, check: ValidatorFunctionWrapHandler) -> object:
-    """Replace pydantic's errors, one for each type that a score may have, by a single one."""
-    try:
-        return check(value)
-    except ValidationError:
-        raise PydanticCustomError("score", "Input should be a number from 0 to 1, or 'auto'") from None
+def _either(types: str) -> WrapValidator:
+    """Replaces pydantic's errors, one for each type that a value may have, by a single one at the value's own place."""
+
+    def checked(value: object, check: ValidatorFunctionWrapHandler) -> object:
+        try:
+            return check(value)
+        except ValidationError:
+            raise PydanticCustomError("either", f"Input should be {types}") from None
+
+    return WrapValidator(checked)
 
 
-MinScore = Annotated[Annotated[float, Field(ge=0, le=1)] | Literal["auto"], WrapValidator(_score)]
-
-
-Ids = Annotated[list[str | int], Field(fail_fast=True)]
+MinScore = Annotated[Annotated[float, Field(ge=0, le=1)] | Literal["auto"], _either("a number from 0 to 1, or 'auto'")]
+Fusion = Annotated[str | dict[str, Any], _either("a name, or an object with one")]
+Ids = Annotated[list[Annotated[str | int, _either("a string or an integer")]], Field(fail_fast=True)]
 FirstStageScores = Annotated[list[Annotated[float, Field(allow_inf_nan=False)]], Field(fail_fast=True)]
 
 
@@ -115,7 +118,7 @@ class Options(BaseModel):
     first_stage_scores: FirstStageScores | None = Field(
         None, description="for each document its score from the first stage, higher is better; `fusion` reads them"
     )
-    fusion: str | dict[str, Any] | None = Field(
+    fusion: Fusion | None = Field(
         None,
         description="orders by the model and the first stage together: mapfuse, linear or reciprocal_rank, or one of these with "
         "parameters, {name, ...}; by default the bundle's, if first_stage_scores are sent. relevance_score stays the model's",

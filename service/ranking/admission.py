@@ -76,7 +76,7 @@ class Admission:
 
         Args:
             n_bytes: of its body, as declared.
-            caller: its key.
+            caller: its key; "" without keys.
 
         Returns the request's place, a context manager.
 
@@ -147,7 +147,9 @@ class Admission:
 
     def _with_limits(self, caller: str, limit: int) -> Iterator[tuple[Load, int]]:
         """The load of everybody and of this caller, each with the limit of its requests or bytes."""
-        yield from zip(self.loads(caller), (limit, max(limit // self._shares, 1)), strict=True)
+        yield self.load, limit
+        if caller:  # without keys there is no other one
+            yield self._callers[caller], max(limit // self._shares, 1)
 
     def _refusal(self, reason: str, problem: str, seconds: float | None = None) -> RequestError:
         """The error of a refusal. Without `seconds` to wait, half of the work in flight is to be done before the next try."""

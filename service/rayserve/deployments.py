@@ -11,7 +11,7 @@ import ray
 from fastapi import FastAPI
 from pydantic import ValidationError
 from ray import serve
-from ray.exceptions import RayActorError
+from ray.exceptions import ObjectLostError, RayActorError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import LoggingConfig
@@ -86,7 +86,7 @@ def caller_of(handle: "DeploymentHandle[Model]") -> Ask:
                 await asyncio.sleep(LEAVING_SECONDS)
                 raise GoneError("Serve has cancelled the call") from None
             raise
-        except (RayActorError, RayServeException) as error:
+        except (RayActorError, ObjectLostError, RayServeException) as error:  # a large answer is lost with its node
             raise GoneError(str(error)) from error
 
     return ask

@@ -151,9 +151,13 @@ class Replicas:
 
     async def _listen(self) -> None:
         while True:
-            with suppress(GoneError, TimeoutError):
-                async with asyncio.timeout(READY_SECONDS):
+            try:
+                async with asyncio.timeout(FRESH_SECONDS):  # well before READY_SECONDS: one that dies is waited for
                     self.record(await self._ask("report"))
+            except (GoneError, TimeoutError):
+                pass
+            except Exception as error:  # such as the report of a replica of another version
+                log.warning("a replica's report cannot be read: %r", error)
             await asyncio.sleep(PAUSE_SECONDS)
 
 

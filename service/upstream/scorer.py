@@ -69,7 +69,7 @@ class UpstreamScorer(Scorer):
         scored, problem = request.logits > -np.inf, request.problem
         aggregation = Aggregation(self._pipeline.aggregator, counts, None, len(tokens))
         logits, of_passages = aggregation.aggregate_known(request.logits, scored)
-        if not problem and priority.until is None and not scored.all():
+        if not problem and until == timeout_at and not scored.all():
             problem = f"has not answered in {self._settings.upstream_timeout_ms} ms"
         return Scored(logits, started - began, ended - started, of_passages, problem)
 

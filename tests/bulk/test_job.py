@@ -1,6 +1,8 @@
 """A job without processes: its stages and shards, its manifest, its progress. With processes: test_cli.py."""
 
+import errno
 import json
+import os
 import re
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -144,6 +146,18 @@ def test_workers_of_two_arithmetics_do_not_mix(work: Job) -> None:
         BulkError, match="this worker's model runs on cpu in fp32, and that of another on cuda in fp16: name --provider"
     ):
         Score(work)
+
+
+def test_workers_agree_where_there_are_no_hard_links(work: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    def link(*_: Path) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", link)
+    Score(work)
+    (work.layout.work / ARITHMETIC).write_text("cuda in fp16")
+    with pytest.raises(BulkError, match="and that of another on cuda in fp16"):
+        Score(work)
+    assert not [*work.layout.work.glob("*.partial")]
 
 
 def test_a_file_appears_when_it_is_whole_and_an_error_leaves_what_was_there(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Repositories that have a graph of their own and no weights."""
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -107,6 +108,11 @@ def without_weights(path: Path) -> None:
     path.with_name("model.onnx_data").unlink()
 
 
+def cut_weights(path: Path) -> None:
+    onnx.save(onnx.load(str(path)), str(path), save_as_external_data=True, location="model.onnx_data", size_threshold=0)
+    os.truncate(path.with_name("model.onnx_data"), 1000)
+
+
 def of_git_lfs(path: Path) -> None:
     path.write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
 
@@ -121,6 +127,7 @@ def half(path: Path) -> None:
         (of_pixels, "has the inputs input_ids, pixels; a cross-encoder's are input_ids"),
         (of_states, "its output last_hidden_state has 3 dimensions where logits have"),
         (without_weights, r"its weights are in model\.onnx_data, which is missing"),
+        (cut_weights, r"its weights are in model\.onnx_data, which is missing, or not whole; copy it again"),
         (of_git_lfs, r"model\.onnx: is no whole ONNX graph \(.*\); copy it again"),
         (half, r"model\.onnx: is no whole ONNX graph \(.*\); copy it again"),
     ],
@@ -130,3 +137,13 @@ def test_a_file_that_is_no_cross_encoders_graph(only_graph: tuple[Path, Path], s
     spoil(path)
     with pytest.raises(ExportError, match=problem):
         read_checkpoint(str(source), FEW)
+
+
+def test_a_graph_that_onnx_runtime_cannot_run_is_one_line(only_graph: tuple[Path, Path]) -> None:
+    """As if a newer exporter wrote it."""
+    source, path = only_graph
+    graph = onnx.load(str(path))
+    graph.graph.node[0].op_type = "Unheard"
+    onnx.save(graph, str(path))
+    with pytest.raises(ExportError, match=r"model\.onnx: ONNX Runtime .* cannot run it \("):
+        read_checkpoint(str(source), FEW).logits([("a bridge", "Bread.")])

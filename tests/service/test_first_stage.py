@@ -73,7 +73,7 @@ def test_scores_alone_change_nothing_where_the_bundle_names_no_fusion(client: Te
         ({"first_stage_scores": [1, 2]}, "first_stage_scores", "has 2 scores for 3 documents: send one for each"),
         ({"first_stage_scores": [1, True, 3]}, "first_stage_scores", "should be a valid number"),
         ({"fusion": "x" * 9999, "first_stage_scores": [1, 2, 3]}, "fusion", "unknown fusion with the first stage"),
-        ({"fusion": [MAPS], "first_stage_scores": [1, 2, 3]}, "fusion", "should be a valid"),
+        ({"fusion": [MAPS], "first_stage_scores": [1, 2, 3]}, "fusion", "should be a name, or an object with one"),
     ],
 )
 def test_an_invalid_first_stage_is_one_clear_error(client: TestClient, fields: dict[str, Any], where: str, said: str) -> None:

@@ -108,6 +108,7 @@ WRONG: list[tuple[Any, str]] = [
     ({"query": "q", "documents": ["a", 7]}, "queries[1].documents[1]: must be a string or an object with 'text', not 7"),
     ({"query": "q", "candidates": [0] * 65}, "queries[1].candidates: has 65 elements, limit 64"),
     ({"query": "q", "candidates": [0, 3]}, "queries[1].candidates[1]: is 3, and the queries share 3 documents"),
+    ({"query": "q", "candidates": [1e308]}, "queries[1].candidates[0]: is a number, and the queries share 3 documents"),
     ({"query": "q", "candidates": [-1]}, "queries[1].candidates[0]: input should be greater than or equal to 0, and it is -1"),
     ({"query": "q", "candidates": [0], "documents": ["a"]}, "queries[1].documents: stand beside candidates: send one of them"),
     ({"query": "q", "first_stage_scores": [1.0]}, "queries[1].first_stage_scores: has 1 scores for 3 documents: send one for each"),

@@ -232,11 +232,14 @@ def read_system(path: Path, collection: Collection, queries: Sequence[str], meas
 
 
 def _system_files(directory: Path) -> list[Path]:
-    """The directory's own TREC run, else those of the seeds in it. A run can be measured by any measure."""
-    files = [directory / RUN_FILE] if (directory / RUN_FILE).exists() else sorted(directory.glob(f"*/{RUN_FILE}"))
-    if not files:
-        raise FileError(f"{directory}: holds no {RUN_FILE}, and no directory in it does; keyblock-evaluate --out writes it")
-    return files
+    """The directory's own TREC run, else those of its seeds, as `keyblock-evaluate` names them, else of whatever directories.
+
+    A run can be measured by any measure.
+    """
+    for pattern in (RUN_FILE, f"seed-*/{RUN_FILE}", f"*/{RUN_FILE}"):
+        if files := sorted(directory.glob(pattern)):
+            return files
+    raise FileError(f"{directory}: holds no {RUN_FILE}, and no directory in it does; keyblock-evaluate --out writes it")
 
 
 def system_name(path: Path) -> str:

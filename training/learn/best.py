@@ -34,7 +34,7 @@ from training.learn.dev import EarlyStopping, dev_quality
 from training.learn.loop import Trainer, make_accelerator
 from training.learn.objectives import Objective, RankingObjective
 from training.learn.run_directory import begin, locked
-from training.learn.train import check_mixture, make_model, prepared_data, say, unknown_judgements
+from training.learn.train import check_mixture, dropped, make_model, prepared_data, say, unknown_judgements
 from training.model.checkpoints import chosen, save_best
 from training.model.devices import in_bf16
 from training.model.families import load_ranker
@@ -87,7 +87,7 @@ def train_best(recipe: Recipe, collections: Sequence[Collection], run: Path, cac
     with locked(run, wanted=accelerator.is_main_process):
         if accelerator.is_main_process:
             begin(recipe, collections, backbone, run)
-            say(recipe, unknown)
+            say(recipe, [*unknown, *dropped(recipe)])
         accelerator.wait_for_everyone()
         data = prepared_data(recipe, collections, run, accelerator, cache)
         Iterations(recipe, data, run, accelerator).train()

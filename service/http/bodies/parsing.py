@@ -65,16 +65,15 @@ async def read_body(request: Request, settings: Settings, on_growth: Callable[[i
             while more:
                 piece, more = await receive(request)
                 body += piece
-                try:
-                    if len(body) > settings.max_body_bytes:
-                        raise too_large(settings)
-                    on_growth(len(body))
-                except RequestError:
-                    if more:
-                        await _discard(request, settings)
-                    raise
+                if len(body) > settings.max_body_bytes:
+                    raise too_large(settings)
+                on_growth(len(body))
     except TimeoutError:
         raise RequestError(408, f"the body was not there after {settings.body_seconds} s: send it faster, or less") from None
+    except RequestError:
+        if more:
+            await _discard(request, settings)
+        raise
     return body
 
 

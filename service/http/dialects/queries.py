@@ -94,7 +94,7 @@ def _taken(shared: Documents, numbers: Iterable[int]) -> Documents:
     taken = Documents([], [], [])
     for place, number in enumerate(numbers):
         if number >= len(shared):
-            raise RequestError(422, f"is {number}, and the queries share {len(shared)} documents", ("candidates", place))
+            raise RequestError(422, f"is {described(number)}, and the queries share {len(shared)} documents", ("candidates", place))
         taken.take(shared, number)
     return taken
 
@@ -113,4 +113,6 @@ def together(answers: Sequence[PiecesResponse]) -> PiecesResponse:
         whole.headers[name] = str(max(of_each, default=0) if name.endswith("-Time") else sum(of_each))
     if any("x-degraded" in one.headers for one in answers):
         whole.headers["x-degraded"] = "true"
+    if skipped := sum(int(one.headers.get("x-skipped-documents", 0)) for one in answers):
+        whole.headers["x-skipped-documents"] = str(skipped)
     return whole

@@ -472,7 +472,7 @@ def test_an_upload_holds_what_has_arrived_and_not_yet_been_stored(
 ) -> None:
     """A line without end grows, and goes when it ends; another is refused where there is no room for it beside this one."""
     monkeypatch.setattr(parsing, "DISCARD_SECONDS", 0.1)
-    with serve(store=str(tmp_path / "store"), max_bytes_in_flight=8 * 4 * PIECE) as service:
+    with serve(store=str(tmp_path / "store"), max_bytes_in_flight=4 * 4 * PIECE) as service:
         load, app = service.ranker.store_admission.load, service.client.app
         connection = Connection(b'{"id": "a", "text": "'.ljust(PIECE, b"x"), "PUT", "/documents", more=True)
         other = Connection(b"x" * (2 * PIECE), "PUT", "/documents", more=True)

@@ -203,6 +203,12 @@ def test_a_caller_has_a_share_and_leaves_the_rest_to_others() -> None:
     assert counts(work) == (0, 0, 0)
 
 
+def test_without_keys_there_is_no_other_caller_to_leave_a_share_to() -> None:
+    work = Admission(Limits(max_requests_in_flight=2, max_bytes_in_flight=100), lambda: nothing_ahead, Metrics(), shares=2)
+    with begun(work, 50), begun(work, 50), pytest.raises(RequestError, match="2 requests are in flight"):
+        work.enter(0)
+
+
 def test_requests_by_id_do_not_say_how_long_a_text_takes() -> None:
     work = admission(queued=1e7, max_wait_ms=1000, max_backlog_ms=10**12)
     with begun(work, 1_000_000) as by_text:

@@ -81,14 +81,14 @@ def test_a_second_cancellation_ends_what_does_not_listen() -> None:
 
 
 class Call:
-    """Of a replica: it ends at once as cancelled, or never."""
+    """Of a replica: it ends at once with an error, or never."""
 
-    def __init__(self, *, ends: bool) -> None:
+    def __init__(self, ends: BaseException | None = None) -> None:
         self.ends, self.is_cancelled = ends, False
 
     def __await__(self) -> Any:
-        if self.ends:
-            raise asyncio.CancelledError
+        if self.ends is not None:
+            raise self.ends
         return asyncio.Event().wait().__await__()
 
     def cancel(self) -> None:
@@ -107,21 +107,21 @@ def test_a_call_that_serve_cancels_waits_until_its_request_is_cancelled_or_else_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def leave() -> None:
-        first = started_call(Call(ends=True))
+        first = started_call(Call(asyncio.CancelledError()))
         await asyncio.sleep(0.05)
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
             await first
         monkeypatch.setattr("service.rayserve.deployments.LEAVING_SECONDS", 0.0)
         with pytest.raises(GoneError):
-            await started_call(Call(ends=True))
+            await started_call(Call(asyncio.CancelledError()))
 
     asyncio.run(leave())
 
 
 def test_a_call_whose_request_is_cancelled_is_cancelled() -> None:
     async def leave() -> None:
-        call = Call(ends=False)
+        call = Call()
         task = started_call(call)
         await asyncio.sleep(0.05)
         task.cancel()
@@ -130,3 +130,11 @@ def test_a_call_whose_request_is_cancelled_is_cancelled() -> None:
         assert call.is_cancelled
 
     asyncio.run(leave())
+
+
+def test_an_answer_that_was_lost_with_its_node_is_asked_of_another_replica() -> None:
+    async def lose() -> None:
+        with pytest.raises(GoneError):
+            await started_call(Call(imported("ray.exceptions").ObjectLostError("00", None, "")))
+
+    asyncio.run(lose())

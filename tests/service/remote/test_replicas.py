@@ -1,8 +1,10 @@
 """What a replica of preparation knows of the model's, and asks of them; without Ray."""
 
 import asyncio
+import itertools
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
+from benchmarks.simulation.machine import SimulatedMachine
 from keyblock.bundle import load_bundle
 from keyblock.description import PipelineConfig
 from keyblock.packing import Packed
@@ -168,6 +171,35 @@ def test_silence_is_unready_and_then_dead(time: Time) -> None:
     assert (replicas.ready, replicas.alive, replicas.hung) == (False, False, False)
     replicas.record(report())
     assert (replicas.ready, replicas.alive) == (True, True)
+
+
+def test_a_replica_that_dies_or_has_another_version_does_not_make_the_service_unready() -> None:
+    """It gets every second request for a report."""
+    turns = itertools.cycle(["reports", "hangs", "reports", "fails"])
+
+    async def ask(_method: str) -> Report:
+        turn = next(turns)
+        if turn == "hangs":
+            await asyncio.Event().wait()
+        if turn == "fails":
+            raise TypeError("a report of another version")
+        return report()
+
+    async def listened() -> set[bool]:
+        replicas, seen = Replicas(ask, 60.0), set[bool]()
+        replicas.listen()
+        for _ in range(600):
+            await asyncio.sleep(0.1)
+            seen.add(replicas.ready)
+        await replicas.close()
+        return seen
+
+    machine = SimulatedMachine(Random(1))
+    with machine.standing_in():
+        listening = machine.loop.create_task(listened())
+        while machine.loop.step():
+            pass
+    assert listening.result() == {True}
 
 
 def test_a_replica_is_told_in_which_order_to_score_and_whether_to_mark() -> None:

@@ -256,7 +256,8 @@ def test_a_deadline_bounds_the_wait_for_the_upstream(monkeypatch: pytest.MonkeyP
         clock.leap()
         silent(handler)
 
-    with Server(too_late) as server, serving(server.url, upstream_kind="jina") as client:
+    options = {"upstream_kind": "jina", "upstream_timeout_ms": int(2000 * FAR)}
+    with Server(too_late) as server, serving(server.url, **options) as client:
         answer = rerank(client, deadline_ms=1000 * FAR)
         assert counted(client, "keyblock_upstream_requests_total", outcome="late") == 1
     warnings = answer["meta"]["warnings"]
@@ -264,6 +265,13 @@ def test_a_deadline_bounds_the_wait_for_the_upstream(monkeypatch: pytest.MonkeyP
     assert any(one.startswith("deadline_ms: 3 of 5 documents are ordered by their blocks alone") for one in warnings)
     assert not any(one.startswith("upstream") for one in warnings)
     assert order(answer)[:3] == [2, 3, 1]
+
+
+def test_its_own_limit_is_named_where_the_deadline_is_far() -> None:
+    with Server(silent) as server, serving(server.url, upstream_kind="jina", upstream_timeout_ms=200) as client:
+        answer = rerank(client, deadline_ms=1000 * FAR)
+    assert warned(answer).startswith("has not answered in 200 ms; ")
+    assert not any(one.startswith("deadline_ms") for one in answer["meta"]["warnings"])
 
 
 def test_a_refused_batch_costs_its_own_scores_alone() -> None:

@@ -180,6 +180,8 @@ def test_another_system_from_its_directory(evaluation: Evaluation, toy: Collecti
     write_evaluation(replace(evaluation, run=toy.run("dev")), tmp_path / "seeds" / "2")
     assert read_system(tmp_path / "seeds", toy, QUERIES, [RR @ 10]) == {"RR@10": dict.fromkeys(QUERIES, 0.625)}
     assert system_name(tmp_path / "seeds") == "seeds"
+    write_evaluation(evaluation, tmp_path / "seeds" / "seed-1")
+    assert read_system(tmp_path / "seeds", toy, QUERIES, [RR @ 10]) == {"RR@10": dict.fromkeys(QUERIES, 1.0)}
     (tmp_path / "empty").mkdir()
     with pytest.raises(FileError, match=r"empty: holds no run\.trec\.gz, and no directory in it does"):
         read_system(tmp_path / "empty", toy, QUERIES, [RR @ 10])

@@ -274,9 +274,13 @@ def test_iterations_and_steps_stop_when_dev_does(train: Train, tmp_path: Path) -
     assert same(weights_of(run / "best"), weights_of(run / "iteration-1" / "best")), "an equal one is no better"
 
 
-def test_each_iteration_starts_afresh_from_init(best_run: Path, train: Train, tmp_path: Path) -> None:
+def test_each_iteration_starts_afresh_from_init_and_the_run_says_what_it_does_not_keep(
+    best_run: Path, train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """At a rate of nearly nothing the second iteration's ranker is the one it started from, and not a new head's."""
-    rates = ("optimizer.encoder_lr=1e-9", "optimizer.head_lr=1e-9", "steps=2", "evaluate_every=2", "best.iterations=2")
-    assert train(tmp_path / "best", f"init={best_run}", *rates) == 0
+    settings = ("steps=2", "evaluate_every=2", "best.iterations=2", "pipeline.segmenter.block_tokens=29")
+    rates = ("optimizer.encoder_lr=1e-9", "optimizer.head_lr=1e-9")
+    assert train(tmp_path / "best", f"init={best_run}", *rates, *settings) == 0
+    assert f"best: does not keep of {best_run}: segmenter" in capsys.readouterr().err
     start, second = weights_of(best_run / "best"), weights_of(tmp_path / "best" / "iteration-2" / "checkpoint")
     assert all(torch.allclose(value, start[name], atol=1e-6) for name, value in second.items())

@@ -116,6 +116,18 @@ def test_a_body_over_the_limit_is_refused_and_what_is_thrown_away_is_bounded(
     assert "1000 bytes" in error.message
 
 
+def test_a_body_that_is_refused_and_then_comes_too_slowly_is_told_why_it_was_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parsing, "DISCARD_SECONDS", 0.2)
+    arriving: Iterator[Message] = iter([{"type": "http.request", "body": b"x" * 1200, "more_body": True}])
+
+    async def receive() -> Message:
+        return next(arriving, None) or await asyncio.Future[Message]()
+
+    settings = LIMITS.model_copy(update={"body_seconds": 0.05})
+    with pytest.raises(RequestError, match="larger than the limit of 1000 bytes"):
+        asyncio.run(read_body(Request({"type": "http", "method": "POST", "headers": []}, receive), settings, int))
+
+
 @pytest.mark.parametrize("encoding", ["br", "gzip, gzip, zstd"])  # layers multiply what a body unpacks to
 def test_other_encodings_are_not_known(encoding: str) -> None:
     error, _ = read(b"x", content_encoding=encoding)
