@@ -200,7 +200,7 @@ def test_a_look_that_cannot_be_learned(planted: Callable[[float], LookedScores],
 def test_a_few_queries_in_which_all_is_right_make_no_certainty(planted: Callable[[float], LookedScores]) -> None:
     """Of ten queries the relevant document has by far the best logit: an eleventh may be another matter."""
     scores = planted(0.0)
-    scores.features = {query: rows for query, rows in list(scores.features.items())[:10]}
+    scores.features = dict(list(scores.features.items())[:10])
     for query, rows in scores.features.items():
         rows[:, 0] = 4.0 * scores.labels(query) - 2.0
     look = fit_second_look([scores], FIRST)
