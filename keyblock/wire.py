@@ -59,7 +59,6 @@ def _either(types: str) -> WrapValidator:
 
 
 MinScore = Annotated[Annotated[float, Field(ge=0, le=1)] | Literal["auto"], _either("a number from 0 to 1, or 'auto'")]
-Fusion = Annotated[str | dict[str, Any], _either("a name, or an object with one")]
 Ids = Annotated[list[Annotated[str | int, _either("a string or an integer")]], Field(fail_fast=True)]
 FirstStageScores = Annotated[list[Annotated[float, Field(allow_inf_nan=False)]], Field(fail_fast=True)]
 
@@ -118,7 +117,7 @@ class Options(BaseModel):
     first_stage_scores: FirstStageScores | None = Field(
         None, description="for each document its score from the first stage, higher is better; `fusion` reads them"
     )
-    fusion: Fusion | None = Field(
+    fusion: Annotated[str | dict[str, Any], _either("a name, or an object with one")] | None = Field(
         None,
         description="orders by the model and the first stage together: mapfuse, linear or reciprocal_rank, or one of these with "
         "parameters, {name, ...}; by default the bundle's, if first_stage_scores are sent. relevance_score stays the model's",

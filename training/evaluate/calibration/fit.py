@@ -219,21 +219,19 @@ def _platt(
     inputs = np.column_stack([rows @ weights, rows[:, MASS] * with_mass])
     labels = np.concatenate([s.labels(q) for s in scored for q in s.features])
     sizes = [sum(map(len, s.features.values())) for s in scored]
-    prior *= float(labels.mean())  # a query's candidates share its relevant ones: they count as that many observations
     scale, mass_weight, bias = logistic_weights(inputs, labels, sizes, prior)
     return scale, mass_weight, bias
 
 
-def logistic_weights(
-    inputs: NDArray[np.float64], labels: NDArray[np.float64], sizes: Sequence[int], prior: float = 0.0
-) -> list[float]:
+def logistic_weights(inputs: NDArray[np.float64], labels: NDArray[np.float64], sizes: Sequence[int], prior: float) -> list[float]:
     """The weights of a logistic regression of the labels on the inputs, and last its bias (Platt 1999).
 
     Args:
         inputs: shape (n, n_inputs), collection after collection.
         labels: shape (n,), 0 or 1.
         sizes: rows of each collection; every collection counts the same.
-        prior: weight of a normal prior around 1 for the first weight and 0 for the others, in deviations of an input's part.
+        prior: weight of a normal prior around 1 for the first weight and 0 for the others, in deviations of an input's part. It is
+            multiplied by the share of ones: a query's candidates share its relevant ones, and count as that many observations.
     """
     share = torch.from_numpy(np.repeat([1 / (len(sizes) * n) for n in sizes], sizes))
     x, y, spread = torch.from_numpy(inputs), torch.from_numpy(labels), torch.from_numpy(inputs.std(axis=0))
@@ -243,7 +241,7 @@ def logistic_weights(
     def loss(parameters: torch.Tensor) -> torch.Tensor:
         fused = x @ parameters[:-1] + parameters[-1]
         fit = (F.binary_cross_entropy_with_logits(fused, y, reduction="none") * share).sum()
-        return fit + prior * ((parameters[:-1] - start[:-1]) * spread).square().sum()
+        return fit + prior * y.mean() * ((parameters[:-1] - start[:-1]) * spread).square().sum()
 
     found: list[float] = minimized(loss, start).tolist()
     return found

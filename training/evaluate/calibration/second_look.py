@@ -98,7 +98,7 @@ def fit_second_look(scored: Sequence[LookedScores], fusion: Fusion) -> SecondLoo
     weights = np.asarray([first, max(further, 0.0)])
     labels = np.concatenate([labels for of in whole for _, labels in of])
     sizes = [sum(len(labels) for _, labels in of) for of in whole]
-    scale, bias = logistic_weights((rows @ weights)[:, None], labels, sizes, prior * float(labels.mean()))  # as for the fusion
+    scale, bias = logistic_weights((rows @ weights)[:, None], labels, sizes, prior)
     first, further = (scale * weights).tolist()
     if first <= 0:  # no pipeline could hold it
         raise ValueError(f"second look: the relevant documents are the lower ones of those that it reads; {MORE}")
