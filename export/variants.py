@@ -14,7 +14,7 @@ import onnxruntime
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from onnxruntime.quantization import QuantType, quantize_dynamic
-from onnxruntime.transformers.float16 import DEFAULT_OP_BLOCK_LIST, convert_float_to_float16
+from onnxruntime.transformers.float16 import DEFAULT_OP_BLOCK_LIST, convert_float_to_float16, convert_np_to_float16
 
 from export import ExportError
 from export.last_attention import CLS_POSITION, compute_cls_alone_if_narrowed
@@ -50,7 +50,8 @@ def _halve(tensor: TensorProto) -> onnx.NodeProto:
     if not largest <= np.finfo(np.float16).max:
         raise ExportError(f"weight {name} holds {largest}, which float16 cannot; export with --precision fp32")
     stored = f"{name}_fp16"
-    tensor.CopyFrom(numpy_helper.from_array(values.astype(np.float16), stored))
+    # rounds as in_fp16 does, so that a bundle holds a weight of both graphs once
+    tensor.CopyFrom(numpy_helper.from_array(convert_np_to_float16(values), stored))
     return onnx.helper.make_node("Cast", [stored], [name], f"{name}_to_fp32", to=TensorProto.FLOAT)
 
 

@@ -10,13 +10,13 @@ import onnx
 import pytest
 import torch
 from numpy.typing import NDArray
-from onnx import TensorProto
+from onnx import TensorProto, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 from export import ExportError
 from export.families import export_cross_encoder
-from export.variants import remove_padding, unpad
+from export.variants import halve_weights, remove_padding, unpad
 from keyblock.bundle import load_bundle
 from keyblock.runtime.batching import Batch, fill
 from keyblock.runtime.session import INPUTS, Session
@@ -133,6 +133,19 @@ def test_in_fp16_they_are_close_and_inputs_and_output_stay(fp32: Path, batch: di
     expected = Session(fp32, "cpu", threads=1).score(*batch.values())
     assert logits.dtype == np.float32
     assert 0 < np.abs(logits - expected).max() < 0.1
+
+
+def test_the_smallest_weights_round_as_those_of_the_served_graph(fp32: Path) -> None:
+    graph, served = onnx.load(str(fp32)), onnx.load(str(fp32))
+    for one in (graph, served):
+        table = next(tensor for tensor in one.graph.initializer if tensor.name.endswith("word_embeddings.weight"))
+        values = numpy_helper.to_array(table).copy()
+        values[0, :4] = 1e-9, -1e-8, 5e-8, 1e-7
+        table.CopyFrom(numpy_helper.from_array(values, table.name))
+    unpad(graph)
+    halve_weights(served)
+    stored = {tensor.raw_data for tensor in served.graph.initializer}
+    assert next(t for t in graph.graph.initializer if t.name.endswith("word_embeddings.weight")).raw_data in stored
 
 
 def test_states_are_unpadded_as_well(tiny: Any, tmp_path: Path, batch: dict[str, Array]) -> None:
