@@ -1,11 +1,11 @@
 """The tables of the evaluation paper (Boytsov et al. 2022): every system from the same start, with equal budgets.
 
-    python -m lab.studies.field --data DATA [--only firstp maxp ...] [--seeds 0 1 2] [--parallel 2]
+    python -m lab.studies.field --data DATA [--only firstp maxp ...] [--columns COLUMN ...] [--seeds 0 1 2] [--parallel 2]
     python -m lab.studies.field                          prints the tables of all records
 
-DATA holds squad-articles, squad-far and qmsum. Each training or measurement is a separate process with its own memory. RUNS holds
-the runs, RECORDS a record per system and setting. A new run continues where the last one stopped, and a system that fails does not
-stop the others.
+DATA holds squad-articles, squad-far, qmsum and mix. Each training or measurement is a separate process with its own memory. RUNS
+holds the runs, RECORDS a record per system and setting. A new run continues where the last one stopped, and a system that fails
+does not stop the others.
 """
 
 import argparse
@@ -172,11 +172,12 @@ STAGES = (
 
 @dataclass(frozen=True)
 class Setting:
-    """A column of the tables: models of a stage on a collection's test split."""
+    """A column of the tables: models of a stage on a split of a collection; the domains of mix have no test split."""
 
     label: str
     collection: str
     stage: str
+    split: str = "test"
 
 
 SETTINGS = (
@@ -186,7 +187,14 @@ SETTINGS = (
     Setting("qmsum, zero-shot", "qmsum", "articles"),
     Setting("squad-far, fine-tuned for 300 steps", "squad-far", "far-longer"),
     Setting("squad-far, trained further on squad-articles", "squad-far", "articles-again"),
+    Setting("cloud, zero-shot", "mix/cloud", "articles", "dev"),
+    Setting("medicine, zero-shot", "mix/medicine", "articles", "dev"),
 )
+
+
+def chosen_settings(options: argparse.Namespace) -> list[Setting]:
+    """The columns to fill: all but those that were left out."""
+    return [one for one in SETTINGS if one.label in options.columns]
 
 
 def system(recipe: str) -> System:
@@ -268,27 +276,27 @@ def _beside(run: Path, name: str) -> Path:
 def measure(system: System, setting: Setting, seed: int, options: argparse.Namespace) -> None:
     """Measure a system in a setting, and write its record."""
     collection = Collection(options.data / setting.collection)
-    queries, candidates = sample(collection.split("test"), options.queries), collection.run("test")
+    queries, candidates = sample(collection.split(setting.split), options.queries), collection.run(setting.split)
     run = run_of(options.runs, setting.stage, system.recipe, seed)
     ranker = HeadRanker(system.recipe, run_ranker(run, collection), options.depth)
     evaluation = evaluate(ranker, collection, queries, candidates, measures=REPORTED)
     steps, seconds = cost(run)
     details = {"depth": options.depth, "title": system.title}
-    record = record_evaluation(evaluation, setting.label, "test", steps=steps, training_seconds=seconds, details=details)
+    record = record_evaluation(evaluation, setting.label, setting.split, steps=steps, training_seconds=seconds, details=details)
     write_record(record.model_copy(update={"ms_per_document": None}), records_of(options, seed))
 
 
 def write_baselines(setting: Setting, options: argparse.Namespace) -> None:
     """Write the records of the first stage's order, and of its first candidates in random order."""
     collection, directory = Collection(options.data / setting.collection), records_of(options, 0)
-    queries, candidates = sample(collection.split("test"), options.queries), collection.run("test")
+    queries, candidates = sample(collection.split(setting.split), options.queries), collection.run(setting.split)
     given = {query: candidates[query] for query in queries if query in candidates}
     if not record_path(directory, setting.label, FIRST_STAGE).exists():
         found = evaluate_run(FIRST_STAGE, given, collection, queries, REPORTED)
-        write_record(record_evaluation(found, setting.label, "test"), directory)
+        write_record(record_evaluation(found, setting.label, setting.split), directory)
     if not record_path(directory, setting.label, CHANCE).exists():
         found = Evaluation(CHANCE, {}, chance(given, collection.qrels, queries, options.depth))
-        write_record(record_evaluation(found, setting.label, "test"), directory)
+        write_record(record_evaluation(found, setting.label, setting.split), directory)
 
 
 def chance(given: Run, qrels: Grades, queries: Sequence[str], depth: int) -> Values:
@@ -405,7 +413,7 @@ def gain_table(records: Sequence[Record]) -> str:
 
 def main(options: argparse.Namespace) -> None:
     """Do the rest of the work and print the tables. If systems failed, exits with their names after all others are done."""
-    for setting in SETTINGS:
+    for setting in chosen_settings(options):
         write_baselines(setting, options)
     if not (options.runs / START / FINISHED).exists() and (problem := process(["--train", START], options)):
         sys.exit(f"field: {problem}")
@@ -433,10 +441,10 @@ def pieces(one: System, seed: int, options: argparse.Namespace) -> Iterator[list
             continue
         due = [
             setting
-            for setting in SETTINGS
+            for setting in chosen_settings(options)
             if setting.stage == level.name and not record_path(records_of(options, seed), setting.label, one.recipe).exists()
         ]
-        later = [setting for setting in SETTINGS if _comes_after(level, stage(setting.stage), one)]
+        later = [setting for setting in chosen_settings(options) if _comes_after(level, stage(setting.stage), one)]
         needed = due or any(not record_path(records_of(options, seed), s.label, one.recipe).exists() for s in later)
         if needed and not (run_of(options.runs, level.name, one.recipe, seed) / FINISHED).exists():
             yield ["--train", one.recipe, "--stage", level.name]
@@ -485,6 +493,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--runs", type=Path, default=Path("runs/field"), help="directory of the trainings (%(default)s)")
     made.add_argument("--records", type=Path, default=ROOT / "lab" / "results" / "field", help="directory of the measurements")
     made.add_argument("--only", nargs="+", choices=[one.recipe for one in SYSTEMS], help="only these systems")
+    labels = [one.label for one in SETTINGS]
+    made.add_argument("--columns", nargs="+", choices=labels, default=labels, help="only these columns of the tables")
     made.add_argument("--seeds", nargs="+", type=int, default=[0], help="trainings of each system, by seed")
     made.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a key of every recipe")
     made.add_argument("--queries", type=int, default=100, help="test queries of a collection, a fixed sample")

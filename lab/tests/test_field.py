@@ -39,6 +39,14 @@ def test_idcms_student_learns_from_its_teacher(trained: list[tuple[str, str, dic
     assert whole2 == ("idcm", "r/far/idcm-1", {"seed": "1", "init": teacher2[1], "selector_run": student2[1]})
 
 
+def test_a_column_alone_needs_the_trainings_before_it(tmp_path: Path) -> None:
+    options = argparse.Namespace(runs=tmp_path / "runs", records=tmp_path / "records", columns=["squad-far, fine-tuned"])
+    train, further, measure = field.pieces(system("keyb"), 0, options)
+    assert train == ["--train", "keyb", "--stage", "articles"]
+    assert further == ["--train", "keyb", "--stage", "far"]
+    assert measure == ["--measure", "keyb", "--setting", "squad-far, fine-tuned"]
+
+
 def test_each_system_starts_from_the_shared_start_or_from_words(trained: list[tuple[str, str, dict[str, str]]]) -> None:
     """BeST and MaxP, too: so that their difference is not that of two starts."""
     for one in SYSTEMS:
