@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from keyed import ENTRY
+from contract import ENTRY
 from running import Service
 
 os.environ |= {
@@ -23,7 +23,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 @pytest.fixture(scope="session")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """One that asks for the key of `keyed`."""
+    """One that asks for the key of `contract`."""
     service = Service(tmp_path_factory.mktemp("guarded") / "log", API_KEYS=ENTRY)
     yield service
     service.stop()
@@ -33,3 +33,10 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 def base(service: Service, request: pytest.FixtureRequest) -> str:
     """The service's address as people give it to clients."""
     return service.url + str(request.param)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A module with a Contract runs it for each of its LIBRARIES."""
+    if "library" in metafunc.fixturenames:
+        libraries = metafunc.module.LIBRARIES
+        metafunc.parametrize("library", libraries.values(), ids=list(libraries))

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from running import ROOT
 
@@ -19,6 +20,11 @@ def check(ranked: Sequence[tuple[int, float]], top_n: int = len(ORDER)) -> None:
     scores = [score for _, score in ranked]
     assert scores == sorted(scores, reverse=True)
     assert all(0 < score < 1 for score in scores)
+
+
+def pairs(results: Iterable[Any]) -> list[tuple[int, float]]:
+    """The numbers and scores of results as most clients have them."""
+    return [(result.index, result.relevance_score) for result in results]
 
 
 def of_logits(ranked: Iterable[tuple[int, float]]) -> list[tuple[int, float]]:
