@@ -46,6 +46,12 @@ def test_linear_worked_example() -> None:
     assert Linear(weight=0).fuse(LOGITS, FIRST).tolist() == pytest.approx(z_scores(LOGITS).tolist())
 
 
+@given(st.lists(SCORES, min_size=2, max_size=2, unique=True), st.lists(SCORES, min_size=2, max_size=2, unique=True))
+def test_two_documents_in_opposite_orders_tie(logits: list[float], first: list[float]) -> None:
+    fused = Linear().fuse(np.sort(logits), -np.sort(first))
+    assert fused.tolist() == [0, 0]
+
+
 def test_equal_scores_share_the_better_rank() -> None:
     assert ranks(np.asarray([5.0, 7.0, 5.0, 1.0])).tolist() == [2, 1, 2, 4]
 
