@@ -314,6 +314,9 @@ class FirstStageError(ValueError):
         self.field = field
         self.problem = problem
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.field, self.problem)  # else a pool of processes breaks where one of them raises it
+
 
 @dataclass(frozen=True, slots=True)
 class FirstStage:

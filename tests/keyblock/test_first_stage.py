@@ -1,5 +1,6 @@
 """Fusions by hand, against slow versions, and what a call may say of the first stage."""
 
+import pickle
 from statistics import fmean, pstdev
 from typing import Any
 
@@ -151,3 +152,4 @@ def test_an_invalid_call_is_one_line(scores: Any, fusion: Any, said: str) -> Non
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
     assert str(caught.value).startswith(caught.value.field)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
