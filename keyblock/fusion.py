@@ -32,6 +32,7 @@ FEATURES = ("logit", "best_block", "top_blocks", "coverage", "similarity", "mass
 LEXICAL, SIMILARITY = slice(0, 3), 3  # among the features that need no model: those of shared terms, and the similarity of tokens
 Scores = NDArray[np.float64]
 MOST_PARAMETERS = 16  # of a fusion with the first stage
+DECIMALS = 12  # of a sum of z-scores: rounding errors are smaller, and must not order documents that tie
 
 
 class Fusion(BaseModel):
@@ -262,7 +263,8 @@ class Linear(FirstStageFusion):
     weight: float = Field(0.5, ge=0, le=1, description="weight of the first stage; the model has the rest")
 
     def _fused(self, logits: Scores, first: Scores) -> Scores:
-        return self.weight * z_scores(first) + (1 - self.weight) * z_scores(logits)
+        fused = self.weight * z_scores(first) + (1 - self.weight) * z_scores(logits)
+        return np.round(fused, DECIMALS) + 0.0  # 0, not -0
 
 
 @FIRST_STAGE_FUSIONS.register("reciprocal_rank")
@@ -311,6 +313,9 @@ class FirstStageError(ValueError):
         super().__init__(f"{field}: {problem}")
         self.field = field
         self.problem = problem
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.field, self.problem)  # else a pool of processes breaks where one of them raises it
 
 
 @dataclass(frozen=True, slots=True)

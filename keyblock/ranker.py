@@ -7,6 +7,7 @@
 Needs the extra `cpu` or `gpu`.
 """
 
+import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
@@ -164,7 +165,7 @@ class Ranker:
             None if instruction is None else without_surrogates(instruction),
             _answer_options(beside)._replace(top_n=top_n or 0),
             FirstStage.read(beside.get("first_stage_scores"), beside.get("fusion"), len(read)),
-            beside.get("second_look") is not False,
+            beside.get("second_look") in (None, True),  # 0 and numpy's False are no True
         )
         texts, titles = [without_surrogates(one.text) for one in read], [without_surrogates(one.title or "") for one in read]
         pipeline = self.bundle.pipeline
@@ -239,6 +240,8 @@ def _check(query: str, instruction: str | None, top_n: int | None, max_tokens: f
         raise ValueError("query is empty: say what to rank the documents for")
     if isinstance(max_tokens, bool) or not isinstance(max_tokens, Real | None):
         raise TypeError(f"max_tokens_per_doc must be a number, or none, not {shown(max_tokens)}")
+    if max_tokens is not None and math.isnan(max_tokens):
+        raise ValueError("max_tokens_per_doc must be a number, or none, not nan")
     if top_n is None:
         return
     if isinstance(top_n, bool) or not hasattr(top_n, "__index__"):  # numpy's integers are accepted too

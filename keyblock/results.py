@@ -12,7 +12,7 @@ class Block:
     """A key block: ``document[start:end]`` in code points.
 
     Attributes:
-        score: the selector's score.
+        score: the selector's score, or the logit of a model that read the block alone, as in a second look.
         text: the block's text; None if only the service has the document's text (return_documents brings it).
     """
 

@@ -314,7 +314,7 @@ class BlockAnswer(TypedDict):
             description="orders the document's blocks. If the model reads each block separately, the logit that the document would "
             "have if it were this block alone. If the model reads them as one text, the selector's score: lexical, of vectors, or "
             "the logit of the model that selects; blocks that such a model did not score come last, with -100, or its lowest logit "
-            "if that is lower"
+            "if that is lower. Blocks of a second look follow all others, with the model's logits"
         ),
     ]
 

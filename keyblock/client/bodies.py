@@ -26,7 +26,12 @@ def as_json(value: object) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        return _LONE.sub("\ufffd", text).encode()
+        return without_lone(text).encode()
+
+
+def without_lone(text: str) -> str:
+    """The text with U+FFFD for each lone surrogate, as the service reads it."""
+    return _LONE.sub("\ufffd", text)
 
 
 def as_documents(given: Iterable[Given | None] | Given) -> list[Mapping[str, Any]]:

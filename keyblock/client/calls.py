@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from keyblock import __version__
 from keyblock.client import results
-from keyblock.client.bodies import Given, as_documents, compressed, rerank_body
+from keyblock.client.bodies import Given, as_documents, compressed, rerank_body, without_lone
 from keyblock.client.errors import AnswerError, KeyBlockError, TimeUpError, UnavailableError, UnreachableError, read_error
 from keyblock.client.options import OWN, Configuration, RerankOptions
 from keyblock.client.results import StoredDocument, StoreReport, in_order_given, read_ranking, read_stored
@@ -259,7 +259,7 @@ def _number(name: str, value: object) -> float | None:
 
 def _path(identity: str | int) -> str:
     """The path of a document; dots are escaped in an id of dots, which would mean another path."""
-    name = quote(str(identity), safe="", errors="replace")
+    name = quote(without_lone(str(identity)), safe="")
     if not name:
         raise ValueError("an id must have at least one character")
     return "/documents/" + (name.replace(".", "%2E") if name in (".", "..") else name)

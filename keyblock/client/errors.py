@@ -57,6 +57,10 @@ class StatusError(KeyBlockError):
         super().__init__(f"{message} (status {status}, request {request_id})", request_id)
         self.status, self.message, self.kind, self.retry_after, self.details = status, message, kind, retry_after, details
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        given = self.status, self.message, self.request_id, self.kind, self.retry_after, self.details
+        return type(self), given, self.__dict__  # else a pool of processes breaks where one of them raises it
+
 
 class InvalidRequestError(StatusError):
     """The request is wrong (400, 413, 422 ...): the service refuses it every time."""

@@ -81,7 +81,7 @@ class Asking(BaseModel):
         top_n: the most documents that are kept; None for all.
         min_score: the probability that a document must reach to be kept, or "auto" for what the service's model recommends.
         relevant_spans: whether the metadata name the answering sentences; a mapping is sent unchanged, as in
-            {"mode": "enabled", "max_spans": 3}.
+            {"mode": "enabled", "max_spans": 3}, but enabled with `prune`, which goes by them.
         prune: whether to reduce a document's text to its answering parts. A document in which no sentence answers, or for which
             there is no room, is left out; a document that the model has not scored stays whole.
         keep_at_least: with `prune`, so many of the best documents stay even if nothing in them answers.
@@ -159,7 +159,7 @@ class Asking(BaseModel):
         given = {
             "top_n": self.top_n if top_n is None else top_n,
             "min_score": self.min_score,
-            "relevant_spans": self._spans or ({"mode": "enabled"} if self.prune else None),  # they tell what answers
+            "relevant_spans": {**self._spans, "mode": "enabled"} if self.prune else self._spans or None,  # they tell what answers
             "prune": self.prune or None,
             "max_context_tokens": self.max_context_tokens,
         }

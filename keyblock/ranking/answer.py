@@ -262,7 +262,7 @@ def answered(
     candidates, warnings = outcome.candidates, list[str]()
     if options.tokens is not None and not options.prune:
         warnings.append("max_context_tokens: bounds the contexts that prune gives, which was not asked for")
-    order, refused = _reaching(pipeline, candidates, ranking, options, warnings)
+    order, refused = _reaching(pipeline, outcome, ranking, options, warnings)
     order = (yield from _diverse(pipeline, candidates, ranking, order, options, late, warnings))[: options.top_n or None]
     kept = replace(ranking, order=order)
     if not options.reads_texts:
@@ -309,27 +309,27 @@ def _best(config: PipelineConfig, ranking: Ranking) -> float:
 
 
 def _reaching(
-    pipeline: Pipeline, candidates: Sequence[Candidate], ranking: Ranking, options: AnswerOptions, warnings: list[str]
+    pipeline: Pipeline, outcome: Outcome, ranking: Ranking, options: AnswerOptions, warnings: list[str]
 ) -> tuple[list[int], Refused | None]:
     """The results that reach the score, and what does not; None without a bound.
 
     Only documents that the model scored are judged. A document that it could not score stays, since nothing is known of it, unless
-    the document has no text. Documents that the pre-ranking skipped are no results, since the judged ones promise more; the
-    count leaves them out too.
+    the document has no text; so does one on a part of the store that does not answer. Documents that the pre-ranking skipped are
+    no results, since the judged ones promise more; the count leaves them out too.
     """
     least = pipeline.config.min_score if options.min_score == AUTO else options.min_score
     if least is None and options.min_score == AUTO:
         warnings.append("min_score: this model's bundle recommends no threshold, so nothing is left out; give a number")
     if least is None or isinstance(least, str):
         return ranking.order, None
-    probable = _probable(pipeline.config, ranking)
+    probable, away = _probable(pipeline.config, ranking), outcome.missing.away
     order = [
         number
         for number in ranking.order
         if (
             probable[number] >= least
             if ranking.scored_by[number] is ScoredBy.MODEL
-            else bool(candidates[number].sequences) or not candidates[number].read
+            else bool(outcome.candidates[number].sequences) or not outcome.candidates[number].read or number in away
         )
     ]
     reaching = set(order)

@@ -33,7 +33,10 @@ class LoadError(SessionError):
 
     def __init__(self, graph_path: Path, provider: Provider, reason: str) -> None:
         super().__init__(f"{graph_path}: ONNX Runtime cannot load it on {provider}: {reason}")
-        self.reason = reason
+        self._graph_path, self._provider, self.reason = graph_path, provider, reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._graph_path, self._provider, self.reason)  # else a pool breaks if its process raises it
 
 
 class ScoreError(RuntimeError):

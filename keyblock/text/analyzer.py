@@ -157,7 +157,7 @@ class DocumentFrequencies:
         counts: Counter[str] = Counter()
         n_documents = 0
         for text in texts:
-            counts.update(set(analyzer.terms(text)))
+            counts.update(list(dict.fromkeys(analyzer.terms(text))))  # a set has another order in each process
             n_documents += 1
         return cls(n_documents, {term: df for term, df in counts.most_common() if df >= at_least})
 

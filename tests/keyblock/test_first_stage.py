@@ -1,5 +1,6 @@
 """Fusions by hand, against slow versions, and what a call may say of the first stage."""
 
+import pickle
 from statistics import fmean, pstdev
 from typing import Any
 
@@ -44,6 +45,12 @@ def test_linear_worked_example() -> None:
     """The z-scores are -1.2247, 1.2247, 0 and 1.2247, 0, -1.2247: a quarter of the one and three of the other."""
     assert Linear(weight=0.25).fuse(LOGITS, FIRST).tolist() == pytest.approx([-0.612372, 0.918559, -0.306186], abs=1e-6)
     assert Linear(weight=0).fuse(LOGITS, FIRST).tolist() == pytest.approx(z_scores(LOGITS).tolist())
+
+
+@given(st.lists(SCORES, min_size=2, max_size=2, unique=True), st.lists(SCORES, min_size=2, max_size=2, unique=True))
+def test_two_documents_in_opposite_orders_tie(logits: list[float], first: list[float]) -> None:
+    fused = Linear().fuse(np.sort(logits), -np.sort(first))
+    assert fused.tolist() == [0, 0]
 
 
 def test_equal_scores_share_the_better_rank() -> None:
@@ -145,3 +152,4 @@ def test_an_invalid_call_is_one_line(scores: Any, fusion: Any, said: str) -> Non
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
     assert str(caught.value).startswith(caught.value.field)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)

@@ -137,7 +137,8 @@ def test_a_budget_bounds_what_the_model_reads(ranker: Ranker) -> None:
 
 def test_the_model_reads_on_unless_it_shall_not(ranker: Ranker) -> None:
     """One sequence of 128 tokens, and four of a block of three of these sentences each."""
-    looked, not_looked = (ranker.rank(QUERY, FILLER * 50, second_look=look) for look in (None, False))
+    no: Any = np.bool_(False)
+    looked, not_looked = (ranker.rank(QUERY, FILLER * 50, second_look=look) for look in (None, no))
     assert (len(looked[0].blocks), len(not_looked[0].blocks)) == (7, 3)
     assert looked.total_tokens > not_looked.total_tokens + 4 * 50
 
@@ -263,6 +264,7 @@ def test_coarser_arithmetic_gives_the_readmes_answer(ranker: Ranker, embedded: B
         *(({"top_n": wrong}, TypeError, f"top_n must be a .*, not {wrong!r}") for wrong in ("3", 2.5, True)),
         ({"instruction": 5}, TypeError, "instruction must be a .*, not 5"),
         ({"max_tokens_per_doc": "9"}, TypeError, "max_tokens_per_doc must be a .*, not '9'"),
+        ({"max_tokens_per_doc": float("nan")}, ValueError, "max_tokens_per_doc must be a .*, not nan"),
         ({"min_score": 2}, ValueError, "min_score must be from 0 to 1, or auto, not 2"),
         ({"min_score": "best"}, ValueError, "min_score must be from 0 to 1, or auto, not 'best'"),
         ({"diversity": 1.5}, ValueError, "diversity must be from 0 to 1, not 1.5"),

@@ -1,6 +1,7 @@
 """How both clients read answers: rankings, stored documents, errors, pages of other servers, and invalid answers."""
 
 import json
+import pickle
 from datetime import UTC, datetime
 from typing import Any
 
@@ -56,6 +57,8 @@ def test_any_body_of_an_error_is_read(status: int, content: bytes) -> None:
     error = read_error(status, content, "r1", None)
     assert (error.status, error.request_id) == (status, "r1")
     assert str(error).endswith(f"(status {status}, request r1)")
+    copy = pickle.loads(pickle.dumps(error))
+    assert (type(copy), str(copy), vars(copy)) == (type(error), str(error), vars(error))
     assert all(isinstance(one, dict) for one in error.details)
 
 

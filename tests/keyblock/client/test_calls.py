@@ -77,10 +77,10 @@ def test_documents_by_id(client: Client) -> None:
         client.get_document(0)
 
 
-@pytest.mark.parametrize("name", [".", "..", "a/../b", "/", "?", "#", "%2F", "a b", "ü", "😀", "x" * 512])
+@pytest.mark.parametrize("name", [".", "..", "a/../b", "/", "?", "#", "%2F", "a b", "ü", "😀", "\ud800", "x" * 512])
 def test_any_name_is_an_id(client: Client, name: str) -> None:
     client.put_documents([{"id": name, "text": name}])
-    assert client.get_document(name).text == name
+    assert client.get_document(name).text == name.replace("\ud800", "\ufffd")
     assert client.delete_document(name)
     with pytest.raises(ValueError, match="an id must have at least one character"):
         client.get_document("")

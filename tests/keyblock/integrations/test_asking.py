@@ -66,6 +66,7 @@ def test_pruned_documents_of_which_nothing_answers_are_left_out(ask: Ask) -> Non
     check_pruned(found.text)
     parts = found.metadata["context_parts"]
     assert any(ANSWER in HANDBOOK[start:end] for start, end in parts)
+    assert ask(prune=True, relevant_spans={"mode": "disabled"}, keep_at_least=0) == [found]
     assert found.metadata.keys() == {"relevance_score", "context_tokens", "context_parts"}
 
 

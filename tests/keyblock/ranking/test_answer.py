@@ -13,6 +13,7 @@ from keyblock.ranking.diversity import by_marginal_relevance
 from keyblock.ranking.order import UNREAD, Candidate, candidate, rank
 from keyblock.ranking.pruning import Late, never
 from keyblock.ranking.request import AnswerOptions
+from keyblock.ranking.warnings import Missing
 
 TEXTS = ["The mill stood by the river.", "Nobody spoke of the river.", "Cats sleep all day."]
 
@@ -62,6 +63,17 @@ def test_what_cannot_be_done_gets_a_warning(pipeline: Pipeline, candidates: list
     diverse = complete(pipeline, candidates, logits, diversity=0.5)
     assert diverse.warnings == ["diversity: left out, since this model's bundle has no vectors of blocks to compare"]
     assert diverse.ranking.order == complete(pipeline, candidates, logits).ranking.order
+
+
+def test_a_document_that_the_store_could_not_give_stays_and_one_that_it_does_not_have_is_left_out(
+    pipeline: Pipeline, candidates: list[Candidate]
+) -> None:
+    outcome = Outcome(
+        pipeline.prepare_query("river"), [candidates[3]] * 2, Scores(np.full(2, NOT, np.float32)), 96, Missing([0], [1])
+    )
+    ranking = rank(outcome.candidates, outcome.scores.logits, pipeline.config.fusion, 96)
+    found = finished(answered(pipeline, outcome, ["", ""], ranking, AnswerOptions(min_score=0.5)))
+    assert (found.ranking.order, found.refused) == ([1], (0.5, 1, None))
 
 
 def test_a_bundles_own_threshold(pipeline: Pipeline, candidates: list[Candidate]) -> None:

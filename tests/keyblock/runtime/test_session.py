@@ -1,4 +1,5 @@
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable
@@ -186,6 +187,7 @@ def test_another_file_without_the_weights_is_one_line(graph: Path, tmp_path: Pat
     with pytest.raises(SessionError, match=r"sum\.onnx: ONNX Runtime cannot load it on cpu: .*No such file.*model\.onnx") as caught:
         Session(graph, "cpu", 1, shared=tmp_path / "model.onnx")
     assert "\n" not in str(caught.value)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
 def test_a_provider_that_fell_back_is_an_error() -> None:

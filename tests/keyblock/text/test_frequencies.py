@@ -19,6 +19,12 @@ def test_documents_are_counted_not_occurrences() -> None:
     assert table.frequencies == {"river": 3, "flood": 2, "bridg": 2, "stone": 2}
 
 
+def test_terms_of_one_frequency_keep_their_order() -> None:
+    words = "delta gamma beta alpha zeta eta theta".split()
+    table = DocumentFrequencies.count([" ".join(words), " ".join(reversed(words))], PLAIN)
+    assert list(table.frequencies) == words
+
+
 def test_rare_terms_are_pruned_and_have_frequency_zero() -> None:
     table = DocumentFrequencies.count([*TEXTS, "zebra"], ANALYZER)
     assert "zebra" not in table.frequencies
