@@ -33,10 +33,17 @@ def read(variables: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Settings
     return Settings()
 
 
+def fits_two_gib(settings: Settings) -> bool:
+    """Whether bodies and what they become, which is as much again, fit beside the cache and the model."""
+    return settings.max_bytes_in_flight + settings.cache_bytes <= 2**30
+
+
 def test_the_unit(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = read(dict(pair.split("=", 1) for pair in unit()["Environment"].split()), monkeypatch)
     assert Path(settings.store).is_relative_to(Path("/var/lib", unit()["StateDirectory"]))
     assert int(unit()["TimeoutStopSec"]) >= settings.shutdown_seconds + CLOSING
+    assert fits_two_gib(settings)
+    assert unit()["MemoryMax"] == "2G"
 
 
 def test_systemd_finds_no_fault_and_no_right_too_many() -> None:
@@ -54,6 +61,6 @@ def test_compose(monkeypatch: pytest.MonkeyPatch) -> None:
     assert service["image"] == f"keyblock:{__version__}-cpu"
     assert service["volumes"] == [f"store:{settings.store}"]
     assert int(service["stop_grace_period"].removesuffix("s")) >= settings.shutdown_seconds + CLOSING
-    assert settings.max_bytes_in_flight + settings.cache_bytes <= 2**30  # of 2 GiB
+    assert fits_two_gib(settings)
     assert (service["read_only"], service["cap_drop"], service["mem_limit"]) == (True, ["ALL"], "2g")
     assert all(port.startswith("127.0.0.1:") for port in service["ports"])

@@ -19,6 +19,11 @@ def share(part: str, whole: str) -> str:
     return f"clamp_max({part} / {whole}, 1)"
 
 
+def mean(total: str, number: str) -> str:
+    """A mean; no number if there is nothing to take it of, though some of the total may have been counted already."""
+    return f"{total} / ({number} > 0)"
+
+
 GLANCE = Row(
     "At a glance",
     [
@@ -134,7 +139,7 @@ TIME = Row(
             "length of documents that are not in the cache. Model depends on the replica's hardware.",
             Kind.STACKED,
             Unit.SECONDS,
-            [Query(f"{rate('stages', suffix='_sum', stage=f'={stage}')} / {ANSWERED}", stage) for stage in STAGES],
+            [Query(mean(rate("stages", suffix="_sum", stage=f"={stage}"), ANSWERED), stage) for stage in STAGES],
             12,
         ),
         Panel(
@@ -396,7 +401,7 @@ SERVED = Row(
             "Replicas whose image could use a GPU but which compute on the CPU, since they see no GPU.",
             Kind.STAT,
             Unit.NUMBER,
-            [Query(aggregated("sum", scoped("fell_back")))],
+            [Query(aggregated("sum", aggregated("max", scoped("fell_back"), ["namespace", "pod"])))],
             3,
             (1,),
         ),
@@ -507,7 +512,7 @@ SELECTION = Row(
             "considered: blocks of a mean document; scored: blocks read to rank it; asked: blocks that the model read to select.",
             Kind.LINES,
             Unit.NUMBER,
-            [Query(f"{rate('blocks', ['step'])} / on () group_left () {rate('documents')}", "{{step}}")],
+            [Query(f"{rate('blocks', ['step'])} / on () group_left () ({rate('documents')} > 0)", "{{step}}")],
         ),
         Panel(
             "Blocks read by the ranker",
@@ -522,8 +527,8 @@ SELECTION = Row(
             Kind.LINES,
             Unit.NUMBER,
             [
-                Query(f"{rate('tokens')} / ({rate('documents')} > 0)", "tokens"),
-                Query(f"{rate('looked')} / ({rate('documents')} > 0)", "in second looks, some of them from the cache"),
+                Query(mean(rate("tokens"), rate("documents")), "tokens"),
+                Query(mean(rate("looked"), rate("documents")), "in second looks, some of them from the cache"),
             ],
         ),
     ],

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from itertools import count
+from string import ascii_uppercase
 
 from grafana_foundation_sdk.builders import common, dashboard, heatmap, prometheus, stat, timeseries
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
@@ -84,7 +85,7 @@ def _variable(name: str, query: str) -> dashboard.QueryVariable:
 def _panel(panel: Panel) -> Builder:
     made = _KINDS[panel.kind](panel)
     made.title(panel.title).description(panel.description).datasource(SOURCE)
-    for letter, query in zip("ABCDEFGH", panel.queries, strict=False):
+    for letter, query in zip(ascii_uppercase, panel.queries, strict=False):
         made.with_target(_target(panel, query, letter))
     return made
 

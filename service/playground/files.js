@@ -1,6 +1,6 @@
 // Documents from files. JSON and JSON lines hold any number, as strings, as {id, title, text}, or as a whole request; a text in UTF-8 is one, with the file's name as its title. The text of any other file is the service's to find.
 
-import { ServiceError, textOf } from "./service.js";
+import { textOf } from "./service.js";
 
 const LINES = /\.(jsonl|ndjson)$/i;
 const JSON_FILE = /\.json$/i;
@@ -67,7 +67,7 @@ async function plainText(file) {
   }
 }
 
-/** `{query?, documents, problems}` of a file. Raises ServiceError. */
+/** `{query?, documents, problems}` of a file. Raises what `textOf` does, and DOMException for a file that cannot be read. */
 async function readFile(file, key) {
   const { name } = file;
   if (LINES.test(name)) return readLines(name, await file.text());
@@ -89,7 +89,7 @@ export async function readFiles(files, key) {
       all.documents.push(...documents);
       all.problems.push(...problems);
     } catch (error) {
-      all.problems.push(`${file.name}: ${error instanceof ServiceError ? error.message : "cannot be read: is it a folder, or gone?"}`);
+      all.problems.push(`${file.name}: ${error instanceof DOMException ? "cannot be read: is it a folder, or gone?" : error.message}`);
     }
   }
   return all;

@@ -205,7 +205,8 @@ class Ranker:
         self.gpus.measure()
         self.metrics.set("ready", self.health.ready)
         self.metrics.set("in_flight", self.admission.load.requests + self.store_admission.load.requests)
-        self.metrics.set("wait", self.admission.wait_seconds())
+        backlogs = [model.scorer.backlog() for model in self.models]
+        self.metrics.set("wait", max((self.admission.wait_seconds(ahead=ahead) for ahead in backlogs), default=0.0))
         if self.library is not None:
             await self.library.measure()
 

@@ -50,6 +50,9 @@ def variants() -> Iterator[tuple[str, tuple[str, ...]]]:
     yield from ((overlay, ()) for overlay in OVERLAYS)
     yield from ((OVERLAYS[0], (component,)) for component in COMPONENTS)
     yield OVERLAYS[1], ("model-download",)
+    yield OVERLAYS[2], ("kserve",)
+    yield from ((OVERLAYS[0], (platform, "redis")) for platform in ("kserve", "rayservice"))
+    yield OVERLAYS[0], ("rayservice", "redis-cluster")
     yield from (("overlays/monitoring", ("ingress", "redis", *two)) for two in zip(MODEL, AUTOSCALING[2:], strict=True))
 
 

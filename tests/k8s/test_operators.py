@@ -48,6 +48,12 @@ def test_replicas_fit_a_worker_and_a_pod_has_the_time_to_drain(
     assert cluster["headGroupSpec"]["rayStartParams"]["num-cpus"] == "0"
 
 
+@pytest.mark.parametrize("variant", ["redis", "redis-cluster", "kserve-redis", "rayservice-redis", "rayservice-redis-cluster"])
+def test_the_store_can_be_reached(built: dict[str, list[Manifest]], variant: str) -> None:
+    policy = one(built[f"cpu-{variant}"], "NetworkPolicy", "keyblock-ray" if "ray" in variant else "keyblock")
+    assert 6379 in [port["port"] for rule in policy["spec"]["egress"] for port in rule.get("ports", ())]
+
+
 @pytest.mark.parametrize("component", ["kserve", "kserve-hub", "kserve-upstream"])
 def test_kserve_starts_the_service_as_it_asks_it(built: dict[str, list[Manifest]], component: str) -> None:
     """The flags are flags, probes ask paths of the open inference protocol that are served, at the port that is listened at."""
@@ -60,10 +66,18 @@ def test_kserve_starts_the_service_as_it_asks_it(built: dict[str, list[Manifest]
     assert [probe["path"] for probe in asked] == ["/v2/health/live", "/v2/health/ready", "/v2/health/live"]
     assert {probe["port"] for probe in asked} == {settings.port}
     assert {probe["path"] for probe in asked} <= set(OPERATIONS)
-    (allowed,) = one(manifests, "NetworkPolicy")["spec"]["ingress"][0]["ports"]
-    assert allowed["port"] == settings.port
-    runtime = one(manifests, "ServingRuntime")["spec"]
-    assert runtime["labels"].items() >= one(manifests, "NetworkPolicy")["spec"]["podSelector"]["matchLabels"].items()
+    policy = one(manifests, "NetworkPolicy")["spec"]
+    assert [allowed["port"] for rule in policy["ingress"] for allowed in rule["ports"]] == [settings.port] * 2
+    selectors = policy["podSelector"], one(manifests, "PodDisruptionBudget")["spec"]["selector"]
+    labels = one(manifests, "ServingRuntime")["spec"]["labels"].items()
+    assert all(selector["matchLabels"].items() <= labels for selector in selectors)
+
+
+def test_kserve_s_pods_are_scraped(built: dict[str, list[Manifest]]) -> None:
+    manifests = built["monitoring-kserve"]
+    runtime, monitor = one(manifests, "ServingRuntime")["spec"], one(manifests, "PodMonitor")["spec"]
+    assert monitor["selector"]["matchLabels"].items() <= runtime["labels"].items()
+    assert monitor["podMetricsEndpoints"][0]["port"] in [port["name"] for port in runtime["containers"][0]["ports"]]
 
 
 def test_where_kserve_s_bundle_comes_from(built: dict[str, list[Manifest]], monkeypatch: pytest.MonkeyPatch) -> None:

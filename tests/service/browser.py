@@ -88,9 +88,9 @@ class Page:
         return self.driver.execute_script(script, *arguments)
 
     def module(self, name: str, expression: str, *arguments: Any) -> Any:
-        """The value of an expression of a module `m` of the page and of `a`, the arguments."""
+        """The value, or what it resolves to, of an expression of a module `m` of the page and of `a`, the arguments."""
         script = f"""const [done, a] = [arguments[arguments.length - 1], arguments];
-            import({json.dumps(f"{self.url}playground/{name}.js")}).then((m) => done({expression}))"""
+            import({json.dumps(f"{self.url}playground/{name}.js")}).then(async (m) => done(await ({expression})))"""
         return self.driver.execute_async_script(script, *arguments)
 
     def fill(self, selector: str, value: str) -> None:

@@ -444,11 +444,13 @@ def test_a_service_that_is_away_is_reported_with_what_to_try(page: Page) -> None
     page.driver.execute_cdp_cmd("Network.emulateNetworkConditions", away)
     try:
         page.ask("river", ["a river"])
+        read = page.module("files", "m.readFiles([new File(['%PDF-'], 'a.pdf')], '')")
     finally:
         page.driver.execute_cdp_cmd("Network.emulateNetworkConditions", away | {"offline": False})
     (problem,) = page.texts("#problem")
     assert problem.startswith(f"The service at {page.url.rstrip('/')} cannot be reached (")
     assert "make serve" in problem
+    assert read["problems"] == [f"a.pdf: {problem}"]
     assert written(page) == ["a river"]
 
 

@@ -132,6 +132,11 @@ def promtool(*arguments: str | Path) -> str:
     return ran.stdout
 
 
+def filled(expression: str) -> str:
+    """A panel's expression with Grafana's variables filled in."""
+    return re.sub(r"\$(namespace|pod|model)\b", ".*", expression.replace("$__rate_interval", "5m"))
+
+
 @pytest.fixture
 def rules_of(tmp_path: Path) -> Callable[[str], Path]:
     """The rule of one alert, with the recorded ones that it reads: promtool evaluates every rule of a file at every minute."""
@@ -163,10 +168,9 @@ def case(alert: str, given: Case, fires: bool) -> dict[str, Any]:
 
 
 def test_the_rules_and_what_the_panels_ask_are_right(tmp_path: Path) -> None:
-    """A panel's expression is checked as a recording rule, with Grafana's variables filled in."""
-    asked = [query.expression for board in BOARDS for panel in board.panels for query in panel.queries]
-    filled = [re.sub(r"\$(namespace|pod|model)\b", ".*", one.replace("$__rate_interval", "5m")) for one in asked]
-    panels = {"name": "panels", "rules": [{"record": f"panel:{number}", "expr": one} for number, one in enumerate(filled)]}
+    """A panel's expression is checked as a recording rule."""
+    asked = [filled(query.expression) for board in BOARDS for panel in board.panels for query in panel.queries]
+    panels = {"name": "panels", "rules": [{"record": f"panel:{number}", "expr": one} for number, one in enumerate(asked)]}
     path = tmp_path / "rules.yaml"
     path.write_text(yaml.safe_dump({"groups": [*groups(), panels]}), encoding="utf-8")
     assert "SUCCESS" in promtool("check", "rules", path)
@@ -177,6 +181,31 @@ def test_names_and_help_are_as_prometheus_wants_them(bundle_path: Path) -> None:
         exposed = client.get("/metrics").content
     ran = subprocess.run([need("promtool", "prometheus"), "check", "metrics"], input=exposed, capture_output=True, check=False)
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, b"", b"")
+
+
+def test_what_panels_show(tmp_path: Path) -> None:
+    """No mean of nothing, though work was done for requests that got no answer; and a replica of two models is one replica."""
+    given = {
+        f'{TABLE["stages"].name}_sum{{{MODEL}, stage="parse"}}': "0+1x20",
+        f"{TABLE['latency'].name}_count{{{MODEL}}}": "0x20",
+        f'{TABLE["blocks"].name}{{{MODEL}, step="asked"}}': "0+1x20",
+        f"{TABLE['tokens'].name}{{{MODEL}}}": "0+1x20",
+        f"{TABLE['documents'].name}{{{MODEL}}}": "0x20",
+        **{f'{TABLE["fell_back"].name}{{{POD}, model="{model}"}}': "1x20" for model in ("m", "another")},
+    }
+    shown = {"Mean request, by stage": [], "Blocks of a document": [], "Tokens of a document": [], "Fallen back": [1]}
+    asked = [
+        {"expr": filled(query.expression), "eval_time": "15m", "exp_samples": [{"value": value} for value in shown[panel.title]]}
+        for board in BOARDS
+        for panel in board.panels
+        if panel.title in shown
+        for query in panel.queries
+    ]
+    series = [{"series": name, "values": values} for name, values in given.items()]
+    tests = [{"interval": "1m", "input_series": series, "promql_expr_test": asked}]
+    path = tmp_path / "cases.yaml"
+    path.write_text(yaml.safe_dump({"evaluation_interval": "1m", "tests": tests}), encoding="utf-8")
+    assert "SUCCESS" in promtool("test", "rules", path)
 
 
 @pytest.mark.parametrize("alert", [alert.name for alert in ALERTS])

@@ -37,6 +37,13 @@ def test_a_dashboard_is_all_that_grafanas_schema_knows(board: Board) -> None:
     assert given["schemaVersion"] >= 39
 
 
+@pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.name)
+def test_a_panel_draws_all_its_queries(board: Board) -> None:
+    drawn = {panel["title"]: panel["targets"] for panel in json.loads(dashboard_json(board))["panels"] if panel["type"] != "row"}
+    asked = {panel.title: [query.expression for query in panel.queries] for panel in board.panels}
+    assert {title: [target["expr"] for target in targets] for title, targets in drawn.items()} == asked
+
+
 def test_every_metric_is_used_by_a_panel_or_an_alert() -> None:
     used = " ".join(text for path, text in written().items() if path.suffix in (".json", ".yaml"))
     assert {row.name for row in TABLE.values() if row.name not in used} == set()

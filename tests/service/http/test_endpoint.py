@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -21,6 +22,7 @@ from keyblock.wire import ErrorBody, TeiErrorBody
 from service.app import create_app
 from service.http import endpoint
 from service.http.bodies import parsing
+from service.pace import ahead_in_turns, nothing_ahead
 from service.queue.graphs import Graphs
 from service.ranking.preparation import LARGE_CHARS
 from service.ranking.ranker import EDGE_THREADS
@@ -138,6 +140,16 @@ def test_the_sequences_of_a_client_that_has_gone_are_dropped(served: Served, fau
     sequences, queued, *seconds = waiting[0]
     assert (sequences, queued, min(seconds) > 0, waiting[1]) == (48, 1, True, [0.0] * 4)
     assert [outcomes(served, "cancelled"), outcomes(served, "ok")] == [1, 0]
+
+
+def test_the_work_that_waits_is_that_of_the_busiest_model(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Autoscalers go by it: a model that scores by vectors, or an upstream that is idle, hides no queue."""
+    busy, idle = ahead_in_turns([1.0, 2.0]), nothing_ahead
+    models = [SimpleNamespace(name="tiny", scorer=SimpleNamespace(backlog=lambda ahead=ahead: ahead)) for ahead in (busy, idle)]
+    with monkeypatch.context() as patch:
+        patch.setattr(served.ranker, "models", models)
+        served.run(served.ranker.measure)
+    assert served.sample("wait") == 3
 
 
 def test_a_client_that_goes_while_its_documents_are_prepared(served: Served) -> None:
