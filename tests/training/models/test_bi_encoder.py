@@ -15,8 +15,7 @@ from keyblock.packing import Packed
 from keyblock.text.tokenizer import Tokenizer
 from tests.support.checkpoints import save_checkpoint
 from training.evaluate.scoring import TorchModel
-from training.learn.objectives import hinge
-from training.model.bi_encoder import BiEncoder, split_pairs
+from training.model.bi_encoder import BiEncoder
 from training.model.cross_encoder import CrossEncoder
 from training.model.families import new_ranker
 from training.model.sentence_encoder import SentenceEncoder
@@ -46,18 +45,6 @@ def slow_vector(model: BiEncoder, text: list[int], cls: int = CLS, sep: int = SE
     ids = torch.tensor([[cls, *text, sep]])
     states: torch.Tensor = model.encoder(input_ids=ids).last_hidden_state
     return F.normalize(states[0].mean(0), dim=0)
-
-
-def test_sequences_are_split_by_hand() -> None:
-    """``[CLS] 7 8 [SEP] 9 [SEP]`` and ``[CLS] 7 [SEP] 9 10 11 [SEP]``, padded."""
-    ids = torch.tensor([[CLS, 7, 8, SEP, 9, SEP, 0], [CLS, 7, SEP, 9, 10, 11, SEP]])
-    types = torch.tensor([[0, 0, 0, 0, 1, 1, 0], [0, 0, 0, 1, 1, 1, 1]])
-    mask = torch.tensor([[1, 1, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, 1, 1]])
-    query, sentence = split_pairs(ids, types, mask)
-    assert query.ids.tolist() == [[CLS, 7, 8, SEP], [CLS, 7, SEP, 0]]
-    assert query.mask.tolist() == [[1, 1, 1, 1], [1, 1, 1, 0]]
-    assert sentence.ids.tolist() == [[CLS, 9, SEP, 0, 0], [CLS, 9, 10, 11, SEP]]
-    assert sentence.mask.tolist() == [[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]]
 
 
 @given(queries=TEXTS, sentences=TEXTS)
@@ -99,22 +86,6 @@ def test_as_it_comes_it_scores_as_its_authors_do(backbone: Path, tokenizer: Toke
     vectors = F.normalize((states * real).sum(1) / real.sum(1), dim=1)
     np.testing.assert_allclose(found, 20 * (vectors[1:] @ vectors[0]).numpy(), atol=1e-4)
     assert found.argmax() == 0
-
-
-def test_the_hinge_is_the_triplet_loss_on_cosines(model: BiEncoder) -> None:
-    """PyTorch's own, with the margin 1 / scale, times the scale; two negatives a query."""
-    texts = [[1001, 1002], [1003], [1004, 1005], [1006]]
-    with torch.inference_mode():
-        logits = model(*model.inputs([packed(texts[0], other) for other in texts[1:]], 0))
-        anchor, positive, *negatives = (slow_vector(model, text) for text in texts)
-        losses = [
-            F.triplet_margin_with_distance_loss(
-                anchor, positive, negative, distance_function=lambda a, b: 1 - (a * b).sum(-1), margin=1 / 20
-            )
-            for negative in negatives
-        ]
-    assert hinge(logits[None]).item() > 0
-    torch.testing.assert_close(hinge(logits[None]), 20 * torch.stack(losses).mean(), atol=1e-4, rtol=1e-4)
 
 
 def test_the_scale_is_the_recipes_and_the_encoder_any_familys(model: BiEncoder, tiny_backbone: Path, tmp_path: Path) -> None:
