@@ -1,7 +1,7 @@
 """Rankers: a run in PyTorch, its bundle in ONNX Runtime and the service over HTTP put the same documents in the same order."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,6 @@ import httpx
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from starlette.testclient import TestClient
 
 from keyblock.bundle import Bundle
 from keyblock.packing import Packed
@@ -46,23 +45,17 @@ def fused_run(toy_run: Path, toy_bundle: Bundle, toy: Collection) -> LocalRanker
     return ranker
 
 
-@pytest.fixture(scope="module")
-def client(toy_bundle: Bundle) -> Iterator[TestClient]:
+def test_run_bundle_and_service_rank_alike(fused_run: LocalRanker, toy_bundle: Bundle, toy: Collection) -> None:
+    local = bundle_ranker(toy_bundle, GraphModel.open(toy_bundle, Provider.CPU, 1), toy)
     settings = Settings(bundle=toy_bundle.path, provider=Provider.CPU, precision=Precision.FP32, threads=1)
     with warm(settings) as client:
-        yield client
-
-
-def test_run_bundle_and_service_rank_alike(fused_run: LocalRanker, toy_bundle: Bundle, client: TestClient, toy: Collection) -> None:
-    local = bundle_ranker(toy_bundle, GraphModel.open(toy_bundle, Provider.CPU, 1), toy)
-    served = HttpRanker("served", toy, client)
-    for query, candidates in toy.run("dev").items():
-        expected = fused_run.rerank(query, list(candidates))
-        for other in (local, served):
-            found = other.rerank(query, list(candidates))
-            assert list(found.scores) == list(expected.scores)
-            assert found.scores == pytest.approx(expected.scores, abs=1e-4)
-            assert found.blocks == expected.blocks
+        for query, candidates in toy.run("dev").items():
+            expected = fused_run.rerank(query, list(candidates))
+            for other in (local, HttpRanker("served", toy, client)):
+                found = other.rerank(query, list(candidates))
+                assert list(found.scores) == list(expected.scores)
+                assert found.scores == pytest.approx(expected.scores, abs=1e-4)
+                assert found.blocks == expected.blocks
 
 
 def test_documents_that_are_skipped_rank_as_they_are_served(toy_bundle: Bundle, toy_copy: Path, tmp_path: Path) -> None:

@@ -70,14 +70,6 @@ def test_a_run_that_sees_most_of_the_pool_prepares_it_at_once(build: Build, tmp_
     assert len(filled) == 32
 
 
-def test_what_was_prepared_is_kept_at_the_end(build: Build, tmp_path: Path) -> None:
-    data = build(tmp_path, steps=1)
-    data.draw(0)
-    assert not data.caches[0].store.exists()
-    data.close()
-    assert len(list(data.caches[0].store.glob("shard-*"))) == 1
-
-
 def test_after_a_minute_it_is_kept_too(
     toy_pipeline: Pipeline, toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
