@@ -24,52 +24,43 @@ from training.model.aggregators import build_aggregation
 from training.model.cross_encoder import CrossEncoder
 
 
-def _tiny(aggregator: dict[str, Any] | None = None, **changes: object) -> CrossEncoder:
-    """A random two-layer encoder that reads the backbone's vocabulary; its logits spread over several units."""
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-    encoder = BertModel(BertConfig(**{**sizes, **changes}), add_pooling_layer=False)
-    for name, parameter in encoder.named_parameters():
-        if parameter.dim() > 1:
-            torch.nn.init.normal_(parameter, std=0.2)
-        elif name.endswith("bias"):
-            torch.nn.init.normal_(parameter, std=0.05)
-    model = CrossEncoder(encoder, build_aggregation(aggregator, encoder.config.hidden_size) if aggregator else None)
-    torch.nn.init.normal_(model.head.weight, std=0.5)
-    return model.eval()
-
-
-def _save_run(
-    run: Path,
-    model: CrossEncoder,
-    backbone: Path,
-    frequencies: DocumentFrequencies,
-    chooser: CrossEncoder | None = None,
-    **parts: Any,
-) -> Path:
-    """A run directory as keyblock-train leaves it, but for its log; `parts` are the pipeline's, where it is not the default one."""
-    for name, saved in (("checkpoint", model), ("chooser", chooser)):
-        if saved is not None:
-            (run / name).mkdir(parents=True)
-            saved.save(run / name)
-    shutil.copy(backbone / "tokenizer.json", run)
-    frequencies.write(run / "frequencies.tsv")
-    write_json(run / "pipeline.json", PipelineConfig.model_validate(parts).model_dump(mode="json"))
-    write_json(run / "provenance.json", {"recipe": {"seed": 7}})
-    write_json(run / "quality.json", {"dev": {"any": {"128": {"nDCG@10": 0.5}}}})
-    return run
-
-
 @pytest.fixture(scope="session")
 def tiny() -> Callable[..., CrossEncoder]:
-    """Makes a tiny model; see `_tiny`."""
-    return _tiny
+    """Makes a random two-layer encoder that reads the backbone's vocabulary; its logits spread over several units."""
+
+    def made(aggregator: dict[str, Any] | None = None, **changes: object) -> CrossEncoder:
+        torch.manual_seed(0)
+        sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+        encoder = BertModel(BertConfig(**{**sizes, **changes}), add_pooling_layer=False)
+        for name, parameter in encoder.named_parameters():
+            if parameter.dim() > 1:
+                torch.nn.init.normal_(parameter, std=0.2)
+            elif name.endswith("bias"):
+                torch.nn.init.normal_(parameter, std=0.05)
+        model = CrossEncoder(encoder, build_aggregation(aggregator, encoder.config.hidden_size) if aggregator else None)
+        torch.nn.init.normal_(model.head.weight, std=0.5)
+        return model.eval()
+
+    return made
 
 
 @pytest.fixture(scope="session")
 def save_run(backbone: Path, frequencies: DocumentFrequencies) -> Callable[..., Path]:
-    """Writes a run directory; see `_save_run`."""
-    return lambda run, model, **parts: _save_run(run, model, backbone, frequencies, **parts)
+    """Writes a run as keyblock-train leaves it, but for its log; `parts` are the pipeline's, where it is not the default one."""
+
+    def write(run: Path, model: CrossEncoder, chooser: CrossEncoder | None = None, **parts: Any) -> Path:
+        for name, saved in (("checkpoint", model), ("chooser", chooser)):
+            if saved is not None:
+                (run / name).mkdir(parents=True)
+                saved.save(run / name)
+        shutil.copy(backbone / "tokenizer.json", run)
+        frequencies.write(run / "frequencies.tsv")
+        write_json(run / "pipeline.json", PipelineConfig.model_validate(parts).model_dump(mode="json"))
+        write_json(run / "provenance.json", {"recipe": {"seed": 7}})
+        write_json(run / "quality.json", {"dev": {"any": {"128": {"nDCG@10": 0.5}}}})
+        return run
+
+    return write
 
 
 @pytest.fixture(scope="session")
@@ -90,8 +81,8 @@ def imported(tmp_path_factory: pytest.TempPathFactory, checkpoint: Callable[[str
 
 
 @pytest.fixture(scope="session")
-def run(tmp_path_factory: pytest.TempPathFactory, save_run: Callable[..., Path]) -> Path:
-    return save_run(tmp_path_factory.mktemp("runs") / "tiny", _tiny())
+def run(tmp_path_factory: pytest.TempPathFactory, save_run: Callable[..., Path], tiny: Callable[..., CrossEncoder]) -> Path:
+    return save_run(tmp_path_factory.mktemp("runs") / "tiny", tiny())
 
 
 @pytest.fixture(scope="session")

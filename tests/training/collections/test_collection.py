@@ -192,18 +192,6 @@ def test_places_by_hand(text: str, passage: str, expected: tuple[int, int] | Non
     assert find_passage(text, passage) == expected
 
 
-WORDS = st.lists(st.text(st.characters(blacklist_categories=["Z", "C"]), min_size=1, max_size=4), min_size=1, max_size=6)
-
-
-@given(WORDS, WORDS, WORDS, st.sampled_from([" ", "\n", "  \t"]))
-def test_a_passage_is_found_whatever_stands_between_its_words(
-    before: list[str], words: list[str], after: list[str], gap: str
-) -> None:
-    text = gap.join(before + words + after)
-    start, end = find_passage(text, " ".join(words)) or (0, 0)
-    assert text[start:end].split() == words
-
-
 def test_only_relevant_passages_of_relevant_documents() -> None:
     documents = {name: Document(name, "", f"{name} has one two and three") for name in ("a", "b")}
     passages = {name: Document(name, "", text) for name, text in (("p", "one two"), ("q", "three"), ("r", "a has"))}

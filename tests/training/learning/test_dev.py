@@ -1,15 +1,12 @@
 """The dev measurement inside training."""
 
 import gzip
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from keyblock.pipeline import Pipeline
@@ -123,14 +120,3 @@ def test_the_iterations_of_best_reach_the_papers_third() -> None:
         assert not stopping.exhausted
         seen.append(stopping.improves(quality))
     assert seen == [True, False, True, False]
-
-
-@given(st.lists(st.floats(0, 1)), st.integers(1, 5), st.data())
-def test_saved_and_loaded_it_goes_on(values: list[float], patience: int, data: st.DataObject) -> None:
-    cut = data.draw(st.integers(0, len(values)))
-    whole, first, second = (EarlyStopping(patience) for _ in range(3))
-    expected = [(whole.improves(value), whole.exhausted) for value in values]
-    got = [(first.improves(value), first.exhausted) for value in values[:cut]]
-    second.load_state_dict(first.state_dict())
-    assert got + [(second.improves(value), second.exhausted) for value in values[cut:]] == expected
-    assert second.best == max(values, default=-math.inf)

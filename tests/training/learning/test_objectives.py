@@ -347,10 +347,3 @@ def test_the_choice_follows_theta_0_as_it_learns(bench: Bench, pipeline: Pipelin
             assert losses[-1] == pytest.approx(slow_loss(ranker, pipeline, best, "hinge").item(), rel=1e-3)
             selector.head.weight.neg_()
     assert losses[0] != pytest.approx(losses[1], rel=1e-3)
-
-
-def test_twins_cost_what_both_read(bench: Bench, pipeline: Pipeline) -> None:
-    """A segment of theta 1's, and those of theta 0's."""
-    selector, (group, _) = bench.model(1), bench.groups(pipeline)
-    assert TwinObjective(bench.recipe(), pipeline, selector, drawn=2).cost(group) == group.tokens * (1 + 2)
-    assert TwinObjective(bench.recipe(), pipeline, selector).cost(group) == group.tokens * (1 + 4)

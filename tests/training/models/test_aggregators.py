@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import AutoConfig, AutoModel
 
+from keyblock.aggregation import AGGREGATORS
 from training.model.aggregators import Aggregation, CnnAggregation, TransformerAggregation, build_aggregation
 
 HIDDEN = 12
@@ -94,6 +95,14 @@ def test_a_batch_gives_what_each_document_gives_alone(description: dict[str, Any
     expected = torch.stack([slow(module, passages[real]) for passages, real in zip(states, mask, strict=True)])
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
     assert found.std() > 0.05
+
+
+@torch.inference_mode()
+def test_parade_avg_of_the_same_chunks_is_avgp() -> None:
+    """The head is linear, so that the mean state has the mean score. Only overlapping windows make two systems of them."""
+    (states, mask), head = documents(3, 1, 5), nn.Linear(HIDDEN, 1)
+    of_scores = AGGREGATORS.create("mean").combine(head(states).squeeze(-1), mask, torch)
+    torch.testing.assert_close(head(built({"name": "mean"})(states, mask)).squeeze(-1), of_scores)
 
 
 @each

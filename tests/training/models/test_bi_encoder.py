@@ -15,6 +15,7 @@ from keyblock.packing import Packed
 from keyblock.text.tokenizer import Tokenizer
 from tests.support.checkpoints import save_checkpoint
 from training.evaluate.scoring import TorchModel
+from training.learn.objectives import hinge
 from training.model.bi_encoder import BiEncoder
 from training.model.cross_encoder import CrossEncoder
 from training.model.families import new_ranker
@@ -86,6 +87,22 @@ def test_as_it_comes_it_scores_as_its_authors_do(backbone: Path, tokenizer: Toke
     vectors = F.normalize((states * real).sum(1) / real.sum(1), dim=1)
     np.testing.assert_allclose(found, 20 * (vectors[1:] @ vectors[0]).numpy(), atol=1e-4)
     assert found.argmax() == 0
+
+
+def test_the_hinge_is_the_triplet_loss_on_cosines(model: BiEncoder) -> None:
+    """PyTorch's own, with the margin 1 / scale, times the scale; two negatives a query."""
+    texts = [[1001, 1002], [1003], [1004, 1005], [1006]]
+    with torch.inference_mode():
+        logits = model(*model.inputs([packed(texts[0], other) for other in texts[1:]], 0))
+        anchor, positive, *negatives = (slow_vector(model, text) for text in texts)
+        losses = [
+            F.triplet_margin_with_distance_loss(
+                anchor, positive, negative, distance_function=lambda a, b: 1 - (a * b).sum(-1), margin=1 / 20
+            )
+            for negative in negatives
+        ]
+    assert hinge(logits[None]).item() > 0
+    torch.testing.assert_close(hinge(logits[None]), 20 * torch.stack(losses).mean(), atol=1e-4, rtol=1e-4)
 
 
 def test_the_scale_is_the_recipes_and_the_encoder_any_familys(model: BiEncoder, tiny_backbone: Path, tmp_path: Path) -> None:
