@@ -52,8 +52,9 @@ def test_overrides(recipe_file: Path) -> None:
 def test_files_that_are_no_recipe(tmp_path: Path, content: bytes, said: str) -> None:
     path = tmp_path / "r.yaml"
     path.write_bytes(content)
-    with pytest.raises(RecipeError, match=said):
+    with pytest.raises(RecipeError, match=said) as caught:
         load_recipe(path)
+    assert "\n" not in str(caught.value)
     with pytest.raises(RecipeError, match="cannot be read as YAML"):
         load_recipe(tmp_path / "nowhere.yaml")
 
