@@ -3,6 +3,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from transformers import BertConfig, BertModel
@@ -11,17 +12,42 @@ from export.exporter import SAMPLE, export_run
 from export.families import export_cross_encoder
 from export.importing import import_model
 from export.options import ImportOptions, Options
+from keyblock import Ranker
 from keyblock.bundle import Bundle, load_bundle
 from keyblock.description import PipelineConfig
-from keyblock.pipeline import Pipeline
 from keyblock.runtime.providers import Provider
 from keyblock.text.analyzer import DocumentFrequencies
 from tests.support.checkpoints import save_checkpoint
 from tests.support.once import once
 from training.data.collection import Collection
 from training.data.files import write_json
+from training.evaluate.ranking import run_ranker
 from training.model.aggregators import build_aggregation
 from training.model.cross_encoder import CrossEncoder
+
+Batch = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Ids, types and mask, shape (rows, length) each."""
+
+
+def batch(rows: int, length: int, *, padded: bool = True, vocabulary: int = 30522) -> Batch:
+    """Rows of drawn tokens, of drawn lengths or all of the whole length."""
+    random = np.random.default_rng(length)
+    lengths = random.integers(1, length + 1, rows) if padded else np.full(rows, length)
+    mask = (np.arange(length) < lengths[:, None]).astype(np.int64)
+    return random.integers(5, vocabulary, (rows, length)) * mask, random.integers(0, 2, (rows, length)), mask
+
+
+def assert_ranks_alike(bundle: Path, run: Path) -> None:
+    """The bundle, through the library, scores the sample's documents as the run does, and tells them apart."""
+    sample = Collection(SAMPLE)
+    names, trained = list(sample.documents), run_ranker(run, sample, bf16=False)
+    with Ranker.open(bundle, provider="cpu", precision="fp32", threads=1) as ranker:
+        for query in list(sample.queries)[:2]:
+            expected = trained.rerank(query, names).scores
+            texts = [{"title": sample.documents[name].title, "text": sample.documents[name].text} for name in names]
+            for result in ranker.rank(sample.queries[query], texts, raw_scores=True):
+                assert result.relevance_score == pytest.approx(expected[names[result.index]], abs=1e-3)
+            assert len({round(score, 2) for score in expected.values()}) > 2
 
 
 @pytest.fixture(scope="session")
@@ -101,12 +127,3 @@ def plain(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     """The bundle of `run`, measured on the sample. Never write into it."""
     options = Options(collections=[Collection(SAMPLE)], provider=Provider.CPU, queries=3, depth=3)
     return load_bundle(once(tmp_path_factory, "plain", lambda place: export_run(run, place, options)))
-
-
-@pytest.fixture
-def narrow_pipeline(pipeline: Pipeline) -> Pipeline:
-    """One budget, so that a check takes one pass."""
-    config = pipeline.config.model_copy(
-        update={"packing": pipeline.config.packing.model_copy(update={"budget": 64, "budget_range": (64, 64)})}
-    )
-    return Pipeline(config, pipeline.tokenizer, pipeline.frequencies)

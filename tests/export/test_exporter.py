@@ -26,7 +26,7 @@ from keyblock.runtime.cpus import bf16_feature, vnni_feature
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider, ProviderError, cuda_devices
 from keyblock.runtime.session import Session
-from tests.export.ranking import assert_ranks_alike
+from tests.export.conftest import assert_ranks_alike
 from training.data.collection import Collection
 from training.evaluate.scoring import score
 from training.model.checkpoints import CheckpointError

@@ -15,7 +15,7 @@ from export.families import note_parameters
 from export.variants import Batch, Reach, halve_weights, observe, quantize, quantize_static, smoothing_factors
 from keyblock.runtime.cpus import vnni_feature
 from keyblock.runtime.session import INPUTS, Session
-from tests.export.ranking import batch
+from tests.export.conftest import batch
 from training.model.cross_encoder import CrossEncoder
 from training.model.starting import PARAMETERS, stored_parameters
 

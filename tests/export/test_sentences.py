@@ -24,7 +24,7 @@ from keyblock.ranker import Ranker
 from keyblock.runtime.batching import score_all
 from keyblock.runtime.providers import Provider
 from keyblock.runtime.session import Session
-from tests.export.ranking import assert_ranks_alike
+from tests.export.conftest import assert_ranks_alike
 from tests.support.checkpoints import save_checkpoint
 from tests.support.vectors import concept_table
 from tests.training.models.test_bi_encoder import FAMILY, packed

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.training.collections.descriptions import BASIC, TITLES
+from tests.training.collections.conftest import BASIC, TITLES
 from training.data import datasets
 from training.data.collection import Collection
 from training.data.datasets import Files, Topics, file_documents, read_topics

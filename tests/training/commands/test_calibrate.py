@@ -14,7 +14,7 @@ from keyblock.description import PipelineConfig
 from keyblock.fusion import FEATURES, Activation, Fusion
 from keyblock.pipeline import Pipeline
 from keyblock.text.prompt import Prompt
-from tests.training.commands.running import Printed, cells, strings
+from tests.training.commands.conftest import Printed, cells, strings
 from tests.training.conftest import bundle_with
 from training.commands.calibrate import main as calibrate_main
 from training.commands.evaluate import main as evaluate_main

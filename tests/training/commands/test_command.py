@@ -12,7 +12,7 @@ import keyblock
 from keyblock.bundle import Bundle, load_bundle
 from tests.conftest import ROOT
 from tests.training.collections.passages import write_collection
-from tests.training.commands.running import Printed, strings
+from tests.training.commands.conftest import Printed, strings
 from training.commands.candidates import main as candidates_main
 from training.commands.evaluate import main as evaluate_main
 from training.commands.prior import main as prior_main

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.training.commands.running import Printed, strings
+from tests.training.commands.conftest import Printed, strings
 from training.commands.candidates import main as candidates_main
 from training.commands.evaluate import main as evaluate_main
 from training.commands.train import main as train_main

@@ -1,7 +1,6 @@
 """Rankers: a run in PyTorch, its bundle in ONNX Runtime and the service over HTTP rank alike; batches score as one by one."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +10,14 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from keyblock.bundle import Bundle
 from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
 from keyblock.pre_ranking import PreRanking, Prior
 from keyblock.ranker import Ranker
-from keyblock.ranking.order import LOWEST
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Precision, Provider
-from keyblock.scoring import Model
 from service.settings import Settings
 from tests.service.conftest import warm
 from tests.training.conftest import bundle_with
@@ -30,7 +26,6 @@ from training.data.examples import Preparation
 from training.data.types import Document
 from training.evaluate.ranking import (
     HttpRanker,
-    LocalRanker,
     bundle_ranker,
     changed,
     run_ranker,
@@ -41,22 +36,13 @@ from training.model.cross_encoder import CrossEncoder
 from training.model.ranker_module import pad
 
 
-@pytest.fixture(scope="module")
-def fused_run(toy_run: Path, toy_bundle: Bundle, toy: Collection) -> LocalRanker:
-    """The run with the bundle's fusion, in fp32."""
-    ranker = run_ranker(toy_run, toy, bf16=False)
-    pipeline = ranker.preparation.pipeline
-    config = pipeline.config.model_copy(update={"fusion": toy_bundle.manifest.pipeline.fusion})
-    ranker.preparation = Preparation(toy, Pipeline(config, pipeline.tokenizer, pipeline.frequencies))
-    return ranker
-
-
-def test_run_bundle_and_service_rank_alike(fused_run: LocalRanker, toy_bundle: Bundle, toy: Collection) -> None:
+def test_run_bundle_and_service_rank_alike(toy_run: Path, toy_bundle: Bundle, toy: Collection) -> None:
+    trained = run_ranker(toy_run, toy, bf16=False).with_pipeline(fusion=toy_bundle.manifest.pipeline.fusion)
     local = bundle_ranker(toy_bundle, GraphModel.open(toy_bundle, Provider.CPU, 1), toy)
     settings = Settings(bundle=toy_bundle.path, provider=Provider.CPU, precision=Precision.FP32, threads=1)
     with warm(settings) as client:
         for query, candidates in toy.run("dev").items():
-            expected = fused_run.rerank(query, list(candidates))
+            expected = trained.rerank(query, list(candidates))
             for other in (local, HttpRanker("served", toy, client)):
                 found = other.rerank(query, list(candidates))
                 assert list(found.scores) == list(expected.scores)
@@ -78,30 +64,6 @@ def test_documents_that_are_skipped_rank_as_they_are_served(toy_bundle: Bundle, 
     assert [result.scored_by for result in ranking].count("model") == 10 < len(candidates)
     every = local.score("river?", candidates).logits
     assert (every > -np.inf).all(), "who asks for logits gets them all"
-
-
-class Rounded:
-    """A model without its last digits, which on some CPUs depend on a sequence's row in the batch."""
-
-    def __init__(self, model: Model) -> None:
-        self._model, self.combine = model, model.combine
-
-    def outputs(self, sequences: Sequence[Packed]) -> NDArray[np.float32]:
-        return np.round(self._model.outputs(sequences), 3)
-
-    choose = outputs
-
-
-def test_ties_keep_the_order_given_and_empty_documents_come_last(fused_run: LocalRanker, toy_copy: Path) -> None:
-    collection = Collection(toy_copy)
-    text = collection.documents["river-0"].text
-    collection.documents.update({name: Document(name, "River", text) for name in ("z", "a")})
-    collection.documents["void"] = Document("void", "River", "")
-    ranker = LocalRanker("x", Preparation(collection, fused_run.preparation.pipeline), Rounded(fused_run.model))
-    reranked = ranker.rerank("river?", ["void", "z", "river-0", "a"])
-    assert list(reranked.scores) == ["z", "river-0", "a", "void"]
-    assert reranked.scores["void"] == LOWEST
-    assert reranked.blocks["void"] == []
 
 
 @pytest.mark.parametrize(

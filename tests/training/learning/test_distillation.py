@@ -13,7 +13,6 @@ from torch import Tensor
 
 from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
-from tests.training.models.families import Bag, bag
 from training.data.collection import Collection
 from training.data.examples import Preparation, Row, Selected
 from training.data.sampling import Group
@@ -28,13 +27,11 @@ from training.learn.distillation import (
     squared_loss,
 )
 from training.learn.loop import make_optimizer
-from training.model.aggregators import build_aggregation
 from training.model.cross_encoder import CrossEncoder
 from training.model.ranker_module import RankerModule
 from training.recipe import Distillation, Recipe
 
-__all__ = ["bag"]
-BUDGET, ANSWER = 40, "answer for the"
+BUDGET = 40
 scores = st.lists(st.integers(-40, 40), min_size=1, max_size=7, unique=True).map(lambda tenths: torch.tensor(tenths) / 10.0)
 
 
@@ -102,18 +99,6 @@ def groups_of(collection: Collection, pipeline: Pipeline, queries: Sequence[str]
     return groups
 
 
-def make_teacher(backbone: Path, pipeline: Pipeline) -> Bag:
-    """A passage with the word "answer" in it is worth more than any other; no two are worth the same."""
-    teacher = Bag.from_backbone(str(backbone), width=1)
-    with torch.no_grad():
-        teacher.vectors.weight.uniform_(0, 0.02, generator=torch.Generator().manual_seed(0))
-        teacher.vectors.weight[int(pipeline.tokenizer.ids("answer")[0])] = 3.0
-        teacher.head.weight.fill_(1.0)
-        teacher.head.bias.zero_()
-    teacher.aggregator = build_aggregation({"name": "max"}, 1)
-    return teacher.eval()
-
-
 def rows_of(groups: Sequence[Group]) -> list[Row]:
     return [row for group in groups for row in group.prepared]  # type: ignore[misc]
 
@@ -125,8 +110,10 @@ def test_what_is_compared_beside_a_slow_version(
 ) -> None:
     """Each sequence alone; among documents the teacher's own aggregator speaks, and the pipeline's for the student."""
     torch.manual_seed(0)
-    student, teacher = CrossEncoder.from_backbone(str(tiny_backbone)), make_teacher(tiny_backbone, pipeline)
-    torch.nn.init.normal_(student.head.weight)
+    student, teacher = (CrossEncoder.from_backbone(str(tiny_backbone), aggregator=of) for of in (None, {"name": "max"}))
+    for model in (student, teacher.eval()):  # weights large enough to tell texts apart
+        torch.nn.init.normal_(model.encoder.embeddings.word_embeddings.weight)
+        torch.nn.init.normal_(model.head.weight)
     groups = groups_of(toy, pipeline, ["river?", "stone?"])
     how = Distillation(teacher="runs/teacher", loss=loss, among=among, best=2)
     found = DistillationObjective(make_recipe(), how, pipeline, Selected(pipeline), teacher)(student, groups)
@@ -134,11 +121,15 @@ def test_what_is_compared_beside_a_slow_version(
     def alone(model: RankerModule, packed: Packed) -> float:
         return float(score(model, [packed], 0, bf16=False)[0])
 
+    def taught(document: list[Packed]) -> float:
+        states = torch.cat([teacher.states(*teacher.inputs([one], 0)) for one in document])
+        return teacher.combine(states[None], torch.ones(1, len(document), dtype=torch.bool)).item()
+
     lists = []
     for row in rows_of(groups):
         passages = [([alone(student, one) for one in of], [alone(teacher, one) for one in of]) for of in row]
-        best = [(max(own), max(theirs)) for own, theirs in passages]
-        lists += passages if among == "passages" else [tuple(zip(*best, strict=True))]
+        documents = [max(own) for own, _ in passages], [taught(of) for of in row]
+        lists += passages if among == "passages" else [documents]
     distances = [
         slow_lambda(list(own), list(theirs), 2)
         if loss == "lambda"
