@@ -24,7 +24,7 @@ from keyblock.bundle import AggregatorEntry, Bundle, BundleError, load_bundle, w
 from keyblock.runtime.batching import score_all
 from keyblock.runtime.cpus import bf16_feature, vnni_feature
 from keyblock.runtime.model import GraphModel
-from keyblock.runtime.providers import Provider, ProviderError, cuda_devices
+from keyblock.runtime.providers import Provider, cuda_devices
 from keyblock.runtime.session import Session
 from tests.export.conftest import assert_ranks_alike
 from training.data.collection import Collection
@@ -132,11 +132,6 @@ def test_a_variant_is_served_if_requested(system: Bundle) -> None:
     assert model.selector is not None
     assert model.selector.choice.precision == "int8"
     assert GraphModel.open(system, "cpu", precision="fp32").session.choice.precision == "fp32"
-
-
-def test_a_bundle_without_the_variant_says_how_to_get_it(plain: Bundle) -> None:
-    with pytest.raises(ProviderError, match=r"the bundle has no int8 graphs \(keyblock-export --variant int8 writes them\)"):
-        GraphModel.open(plain, "cpu", precision="int8")
 
 
 @pytest.mark.skipif(cuda_devices() > 0, reason="CUDA is here, so that it is measured")

@@ -40,11 +40,6 @@ FUSED = {"EmbedLayerNormalization": 1, "Attention": 2, "SkipLayerNormalization":
 Tiny = Callable[..., CrossEncoder]
 
 
-@pytest.fixture(scope="module")
-def session(fp32: Path) -> Session:
-    return Session(fp32, "cpu", threads=1)
-
-
 def assert_equal_pytorch(session: Session, model: CrossEncoder, *shapes: tuple[int, int]) -> None:
     """The graph's outputs for batches of these shapes are the model's."""
     for shape in shapes:
@@ -57,8 +52,8 @@ def assert_equal_pytorch(session: Session, model: CrossEncoder, *shapes: tuple[i
 
 
 @pytest.mark.parametrize(("rows", "length"), [(1, 1), (1, 32), (3, 17), (5, 128), (2, 512)])
-def test_batch_and_length_are_free_and_logits_are_pytorchs(model: CrossEncoder, session: Session, rows: int, length: int) -> None:
-    assert_equal_pytorch(session, model, (rows, length))
+def test_batch_and_length_are_free_and_logits_are_pytorchs(model: CrossEncoder, fp32: Path, rows: int, length: int) -> None:
+    assert_equal_pytorch(Session(fp32, "cpu", threads=1), model, (rows, length))
 
 
 def test_a_model_with_an_aggregator_gives_states_beside_logits(tmp_path: Path, tiny: Tiny) -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tests.training.learning.test_train import weights
 from training.commands.train import main as train_main
 from training.learn.tracking import read_log
 
@@ -48,10 +49,6 @@ def together(commands: Sequence[str], processes: int = 2) -> list[tuple[str, str
     finally:
         for process in started:
             process.kill()
-
-
-def weights(run: Path) -> dict[str, torch.Tensor]:
-    return load_file(run / "checkpoint" / "model.safetensors") | load_file(run / "checkpoint" / "head.safetensors")
 
 
 @pytest.mark.timeout(300)  # two processes import PyTorch; on a busy machine that takes its time

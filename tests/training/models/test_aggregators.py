@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import AutoConfig, AutoModel
+from transformers import AutoModel
 
 from keyblock.aggregation import AGGREGATORS
+from tests.support.checkpoints import save_checkpoint
 from training.model.aggregators import Aggregation, CnnAggregation, TransformerAggregation, build_aggregation
 
 HIDDEN = 12
@@ -139,10 +140,8 @@ def test_a_document_without_passages_is_zeros_and_leaves_gradients_alone(descrip
 
 
 def saved(family: str, path: Path, **changes: Any) -> str:
-    sizes = {"hidden_size": HIDDEN, "num_hidden_layers": 3, "num_attention_heads": 3, "intermediate_size": 24, "vocab_size": 50}
-    torch.manual_seed(1)
-    AutoModel.from_config(AutoConfig.for_model(family, **sizes | changes)).save_pretrained(path)
-    return str(path)
+    sizes = {"hidden_size": HIDDEN, "num_hidden_layers": 3, "num_attention_heads": 3, "intermediate_size": 24}
+    return str(save_checkpoint(family, path, **sizes | changes))
 
 
 @pytest.mark.parametrize("family", ["bert", "electra", "roberta"])
