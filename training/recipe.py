@@ -383,7 +383,7 @@ def _read(path: Path, readers: tuple[Path, ...] = ()) -> dict[str, Any]:
     try:
         tree = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise RecipeError(f"{path}: cannot be read as YAML ({error})") from None
+        raise RecipeError(f"{path}: cannot be read as YAML ({' '.join(str(error).split())})") from None
     if not isinstance(tree, dict):
         raise RecipeError(f"{path}: a recipe is a mapping of keys, not {type(tree).__name__}")
     base = tree.pop("base", [])
@@ -492,7 +492,7 @@ def override_key(tree: dict[str, Any], override: str) -> None:
     try:
         tree[last] = yaml.safe_load(value)
     except yaml.YAMLError as error:
-        raise RecipeError(f"--set {override}: the value is not YAML ({error})") from None
+        raise RecipeError(f"--set {override}: the value is not YAML ({' '.join(str(error).split())})") from None
 
 
 def backbone_path(name: str) -> str:

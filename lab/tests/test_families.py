@@ -1,7 +1,7 @@
 """What families share: which token is whose, and that a model comes back, that padding says nothing, and what learns."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pytest
@@ -9,12 +9,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from transformers import BertConfig, BertModel
 
 from keyblock.packing import Packed
 from lab.families import TokenFamily
 from lab.models.tokens import Combining, Tokens, segments
 from lab.models.words import clamped, texts
-from tests.training.models.families import Bag
 from training.declarations import FAMILIES
 from training.model.cross_encoder import CrossEncoder
 from training.model.families import load_ranker, new_ranker
@@ -135,8 +135,14 @@ def test_cosines_are_those_of_pairs_of_tokens() -> None:
     assert not found[0, :, 1].any()
 
 
-class Sum(Combining, Bag):
-    """A state's features are added up over passages and weighed by the head."""
+class Sum(Combining, CrossEncoder):
+    """A state's two features are added up over passages and weighed by the head."""
+
+    @classmethod
+    def small(cls) -> Self:
+        """Of random weights."""
+        sizes = {"hidden_size": 2, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 2, "vocab_size": 9}
+        return cls(BertModel(BertConfig(**sizes), add_pooling_layer=False))
 
     def documents_of(self, states: Tensor, mask: Tensor) -> Tensor:
         """See Combining."""
@@ -146,7 +152,7 @@ class Sum(Combining, Bag):
 @torch.no_grad()
 def test_a_document_is_what_its_passages_say_together() -> None:
     """(1 + 3) + 10 (2 + 4) = 64; what padding holds is not read. A score is that of an only passage."""
-    model = Sum(9, 2)
+    model = Sum.small()
     model.head.weight[:], model.head.bias[:] = torch.tensor([[1.0, 10.0]]), 0
     states = torch.tensor([[[1.0, 2.0], [3.0, 4.0], [7.0, float("inf")]]])
     assert model.combine(states, torch.tensor([[True, True, False]])).tolist() == [64.0]
@@ -154,7 +160,7 @@ def test_a_document_is_what_its_passages_say_together() -> None:
 
 
 def test_types_are_distinguished_with_any_backbone() -> None:
-    _, types, _ = Sum(9, 2).inputs([packed([5], [6, 7])], 0, document_type=0)
+    _, types, _ = Sum.small().inputs([packed([5], [6, 7])], 0, document_type=0)
     assert types.tolist() == [[0, 0, 0, 1, 1, 1]]
 
 

@@ -14,7 +14,7 @@ from lab.commands.farrelevant import main as farrelevant_main
 from lab.far_relevant import FarDocument, Settings, make_splits
 from lab.passages import Passages, open_passages
 from tests.training.collections.passages import write_collection, write_passages
-from tests.training.commands.running import cells, strings
+from tests.training.commands.conftest import cells, strings
 from training.data.collection import Collection
 from training.data.types import CollectionError
 

@@ -7,7 +7,7 @@ import pytest
 
 from lab.commands.folds import main as folds_main
 from lab.folds import first_stage, judged_queries, read_folds, write_folds
-from tests.training.commands.running import cells, strings
+from tests.training.commands.conftest import cells, strings
 from tests.training.commands.test_evaluate import reversed_run
 from training.commands.evaluate import main as evaluate_main
 from training.data.collection import Collection

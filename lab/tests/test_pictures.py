@@ -19,7 +19,7 @@ from lab.pictures import (
     frontier,
 )
 from lab.positions import GoldPlace
-from tests.training.commands.running import strings
+from tests.training.commands.conftest import strings
 
 SYSTEMS = [Measured("slow", 20.0, 0.9), Measured("fast", 1.0, 0.5), Measured("beaten", 5.0, 0.4), Measured("middle", 4.0, 0.7)]
 

@@ -12,7 +12,7 @@ from transformers import RobertaConfig
 
 from lab.commands.plan import main as plan_main
 from lab.plan import dry_run, local_backbone, plan_parts
-from tests.training.collections.descriptions import BASIC
+from tests.training.collections.conftest import BASIC
 from training.data.collection import Collection
 from training.data.descriptions import PACKAGED
 from training.data.types import CollectionError

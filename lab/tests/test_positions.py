@@ -23,7 +23,7 @@ from lab.positions import (
 )
 from lab.records import record_evaluation, write_record
 from tests.training.collections.passages import write_collection
-from tests.training.commands.running import cells, strings
+from tests.training.commands.conftest import cells, strings
 from training.data.collection import Collection
 from training.data.files import write_run
 from training.data.types import CollectionError

@@ -8,7 +8,6 @@ from tempfile import mkdtemp
 from typing import Any
 from unittest.mock import patch
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -22,11 +21,11 @@ from bulk.work import Layout
 from keyblock import Ranker
 from keyblock.bundle import Bundle, load_bundle
 from keyblock.pipeline import Pipeline
-from keyblock.prepared import PreparedDocument
 from keyblock.runtime.model import open_model
 from keyblock.scoring import Model
 from tests.bulk.jobs import FILLER, layout, river_lists, sentence
 from tests.conftest import ROOT
+from tests.support.prepared import assert_equal
 
 
 @cache
@@ -128,11 +127,6 @@ def test_lists_without_documents_give_no_rows(scored: Scored) -> None:
     assert scored([]) == []
 
 
-def test_a_fusion_needs_the_scores_of_the_first_stage(scored: Scored) -> None:
-    with pytest.raises(ValueError, match="needs first_stage_scores"):
-        scored(river_lists(1), fusion="linear")
-
-
 SHARDS = [["Tea is hot.", "Ice is cold."], ["The river flows."], ["A", "B"]]
 
 
@@ -149,14 +143,6 @@ def test_stored_documents_are_found_in_whatever_shard_they_are(tmp_path: Path, p
     assert found[0].vectors is None, "as the pipeline has no encoder"
 
 
-ARRAYS = ("token_ids", "bounds", "starts", "ends", "terms", "term_bounds", "title_ids", "vectors")
-
-
-def same(one: PreparedDocument, other: PreparedDocument) -> bool:
-    pairs = [(getattr(one, name), getattr(other, name)) for name in ARRAYS]
-    return all((a is None and b is None) or (a.dtype == b.dtype and a.shape == b.shape and np.array_equal(a, b)) for a, b in pairs)
-
-
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     texts=st.lists(
@@ -168,4 +154,5 @@ def test_what_is_written_is_read(tmp_path: Path, texts: list[str]) -> None:
     write_table(tmp_path / "prepared.arrow", columns_of(documents), PREPARED)
     table = PreparedTable(map_table(tmp_path / "prepared.arrow"))
     assert len(table) == len(texts)
-    assert all(same(table[number], one) for number, one in enumerate(documents))
+    for number, one in enumerate(documents):
+        assert_equal(table[number], one)

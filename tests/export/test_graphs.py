@@ -1,8 +1,10 @@
 """Graphs of models beside PyTorch; those of every imported family are held to transformers in test_families_served."""
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import onnx
@@ -18,7 +20,7 @@ from export.graphs import export_graphs
 from export.importing import measured_pace
 from export.last_attention import CLS_POSITION, compute_cls_alone, narrow_last_layer
 from export.options import WeightPrecision
-from export.variants import unpad
+from export.variants import halve_weights, quantize_static, unpad
 from keyblock.bundle import Bundle
 from keyblock.packing import Packed
 from keyblock.runtime.aggregator import AggregatorSession
@@ -27,8 +29,7 @@ from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
 from keyblock.runtime.session import Session
 from keyblock.text.tokenizer import Tokenizer
-from tests.export.ranking import batch
-from tests.training.models.families import Bag
+from tests.export.conftest import batch
 from training.declarations import CrossEncoderFamily
 from training.evaluate.scoring import TorchModel
 from training.model.classifier import Classifier
@@ -37,11 +38,6 @@ from training.model.starting import POOLING, graph_weights
 
 FUSED = {"EmbedLayerNormalization": 1, "Attention": 2, "SkipLayerNormalization": 4, "BiasGelu": 2}
 Tiny = Callable[..., CrossEncoder]
-
-
-@pytest.fixture(scope="module")
-def session(fp32: Path) -> Session:
-    return Session(fp32, "cpu", threads=1)
 
 
 def assert_equal_pytorch(session: Session, model: CrossEncoder, *shapes: tuple[int, int]) -> None:
@@ -56,8 +52,8 @@ def assert_equal_pytorch(session: Session, model: CrossEncoder, *shapes: tuple[i
 
 
 @pytest.mark.parametrize(("rows", "length"), [(1, 1), (1, 32), (3, 17), (5, 128), (2, 512)])
-def test_batch_and_length_are_free_and_logits_are_pytorchs(model: CrossEncoder, session: Session, rows: int, length: int) -> None:
-    assert_equal_pytorch(session, model, (rows, length))
+def test_batch_and_length_are_free_and_logits_are_pytorchs(model: CrossEncoder, fp32: Path, rows: int, length: int) -> None:
+    assert_equal_pytorch(Session(fp32, "cpu", threads=1), model, (rows, length))
 
 
 def test_a_model_with_an_aggregator_gives_states_beside_logits(tmp_path: Path, tiny: Tiny) -> None:
@@ -119,7 +115,7 @@ def test_what_no_graph_computes_is_refused_first(
     with pytest.raises(ExportError, match="a roberta that marks tokens cannot be exported, only a bert"):
         export_cross_encoder(marking, tmp_path / "model.onnx")
     with pytest.raises(ExportError, match=r"models of the family bag cannot be exported; those of cross_encoder, .* can"):
-        export_ranker(Bag(10, 2), tmp_path / "model.onnx")
+        export_ranker(Mock(family={"name": "bag"}), tmp_path / "model.onnx")
     assert not (tmp_path / "model.onnx").exists()
 
 
@@ -141,10 +137,27 @@ def test_an_encoder_that_does_not_fuse_is_refused(tmp_path: Path, tiny: Tiny) ->
         export_cross_encoder(relu, tmp_path / "relu.onnx")
 
 
-def test_a_graph_with_another_ending_is_not_narrowed() -> None:
-    nodes = [helper.make_node("Attention", ["x", "w", "b"], ["y"]), helper.make_node("Relu", ["y"], ["z"])]
-    with pytest.raises(ExportError, match=r"is read by \['Relu'\]"):
-        narrow_last_layer(helper.make_model(helper.make_graph(nodes, "short", [], [])))
+def graph_of(*operators: str) -> onnx.ModelProto:
+    """A chain of operators."""
+    nodes = [helper.make_node(kind, [f"v{n}", "w", "b"], [f"v{n + 1}"]) for n, kind in enumerate(operators)]
+    return helper.make_model(helper.make_graph(nodes, "short", [], []))
+
+
+@pytest.mark.parametrize(
+    ("change", "graph", "problem"),
+    [
+        (narrow_last_layer, graph_of("Attention", "Relu"), r"is read by \['Relu'\]"),
+        (compute_cls_alone, graph_of(), "narrow the last layer first"),
+        (compute_cls_alone, graph_of("Attention"), "narrow the last layer first"),
+        (lambda graph: add_marks(graph, Marker(4, 2)), graph_of(), "no fused attention"),
+        (lambda graph: quantize_static(graph, []), graph_of(), "multiplies no weights with every token"),
+    ],
+)
+def test_a_graph_of_another_form_is_refused(
+    change: Callable[[onnx.ModelProto], object], graph: onnx.ModelProto, problem: str
+) -> None:
+    with pytest.raises(ExportError, match=problem):
+        change(graph)
 
 
 def test_marks_are_those_of_pytorch_and_padding_changes_none(tiny: Tiny, tokenizer: Tokenizer, tmp_path: Path) -> None:
@@ -175,9 +188,52 @@ def test_marks_are_those_of_pytorch_and_padding_changes_none(tiny: Tiny, tokeniz
     assert float(np.std(np.concatenate(marks))) > 0.001  # the tokens differ, so the comparison says something
 
 
-def test_a_graph_that_is_not_fused_gets_no_marks() -> None:
-    with pytest.raises(ExportError, match="no fused attention"):
-        add_marks(onnx.ModelProto(), Marker(4, 2))
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory, tiny: Tiny) -> Callable[..., tuple[Path, Path]]:
+    """Writes a tiny model's fused graph, and the same asking for [CLS] alone; each once. Never write to them."""
+
+    @cache
+    def write(**parts: object) -> tuple[Path, Path]:
+        folder = tmp_path_factory.mktemp("graphs")
+        aggregator = {"name": parts.pop("aggregator")} if "aggregator" in parts else None
+        model = tiny(aggregator, attn_implementation="eager", **parts)
+        with torch.no_grad():
+            for layer in model.encoder.encoder.layer:  # what the softmax does not see must be there, or it proves nothing
+                layer.attention.self.key.bias.normal_(std=2.0)
+        export_cross_encoder(model, folder / "before.onnx")
+        graph = onnx.load(str(folder / "before.onnx"))
+        compute_cls_alone(graph)
+        onnx.checker.check_model(graph)
+        onnx.save(graph, str(folder / "after.onnx"))
+        return folder / "before.onnx", folder / "after.onnx"
+
+    return write
+
+
+@pytest.mark.parametrize("parts", [{}, {"aggregator": "attention", "num_attention_heads": 4, "num_hidden_layers": 1}])
+def test_asking_for_cls_alone_changes_nothing(exported: Callable[..., tuple[Path, Path]], parts: dict[str, object]) -> None:
+    before, after = (Session(path, "cpu", threads=1) for path in exported(**parts))
+    for rows, length in ((1, 1), (3, 17), (5, 128), (2, 512)):
+        given = batch(rows, length)
+        expected = before.score(*given)
+        np.testing.assert_allclose(after.score(*given), expected, atol=2e-5)
+    assert np.ptp(expected) > 0.1
+
+
+def test_no_token_but_cls_is_multiplied_by_its_weights(exported: Callable[..., tuple[Path, Path]]) -> None:
+    nodes = onnx.load(str(exported()[1])).graph.node
+    assert sum(node.op_type == "Attention" for node in nodes) == 1, "of two"
+    (states,) = {node.input[0] for node in nodes if node.name == "cls_attention/scores"}
+    read_by = [(node.op_type, node.name) for node in nodes if states in node.input]
+    assert [kind for kind, _ in read_by] == ["Gather", "MatMul", "MatMul"]  # [CLS], and products with a row for each head
+    assert {name for _, name in read_by[1:]} == {"cls_attention/scores", "cls_attention/mixed"}
+
+
+def test_a_graph_in_half_of_the_bytes_is_refused(exported: Callable[..., tuple[Path, Path]]) -> None:
+    narrowed = onnx.load(str(exported()[0]))
+    halve_weights(narrowed)
+    with pytest.raises(ExportError, match="before that of the weights' precision"):
+        compute_cls_alone(narrowed)
 
 
 DESCRIPTIONS: list[dict[str, Any]] = [

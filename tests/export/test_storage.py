@@ -9,33 +9,7 @@ from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
 from export.storage import SMALL, data_file, put_back, save_graph, share_weights, weights_aside
 
-
-def doubling(n: int) -> ModelProto:
-    """Gives y = x * w with n weights of 2."""
-    inputs, outputs = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [n]) for name in ("x", "y"))
-    weights = numpy_helper.from_array(np.full(n, 2.0, np.float32), "w")
-    made = helper.make_graph([helper.make_node("Mul", ["x", "w"], ["y"])], "doubling", [inputs], [outputs], [weights])
-    return helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-
-
-def doubled(path: Path, n: int) -> list[float]:
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    values: list[float] = session.run(None, {"x": np.ones(n, np.float32)})[0].tolist()
-    return values
-
-
-def test_beyond_what_a_file_holds_the_weights_stand_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    save_graph(doubling(1000), tmp_path / "model.onnx")
-    assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
-    monkeypatch.setattr("export.storage.LARGEST", 3000)
-    for _ in range(2):  # the second one replaces the first
-        save_graph(doubling(1000), tmp_path / "model.onnx")
-    data = tmp_path / data_file("model.onnx")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.onnx", "model.onnx.data"]
-    assert data.stat().st_size == 4000
-    assert doubled(tmp_path / "model.onnx", 1000) == [2.0] * 1000
-    (weights,) = onnx.load(str(tmp_path / "model.onnx")).graph.initializer
-    assert numpy_helper.to_array(weights).tolist() == [2.0] * 1000
+TWOS = np.full(1000, 2, np.float32)
 
 
 def adding(stored: dict[str, np.ndarray]) -> ModelProto:
@@ -45,6 +19,26 @@ def adding(stored: dict[str, np.ndarray]) -> ModelProto:
     output = helper.make_tensor_value_info("y", TensorProto.FLOAT, [None])
     made = helper.make_graph([helper.make_node("Sum", names, ["y"])], "adding", [], [output], weights)
     return helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def summed(path: Path) -> list[float]:
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    values: list[float] = session.run(None, {})[0].tolist()
+    return values
+
+
+def test_beyond_what_a_file_holds_the_weights_stand_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_graph(adding({"w": TWOS}), tmp_path / "model.onnx")
+    assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
+    monkeypatch.setattr("export.storage.LARGEST", 3000)
+    for _ in range(2):  # the second one replaces the first
+        save_graph(adding({"w": TWOS}), tmp_path / "model.onnx")
+    data = tmp_path / data_file("model.onnx")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.onnx", "model.onnx.data"]
+    assert data.stat().st_size == 4000
+    assert summed(tmp_path / "model.onnx") == TWOS.tolist()
+    (weights,) = onnx.load(str(tmp_path / "model.onnx")).graph.initializer
+    np.testing.assert_array_equal(numpy_helper.to_array(weights), TWOS)
 
 
 def test_what_both_graphs_have_is_read_in_the_other_one(tmp_path: Path) -> None:
@@ -64,16 +58,15 @@ def test_what_both_graphs_have_is_read_in_the_other_one(tmp_path: Path) -> None:
     assert places == {"other": fours.tobytes(), "again": fours.tobytes(), "a": threes.tobytes()}
     read = {t.name: numpy_helper.to_array(t) for t in onnx.load(str(tmp_path / "model.other.onnx")).graph.initializer}
     assert {name: values[0] for name, values in read.items()} == {"other": 4, "own": 5, "again": 4, "a": 3, "c": 1}
-    session = onnxruntime.InferenceSession(str(tmp_path / "model.other.onnx"), providers=["CPUExecutionProvider"])
-    assert session.run(None, {})[0].tolist() == [4 + 5 + 4 + 3 + 1] * n
+    assert summed(tmp_path / "model.other.onnx") == [4 + 5 + 4 + 3 + 1] * n
 
 
 def test_nothing_is_shared_with_a_graph_whose_weights_are_in_a_second_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("export.storage.LARGEST", 3000)
-    save_graph(doubling(1000), tmp_path / "model.onnx")
-    graph = doubling(1000)
+    save_graph(adding({"w": TWOS}), tmp_path / "model.onnx")
+    graph = adding({"w": TWOS})
     assert share_weights(graph, tmp_path / "model.onnx") == 0
-    assert graph == doubling(1000)
+    assert graph == adding({"w": TWOS})
 
 
 MANY, FEW = np.arange(12, dtype=np.float32).reshape(3, 4), np.ones(2, np.float32)

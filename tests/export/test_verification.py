@@ -31,8 +31,11 @@ def torch_model(model: CrossEncoder, tokenizer: Tokenizer) -> TorchModel:
 
 
 @pytest.fixture
-def dev(narrow_pipeline: Pipeline) -> Dev:
-    return Dev.build(Collection(SAMPLE), narrow_pipeline, queries=5, depth=4)
+def dev(pipeline: Pipeline) -> Dev:
+    """With one budget, so that a check takes one pass."""
+    packing = pipeline.config.packing.model_copy(update={"budget": 64, "budget_range": (64, 64)})
+    narrow = Pipeline(pipeline.config.model_copy(update={"packing": packing}), pipeline.tokenizer, pipeline.frequencies)
+    return Dev.build(Collection(SAMPLE), narrow, queries=5, depth=4)
 
 
 def test_dev_takes_a_sample_of_queries_and_their_first_candidates(dev: Dev, torch_model: TorchModel) -> None:

@@ -8,8 +8,18 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.training.collections.descriptions import BASIC, DOCUMENT, TITLES, TOPIC
 from training.data.collection import Collection
+
+DOCUMENT = "<DOC>\n<DOCNO> {name} </DOCNO>\n<TITLE>{title}</TITLE>\n<TEXT>\n{text}\n</TEXT>\n</DOC>\n"
+TOPIC = "<top>\n<num> Number: {name}\n<title> {title}\n\n<desc> Description:\nwhat is\na {title}?\n<narr> Narrative:\nany\n</top>\n"
+TITLES = {"1": "river", "2": "stone", "3": "bridge", "4": "winter", "5": "garden", "6": "market"}
+BASIC: dict[str, Any] = {
+    "name": "hand",
+    "documents": {"path": "documents.sgml.gz"},
+    "candidates": "run.trec",
+    "depth": 3,
+    "splits": {"train": {"queries": {"path": "topics.txt"}, "qrels": "qrels.txt"}},
+}
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.training.collections.descriptions import BASIC, TITLES
+from tests.training.collections.conftest import BASIC, TITLES
 from training.data import datasets
 from training.data.collection import Collection
 from training.data.datasets import Files, Topics, file_documents, read_topics
@@ -270,26 +270,16 @@ def test_rotations_by_hand() -> None:
     ]
 
 
-@given(IDS, st.integers(3, 6))
-def test_no_query_is_tested_by_a_model_that_saw_it(queries: set[str], count: int) -> None:
-    rounds = rotations(make_folds(queries, min(count, len(queries))))
-    assert sorted(query for r in rounds for query in r.test) == sorted(queries)
-    for r in rounds:
-        assert not {*r.train} & {*r.dev} | {*r.train} & {*r.test} | {*r.dev} & {*r.test}
-        assert {*r.train, *r.dev, *r.test} == queries
-
-
 def test_folds_that_are_dealt(describe: Callable[..., Collection]) -> None:
     """Each query is tested once, and never by what trained on it."""
-    part = BASIC["splits"]["train"]
-    rounds = [describe(f"#{n}", folds=3, splits={"all": part}) for n in (1, 2, 3)]
+    rounds = [describe(f"#{n}", folds=3, splits={"all": TRAIN}) for n in (1, 2, 3)]
     assert sorted(query for c in rounds for query in c.split("test")) == list("123456")
     for one, after in zip(rounds, rounds[1:] + rounds[:1], strict=True):
         assert one.split("dev") == after.split("test")
         assert sorted(one.split("train") + one.split("dev") + one.split("test")) == list("123456")
         assert list(one.run("dev")) == one.split("dev")
     assert [c.name for c in rounds] == ["hand-fold-1", "hand-fold-2", "hand-fold-3"]
-    first = describe(folds=3, splits={"all": part})
+    first = describe(folds=3, splits={"all": TRAIN})
     assert (first.name, first.split("test")) == ("hand", rounds[0].split("test"))
     assert first.split("all") == list("123456")
 

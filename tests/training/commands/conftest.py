@@ -1,8 +1,22 @@
-"""Commands that must succeed, and commands that must fail."""
+"""Calling commands that must succeed or fail, and reading what they print."""
+
+from collections.abc import Callable, Sequence
 
 import pytest
 
-from tests.training.commands.running import Main, Printed, strings
+Main = Callable[[Sequence[str] | None], int]
+Printed = Callable[..., str]
+"""What a command prints that is run with these arguments: see the fixtures `printed` and `refused`."""
+
+
+def strings(*arguments: object) -> list[str]:
+    return [str(argument) for argument in arguments]
+
+
+def cells(printed: str) -> dict[str, list[str]]:
+    """The printed table: cells by the system's name."""
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in printed.splitlines() if line.startswith("|")]
+    return {row[0]: row[1:] for row in rows}
 
 
 @pytest.fixture

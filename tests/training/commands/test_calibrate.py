@@ -14,7 +14,7 @@ from keyblock.description import PipelineConfig
 from keyblock.fusion import FEATURES, Activation, Fusion
 from keyblock.pipeline import Pipeline
 from keyblock.text.prompt import Prompt
-from tests.training.commands.running import Printed, cells, strings
+from tests.training.commands.conftest import Printed, cells, strings
 from tests.training.conftest import bundle_with
 from training.commands.calibrate import main as calibrate_main
 from training.commands.evaluate import main as evaluate_main
@@ -239,12 +239,6 @@ def test_a_bundle_needs_a_place_for_its_copy_and_a_model_that_reads_so_much(
     assert "129 tokens exceeds the 128 that its model reads" in refused(*given, "--out", tmp_path / "out", "--budgets", 129)
 
 
-@pytest.fixture(scope="module")
-def passages_bundle(toy_bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    """The toy's bundle, where each of the two best blocks is a passage of its own."""
-    return bundle_with(toy_bundle, tmp_path_factory.mktemp("passages") / "b", {"aggregator": {"name": "max", "passages": 2}})
-
-
 def test_a_fusion_that_was_learned_is_where_the_next_one_starts(run_copy: Path, toy_bundle: Bundle, tmp_path: Path) -> None:
     """Of a bundle its own; of a run that of what it begins from."""
     fusion = CalibratedBundle(toy_bundle.path, tmp_path / "out").start()
@@ -255,11 +249,10 @@ def test_a_fusion_that_was_learned_is_where_the_next_one_starts(run_copy: Path, 
     assert CalibratedRun(run_copy).start() == fusion
 
 
-def test_another_number_of_passages_reads_more(
-    toy_bundle: Bundle, passages_bundle: Bundle, toy: Collection, tmp_path: Path
-) -> None:
-    """A bundle whose passages are joint has no number of them."""
-    system = CalibratedBundle(passages_bundle.path, tmp_path / "out")
+def test_another_number_of_passages_reads_more(toy_bundle: Bundle, toy: Collection, tmp_path: Path) -> None:
+    """Each of the two best blocks is a passage of its own; a bundle whose passages are joint has no number of them."""
+    passages = bundle_with(toy_bundle, tmp_path / "passages", {"aggregator": {"name": "max", "passages": 2}})
+    system = CalibratedBundle(passages.path, tmp_path / "out")
     query, candidates = next(iter(toy.run("dev").items()))
     own = system.own_ranker(toy, 80)
     read = [len(system.ranker(own, count).score(query, list(candidates)).selections[0].sequences) for count in (1, None, 3)]

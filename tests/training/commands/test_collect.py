@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.commands.running import Printed, strings
+from tests.training.commands.conftest import Printed, strings
 from training.commands.collect import main as collect_main
 from training.data.collection import Collection
 from training.data.types import Document, Span

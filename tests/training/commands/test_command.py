@@ -1,4 +1,4 @@
-"""What all training commands share, and the small ones on the toy."""
+"""What all commands of training and export share, and the small ones on the toy."""
 
 import json
 import subprocess
@@ -12,7 +12,7 @@ import keyblock
 from keyblock.bundle import Bundle, load_bundle
 from tests.conftest import ROOT
 from tests.training.collections.passages import write_collection
-from tests.training.commands.running import Printed, strings
+from tests.training.commands.conftest import Printed, strings
 from training.commands.candidates import main as candidates_main
 from training.commands.evaluate import main as evaluate_main
 from training.commands.prior import main as prior_main
@@ -27,8 +27,14 @@ def test_invalid_numbers(toy_run: Path, toy_path: Path, capsys: pytest.CaptureFi
     assert f"--depth: '{number}' is not a whole number from 1" in capsys.readouterr().err
 
 
-COMMANDS = ["train", "calibrate", "collect", "evaluate", "candidates", "derive", "prior"]
-SLOW = {"torch", "transformers", "ir_measures", "scipy", "bm25s", "matplotlib"}  # to import
+SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
+COMMANDS = {name: target for name, target in SCRIPTS.items() if target.startswith(("training.", "export."))}
+SLOW = {"torch", "transformers", "ir_measures", "scipy", "bm25s", "matplotlib", "onnx", "onnxruntime"}  # to import
+
+
+def test_the_installed_commands_are_these() -> None:
+    names = "train calibrate collect evaluate candidates derive prior export import encoder verify".split()
+    assert set(COMMANDS) == {f"keyblock-{name}" for name in names}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -36,7 +42,7 @@ def test_help_and_version_do_not_wait_for_pytorch(command: str) -> None:
     """What is imported is what costs seconds; the entry point's module is imported as the installed command does."""
     code = f"""
 import sys
-from training.commands.{command} import main
+from {COMMANDS[command].removesuffix(":main")} import main
 for option in ("--help", "--version"):
     try:
         main([option])
@@ -45,15 +51,9 @@ for option in ("--help", "--version"):
 print({SLOW} & set(sys.modules))
 """
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()
-    assert said[0].startswith(f"usage: keyblock-{command} ")
-    assert any("--out" in line for line in said)
-    assert said[-2:] == [f"keyblock-{command} {keyblock.__version__}", "set()"]
-
-
-def test_the_installed_commands_are_these() -> None:
-    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
-    ours = {name: module for name, module in scripts.items() if module.startswith("training.")}
-    assert ours == {f"keyblock-{command}": f"training.commands.{command}:main" for command in COMMANDS}
+    assert said[0].startswith(f"usage: {command} ")
+    assert any("--out" in line for line in said) == (command != "keyblock-verify")
+    assert said[-2:] == [f"{command} {keyblock.__version__}", "set()"]
 
 
 def test_the_help_names_every_set_of_measures(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from keyblock.bundle import Bundle
 from keyblock.fusion import Fusion
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Provider
-from tests.training.commands.running import Printed, cells, strings
+from tests.training.commands.conftest import Printed, cells, strings
 from tests.training.conftest import bundle_with
 from training.commands.evaluate import main as evaluate_main
 from training.data.collection import Collection

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.training.commands.running import Printed, strings
+from tests.training.commands.conftest import Printed, strings
 from training.commands.candidates import main as candidates_main
 from training.commands.evaluate import main as evaluate_main
 from training.commands.train import main as train_main
@@ -95,17 +95,6 @@ def test_training_and_measuring_need_no_first_stage_run(
     assert evaluate_main(strings("--run", run, *on_toy, "--depth", 8, "--out", tmp_path / "out")) == 0
     assert {q: set(d) for q, d in read_run(tmp_path / "out" / "run.trec.gz").items()} == {q: set(d) for q, d in retrieved.items()}
     assert "has no first-stage run of split dev" in capsys.readouterr().err
-
-
-def test_a_loss_that_is_not_a_number(recipe_file: Path, toy_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sets = strings("--set", "optimizer.encoder_lr=1e38", "--set", "optimizer.head_lr=1e38", "--set", "optimizer.warmup=0")
-    assert train_main(strings(recipe_file, "--collection", toy_path, "--out", tmp_path / "run", *sets)) == 2
-    said = capsys.readouterr().err
-    assert "Traceback" not in said
-    *_, last = said.splitlines()  # a line of its own, behind the closed bar
-    assert last.startswith("keyblock-train: step 1: the loss is ")
-    assert "lower optimizer.encoder_lr or use precision: fp32" in last
-    assert not (tmp_path / "run" / "checkpoint").exists()
 
 
 def test_an_interrupted_command(

@@ -108,13 +108,6 @@ def test_what_separates_perfectly_stays_finite(make: Make) -> None:
     assert ((p > 0.5) == (labels > 0)).all()
 
 
-def test_a_feature_that_never_varies_is_no_obstacle(make: Make) -> None:
-    scores = make()
-    for rows in scores.features.values():
-        rows[:, 2] = 0.0
-    assert fit_fusion([scores]).top_blocks == 0
-
-
 def test_queries_without_a_relevant_candidate(make: Make) -> None:
     scores = make(n_queries=50)
     with_misses = DevScores(

@@ -1,25 +1,23 @@
-"""Rankers: a run in PyTorch, its bundle in ONNX Runtime and the service over HTTP put the same documents in the same order."""
+"""Rankers: a run in PyTorch, its bundle in ONNX Runtime and the service over HTTP rank alike; batches score as one by one."""
 
 import json
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
-from numpy.typing import NDArray
-from starlette.testclient import TestClient
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from keyblock.bundle import Bundle
 from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
 from keyblock.pre_ranking import PreRanking, Prior
 from keyblock.ranker import Ranker
-from keyblock.ranking.order import LOWEST
 from keyblock.runtime.model import GraphModel
 from keyblock.runtime.providers import Precision, Provider
-from keyblock.scoring import Model
 from service.settings import Settings
 from tests.service.conftest import warm
 from tests.training.conftest import bundle_with
@@ -28,41 +26,28 @@ from training.data.examples import Preparation
 from training.data.types import Document
 from training.evaluate.ranking import (
     HttpRanker,
-    LocalRanker,
     bundle_ranker,
     changed,
     run_ranker,
 )
-from training.evaluate.scoring import TorchModel
+from training.evaluate.scoring import TorchModel, length_batches, score
+from training.model.checkpoints import latest
+from training.model.cross_encoder import CrossEncoder
+from training.model.ranker_module import pad
 
 
-@pytest.fixture(scope="module")
-def fused_run(toy_run: Path, toy_bundle: Bundle, toy: Collection) -> LocalRanker:
-    """The run with the bundle's fusion, in fp32."""
-    ranker = run_ranker(toy_run, toy, bf16=False)
-    pipeline = ranker.preparation.pipeline
-    config = pipeline.config.model_copy(update={"fusion": toy_bundle.manifest.pipeline.fusion})
-    ranker.preparation = Preparation(toy, Pipeline(config, pipeline.tokenizer, pipeline.frequencies))
-    return ranker
-
-
-@pytest.fixture(scope="module")
-def client(toy_bundle: Bundle) -> Iterator[TestClient]:
+def test_run_bundle_and_service_rank_alike(toy_run: Path, toy_bundle: Bundle, toy: Collection) -> None:
+    trained = run_ranker(toy_run, toy, bf16=False).with_pipeline(fusion=toy_bundle.manifest.pipeline.fusion)
+    local = bundle_ranker(toy_bundle, GraphModel.open(toy_bundle, Provider.CPU, 1), toy)
     settings = Settings(bundle=toy_bundle.path, provider=Provider.CPU, precision=Precision.FP32, threads=1)
     with warm(settings) as client:
-        yield client
-
-
-def test_run_bundle_and_service_rank_alike(fused_run: LocalRanker, toy_bundle: Bundle, client: TestClient, toy: Collection) -> None:
-    local = bundle_ranker(toy_bundle, GraphModel.open(toy_bundle, Provider.CPU, 1), toy)
-    served = HttpRanker("served", toy, client)
-    for query, candidates in toy.run("dev").items():
-        expected = fused_run.rerank(query, list(candidates))
-        for other in (local, served):
-            found = other.rerank(query, list(candidates))
-            assert list(found.scores) == list(expected.scores)
-            assert found.scores == pytest.approx(expected.scores, abs=1e-4)
-            assert found.blocks == expected.blocks
+        for query, candidates in toy.run("dev").items():
+            expected = trained.rerank(query, list(candidates))
+            for other in (local, HttpRanker("served", toy, client)):
+                found = other.rerank(query, list(candidates))
+                assert list(found.scores) == list(expected.scores)
+                assert found.scores == pytest.approx(expected.scores, abs=1e-4)
+                assert found.blocks == expected.blocks
 
 
 def test_documents_that_are_skipped_rank_as_they_are_served(toy_bundle: Bundle, toy_copy: Path, tmp_path: Path) -> None:
@@ -79,30 +64,6 @@ def test_documents_that_are_skipped_rank_as_they_are_served(toy_bundle: Bundle, 
     assert [result.scored_by for result in ranking].count("model") == 10 < len(candidates)
     every = local.score("river?", candidates).logits
     assert (every > -np.inf).all(), "who asks for logits gets them all"
-
-
-class Rounded:
-    """A model without its last digits, which on some CPUs depend on a sequence's row in the batch."""
-
-    def __init__(self, model: Model) -> None:
-        self._model, self.combine = model, model.combine
-
-    def outputs(self, sequences: Sequence[Packed]) -> NDArray[np.float32]:
-        return np.round(self._model.outputs(sequences), 3)
-
-    choose = outputs
-
-
-def test_ties_keep_the_order_given_and_empty_documents_come_last(fused_run: LocalRanker, toy_copy: Path) -> None:
-    collection = Collection(toy_copy)
-    text = collection.documents["river-0"].text
-    collection.documents.update({name: Document(name, "River", text) for name in ("z", "a")})
-    collection.documents["void"] = Document("void", "River", "")
-    ranker = LocalRanker("x", Preparation(collection, fused_run.preparation.pipeline), Rounded(fused_run.model))
-    reranked = ranker.rerank("river?", ["void", "z", "river-0", "a"])
-    assert list(reranked.scores) == ["z", "river-0", "a", "void"]
-    assert reranked.scores["void"] == LOWEST
-    assert reranked.blocks["void"] == []
 
 
 @pytest.mark.parametrize(
@@ -177,3 +138,88 @@ def test_a_change_of_a_pre_ranking_may_name_a_single_key(toy_bundle: Bundle) -> 
     assert changed(pipeline, {"pre_ranking": None}, toy_bundle.path).config.pre_ranking is None
     none = changed(toy_bundle.pipeline, {"pre_ranking": {"share": 0.5}}, toy_bundle.path).config.pre_ranking
     assert none == PreRanking(share=0.5)
+
+
+@pytest.fixture(scope="module")
+def model(toy_run: Path) -> CrossEncoder:
+    """A trained one: a random one hardly tells texts apart."""
+    return CrossEncoder.load(latest(toy_run))
+
+
+@pytest.fixture(scope="module")
+def sequences(toy: Collection, toy_pipeline: Pipeline) -> list[Packed]:
+    """Twenty pairs of very different lengths."""
+    preparation = Preparation(toy, toy_pipeline)
+    return [preparation.pack("river?", d, 20 + 5 * (i % 16)) for i, d in enumerate(list(toy.documents)[:20])]
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 200, 8192])
+def test_batches_score_like_one_by_one(model: CrossEncoder, sequences: list[Packed], batch_tokens: int) -> None:
+    with torch.inference_mode():
+        alone = [model(*pad([packed], 0)).item() for packed in sequences]
+    together = score(model, sequences, 0, bf16=False, batch_tokens=batch_tokens)
+    assert together.dtype == np.float32
+    np.testing.assert_allclose(together, alone, rtol=1e-5, atol=1e-6)
+    assert np.ptp(together) > 0.1
+    assert score(model, [], 0).shape == (0,)
+
+
+def test_the_mode_is_given_back_and_dropout_never_scores(tiny_backbone: Path, sequences: list[Packed]) -> None:
+    model = CrossEncoder.from_backbone(str(tiny_backbone), dropout=0.5).train()
+    first = score(model, sequences, 0, bf16=False)
+    assert model.training
+    np.testing.assert_array_equal(first, score(model.eval(), sequences, 0, bf16=False))
+    assert not model.training
+
+
+@given(st.lists(st.integers(1, 600), max_size=60), st.integers(1, 2000))
+def test_every_row_once_under_the_tokens(lengths: list[int], batch_tokens: int) -> None:
+    batches = list(length_batches(lengths, batch_tokens))
+    assert sorted(row for rows in batches for row in rows) == list(range(len(lengths)))
+    for rows in batches:
+        assert len(rows) == 1 or len(rows) * max(lengths[row] for row in rows) <= batch_tokens
+    flat = [lengths[row] for rows in batches for row in rows]
+    assert flat == sorted(lengths, reverse=True)
+
+
+def test_segment_types_are_the_tokenizers(model: CrossEncoder, sequences: list[Packed]) -> None:
+    untyped = score(model, sequences, 0, bf16=False, document_type=0)
+    assert not np.allclose(untyped, score(model, sequences, 0, bf16=False))
+
+
+@pytest.fixture(scope="module")
+def passages(tiny_backbone: Path) -> CrossEncoder:
+    """A model for `states`, with dropout."""
+    torch.manual_seed(0)
+    model = CrossEncoder.from_backbone(str(tiny_backbone), dropout=0.5, aggregator={"name": "attention"})
+    torch.nn.init.normal_(model.head.weight)
+    return model
+
+
+def test_outputs_and_choices_are_the_models(
+    passages: CrossEncoder, model: CrossEncoder, sequences: list[Packed], toy_pipeline: Pipeline
+) -> None:
+    """Outputs have a column for the logit alone in front of the state; what chooses is that logit, or another model's."""
+    scorer = TorchModel(passages.train(), toy_pipeline.tokenizer, bf16=False)
+    outputs, choices = scorer.outputs(sequences), scorer.choose(sequences)
+    assert passages.training
+    assert outputs.shape == (len(sequences), 1 + 32)
+    passages.eval()
+    with torch.inference_mode():
+        alone = np.stack([passages.outputs(*pad([packed], 0))[0].numpy() for packed in sequences])
+    np.testing.assert_allclose(outputs, alone, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(choices, alone[:, 0], rtol=1e-4, atol=1e-5)
+    chooser = TorchModel(passages, toy_pipeline.tokenizer, False, model)
+    np.testing.assert_array_equal(chooser.outputs(sequences), outputs)
+    np.testing.assert_array_equal(chooser.choose(sequences), score(model, sequences, 0, bf16=False))
+
+
+def test_states_are_combined_without_gradients(passages: CrossEncoder, sequences: list[Packed], toy_pipeline: Pipeline) -> None:
+    scorer = TorchModel(passages.eval(), toy_pipeline.tokenizer, bf16=False)
+    states = scorer.outputs(sequences)[:, 1:].reshape(4, 5, 32)
+    mask = np.arange(5) < np.asarray([[5], [1], [3], [2]])
+    logits = scorer.combine(states, mask)
+    assert (logits.shape, logits.dtype) == ((4,), np.float32)
+    for i, count in enumerate([5, 1, 3, 2]):
+        alone = scorer.combine(states[i : i + 1, :count], mask[i : i + 1, :count])
+        np.testing.assert_allclose(logits[i], alone[0], rtol=1e-4)

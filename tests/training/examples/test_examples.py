@@ -3,14 +3,11 @@
 import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from keyblock.packing import Packed, pack
@@ -29,13 +26,11 @@ from training.data.examples import (
     Segments,
     Selected,
     Shown,
-    gold_overlaps,
     token_labels,
 )
 from training.data.types import Document, Span
 
 Asked = tuple[PreparedQuery, list[Pair]]
-NOTHING = np.zeros(0, dtype=np.int32)
 BUDGET = 40
 NAMES = ["river-3", "river-0", "stone-2"]
 
@@ -71,33 +66,18 @@ def query_and_pairs(toy: Collection, toy_pipeline: Pipeline) -> Asked:
     return preparation.query("river?"), [*pairs, Pair(toy_pipeline.prepare_document("", "River"))]
 
 
-def document_of(*bounds: int) -> PreparedDocument:
-    """A document with blocks between these offsets; the tests need nothing else of it."""
-    places = np.asarray(list(pairwise(bounds)), dtype=np.int32).reshape(-1, 2)
-    return PreparedDocument(NOTHING, places, places[:, 0], places[:, 1], np.zeros(0, np.int64), NOTHING, NOTHING)
-
-
-@given(
-    st.lists(st.integers(0, 60), max_size=8).map(sorted),
-    st.lists(st.tuples(st.integers(0, 70), st.integers(0, 30)), max_size=3),
-)
-def test_overlaps_equal_a_slow_count(bounds: list[int], passages: list[tuple[int, int]]) -> None:
-    """Of the characters of each block, those in a passage, passage by passage."""
-    gold = [Span("d", start, start + length) for start, length in passages]
-    overlaps = gold_overlaps(document_of(*bounds), gold)
-    slow = [sum(len({*range(a, b)} & {*range(span.start, span.end)}) for span in gold) for a, b in pairwise(bounds)]
-    assert overlaps.tolist() == slow
-
-
 def test_gold_is_the_block_with_the_largest_overlap(query_and_pairs: Asked, toy_pipeline: Pipeline) -> None:
-    """Hand-worked: a passage over the last 3 characters of block 0 and the first 5 of block 1 is block 1's."""
+    """Hand-worked: a passage over the last 3 characters of block 0 and the first 5 of block 1 is block 1's.
+
+    If another passage has 3 characters of block 0, that one has 6 of both.
+    """
     query, (river, *_, empty) = query_and_pairs
     (alone,) = Gold(toy_pipeline).rows(Gold(toy_pipeline).prepare(query, [empty], BUDGET, np.random.default_rng(0)), never)
     assert ids_of(alone) == [[ids_of_single_block(toy_pipeline, query, empty.document, 0)]], "a document without a block"
     edge = int(river.document.ends[0])
     passage = Span("river-3", edge - 3, int(river.document.starts[1]) + 5)
-    for gold, block in ((passage, 1), (passage._replace(start=edge - 30), 0)):
-        prepared = Gold(toy_pipeline).prepare(query, [Pair(river.document, [gold])], BUDGET, np.random.default_rng(0))
+    for gold, block in (([passage], 1), ([passage._replace(start=edge - 30)], 0), ([passage, Span("river-3", 4, 7)], 0)):
+        prepared = Gold(toy_pipeline).prepare(query, [Pair(river.document, gold)], BUDGET, np.random.default_rng(0))
         (row,) = Gold(toy_pipeline).rows(prepared, never)
         assert ids_of(row) == [[ids_of_single_block(toy_pipeline, query, river.document, block)]]
 

@@ -161,7 +161,7 @@ def test_passages_that_have_to_be_looked_for_are_looked_for_until_there_are_enou
 
 
 def test_theta_0_learns_from_as_many_segments_as_the_recipe_says(best_run: Path) -> None:
-    """Of 40 tokens each: two segments of theta 0's and one of theta 1's; then one."""
+    """Of 40 tokens each: two segments of theta 0's and one of theta 1's; then one. That is what a step costs."""
     for number, segments in ((1, 2 + 1), (2, 1), (3, 1)):
         steps = [line for line in read_log(best_run / f"iteration-{number}") if "loss" in line]
         assert [line["tokens"] for line in steps] == [line["pairs"] * segments * 40 for line in steps]

@@ -1,24 +1,28 @@
-"""A run's data: what is drawn, what is measured, and which documents are prepared before the first step; its head start."""
+"""A run's data: what is drawn and what is measured, which documents are prepared before the first step; its head start; dev."""
 
+import gzip
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
 
 from keyblock.pipeline import Pipeline
 from training.data.collection import Collection
+from training.data.examples import Preparation
 from training.data.prepared_cache import PreparedCache
-from training.data.types import Document
+from training.data.types import CollectionError, Document
 from training.evaluate.ranking import load_run_pipeline
 from training.learn.data import Data
+from training.learn.dev import DevSet, EarlyStopping
 from training.learn.loop import TrainingError
 from training.learn.objectives import RankingObjective
 from training.learn.probing import probe
 from training.learn.train import make_model
 from training.model.ranker_module import RankerModule
-from training.recipe import Recipe
+from training.recipe import Best, Recipe
 
 Build = Callable[..., Data]
 
@@ -70,14 +74,6 @@ def test_a_run_that_sees_most_of_the_pool_prepares_it_at_once(build: Build, tmp_
     assert len(filled) == 32
 
 
-def test_what_was_prepared_is_kept_at_the_end(build: Build, tmp_path: Path) -> None:
-    data = build(tmp_path, steps=1)
-    data.draw(0)
-    assert not data.caches[0].store.exists()
-    data.close()
-    assert len(list(data.caches[0].store.glob("shard-*"))) == 1
-
-
 def test_after_a_minute_it_is_kept_too(
     toy_pipeline: Pipeline, toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,3 +121,108 @@ def test_a_model_that_learns_before_its_states_alone_is_refused(build: Build) ->
     data = build(probe={"steps": 1, "epochs": 1}, model={"name": "neural_model1", "query_tokens": 8, "width": 4})
     with pytest.raises(TrainingError, match="neural_model1 has nothing that learns behind its states; leave probe out"):
         probe(*parts(data), data.draw, data.recipe)
+
+
+DevOf = Callable[..., DevSet]
+
+
+class Counts(nn.Module):
+    """A ranker that counts a word of the toy's answers: what it measures is known beforehand."""
+
+    word = 3437  # answer
+
+    def __init__(self, sign: float) -> None:
+        super().__init__()
+        self.sign = nn.Parameter(torch.tensor(sign))
+
+    def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        return self.sign * (input_ids == self.word).sum(1)
+
+    inputs = RankerModule.inputs
+    outputs = forward
+
+
+@pytest.fixture
+def dev_of(toy: Collection, change_pipeline: Callable[..., Pipeline], make_recipe: Callable[..., Recipe]) -> DevOf:
+    def dev_set(collection: Collection = toy, chooser: Counts | None = None, **parts: Any) -> DevSet:
+        """Whose pipeline has other parts, or whose recipe has other keys."""
+        recipe = {key: parts.pop(key) for key in ("seed", "dev_queries", "dev_depth") if key in parts}
+        return DevSet.build({"toy": Preparation(collection, change_pipeline(**parts))}, make_recipe(**recipe), chooser)
+
+    return dev_set
+
+
+def first(dev: DevSet, sign: float) -> float:
+    """RR@10 of who counts the word."""
+    return dev.measure(Counts(sign))["toy"]["RR@10"]
+
+
+def test_measures_by_hand(dev_of: DevOf) -> None:
+    """The answer's document stands last of four in the first stage: first by its word, last where that counts against it."""
+    assert dev_of().measure(Counts(1.0)) == {"toy": {"RR@10": 1.0, "nDCG@10": 1.0}}
+    assert first(dev_of(), -1.0) == 0.25
+    assert first(dev_of(), 0.0) == 0.25  # ties stay in the first stage's order
+
+
+@pytest.mark.parametrize(
+    ("aggregator", "selector"),
+    [("joint", {"name": "learned", "keep": 2}), ("max", {"name": "bm25"}), ("sum", {"name": "learned"})],
+    ids=["cascade", "max", "sum of binb"],
+)
+def test_every_kind_of_pipeline_is_measured(dev_of: DevOf, aggregator: str, selector: dict[str, Any]) -> None:
+    """The word stands behind a document's first block: only who selects it, or reads all blocks, finds it."""
+    assert first(dev_of(aggregator={"name": aggregator}, selector=selector), 1.0) == 1.0
+
+
+def test_a_learned_selection_follows_the_model_or_its_chooser(dev_of: DevOf) -> None:
+    """With one passage read, the answer is found by a selector that looks for it, and by no other."""
+    one = {"aggregator": {"name": "max", "passages": 1}, "selector": {"name": "learned", "by": {"name": "first"}}}
+    dev = dev_of(**one)
+    for _ in range(2):  # what the model selects is not kept for the next one
+        assert first(dev, -1.0) == 0.25
+        assert first(dev, 1.0) == 1.0
+    assert first(dev_of(chooser=Counts(-1.0), **one), 1.0) < 1.0
+    assert first(dev_of(chooser=Counts(1.0), **one), 1.0) == 1.0
+
+
+def test_documents_without_a_block_come_last(dev_of: DevOf, toy_copy: Path) -> None:
+    """As they are served: the three others are emptied, so even who would rank the answer last ranks it first."""
+    collection = Collection(toy_copy)
+    for name in [name for name in collection.documents if not name.endswith("-3")]:
+        collection.documents[name] = collection.documents[name]._replace(text="")  # type: ignore[index]
+    for aggregator in ("joint", "max"):
+        assert first(dev_of(collection, aggregator={"name": aggregator}), -1.0) == 1.0
+
+
+def test_the_sample_is_of_the_split(dev_of: DevOf, toy_copy: Path) -> None:
+    """The run may name more."""
+    (toy_copy / "splits" / "dev.txt").write_text("forest?\nletter!\n", encoding="utf-8")
+    assert set(dev_of(Collection(toy_copy)).candidates["toy"]) == {"forest?", "letter!"}
+
+
+def test_the_sample_is_fixed(dev_of: DevOf) -> None:
+    def pairs(**changes: int) -> list[tuple[str, str]]:
+        return [(q, d) for q, documents in dev_of(**changes).candidates["toy"].items() for d in documents]
+
+    assert pairs(seed=1) == pairs(seed=2)
+    assert len(pairs(dev_queries=3)) == 3 * 4
+    assert len(pairs(dev_queries=100, dev_depth=2)) == 8 * 2
+
+
+@pytest.mark.parametrize(
+    ("line", "said"), [("sea? Q0 teacher-0 1 1 x", "query 'sea\\?'"), ("teacher? Q0 sea-0 1 1 x", "document 'sea-0'")]
+)
+def test_what_the_collection_lacks_is_reported_before_training(dev_of: DevOf, toy_copy: Path, line: str, said: str) -> None:
+    (toy_copy / "run.dev.bm25.trec.gz").write_bytes(gzip.compress(f"{line}\n".encode()))
+    (toy_copy / "splits" / "dev.txt").write_text(line.partition(" ")[0], encoding="utf-8")
+    with pytest.raises(CollectionError, match=said):
+        dev_of(Collection(toy_copy))
+
+
+def test_the_iterations_of_best_reach_the_papers_third() -> None:
+    """BeST, table 2: MRR on dev after iterations 1 to 4. One worse iteration must not end it."""
+    stopping, seen = EarlyStopping(Best().patience), []
+    for quality in (0.371, 0.368, 0.388, 0.364):
+        assert not stopping.exhausted
+        seen.append(stopping.improves(quality))
+    assert seen == [True, False, True, False]

@@ -12,7 +12,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from keyblock.pipeline import Pipeline
 from training.data.collection import Collection
 from training.data.sampling import Group, StepBatch
 from training.evaluate.ranking import load_run_pipeline
@@ -30,21 +29,10 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 Make = Callable[..., Trainer]
 
 
-@pytest.fixture(scope="module")
-def run_pipeline(toy_run: Path) -> Pipeline:
-    """As the finished run has it."""
-    return load_run_pipeline(toy_run)
-
-
 @pytest.fixture
-def trainer(
-    tmp_path_factory: pytest.TempPathFactory,
-    make_recipe: Callable[..., Recipe],
-    toy: Collection,
-    toy_run: Path,
-    run_pipeline: Pipeline,
-) -> Make:
+def trainer(tmp_path_factory: pytest.TempPathFactory, make_recipe: Callable[..., Recipe], toy: Collection, toy_run: Path) -> Make:
     """Makes a trainer in a directory of its own, or in `run`, from the same random weights each time."""
+    pipeline = load_run_pipeline(toy_run)
 
     def make(run: Path | None = None, **changes: Any) -> Trainer:
         recipe = make_recipe(**{"steps": 2, "evaluate_every": 100, "checkpoint_every": 100} | changes)
@@ -52,7 +40,7 @@ def trainer(
         (run / "tokenizer.json").write_bytes((toy_run / "tokenizer.json").read_bytes())
         torch.manual_seed(0)
         model, _ = make_model(recipe, torch.device("cpu"))
-        data = Data.build(recipe, [toy], run_pipeline, run / "tokenizer.json")
+        data = Data.build(recipe, [toy], pipeline, run / "tokenizer.json")
         return Trainer(recipe, model, RankingObjective(recipe, data.pipeline, data.examples), data.draw, data.dev, run)
 
     return make

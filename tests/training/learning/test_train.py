@@ -22,7 +22,6 @@ from keyblock.pipeline import Pipeline
 from keyblock.text.analyzer import Analyzer, AnalyzerConfig, DocumentFrequencies
 from keyblock.text.tokenizer import Tokenizer
 from tests.support.vectors import concept_table
-from tests.training.models.families import bag
 from training.commands.train import main as train_main
 from training.data.collection import Collection
 from training.data.files import open_text
@@ -37,7 +36,6 @@ from training.model.families import load_ranker
 from training.model.starting import weights_digest
 from training.recipe import Recipe, RecipeError, load_recipe
 
-__all__ = ["bag"]
 pytestmark = pytest.mark.usefixtures("undrawn")
 ROOT = Path(__file__).resolve().parents[3]
 OFTEN = "checkpoint_every=2"  # of a run that is killed often; the recipe's checkpoints are of steps 20 and 40
@@ -176,8 +174,9 @@ def test_a_student_keeps_named_layers_of_its_teacher_and_learns_its_states(train
 
 @pytest.fixture
 def wider(tiny_backbone: Path, tmp_path: Path) -> str:
-    """A backbone of another width."""
-    BertModel(BertConfig.from_pretrained(tiny_backbone, hidden_size=48)).save_pretrained(tmp_path / "wider")
+    """A backbone of another width, and of more positions."""
+    sizes = {"hidden_size": 48, "max_position_embeddings": 256}
+    BertModel(BertConfig.from_pretrained(tiny_backbone, **sizes)).save_pretrained(tmp_path / "wider")
     shutil.copy(tiny_backbone / "tokenizer.json", tmp_path / "wider")
     return str(tmp_path / "wider")
 
@@ -190,12 +189,12 @@ def test_a_teacher_of_another_width_has_no_states_to_learn(train_toy: TrainToy, 
 
 
 def test_a_teacher_of_fewer_positions_is_refused(
-    train_toy: TrainToy, recipe_tree: dict[str, Any], run_copy: Path, bag: str
+    train_toy: TrainToy, recipe_tree: dict[str, Any], run_copy: Path, wider: str
 ) -> None:
     packing = recipe_tree["pipeline"]["packing"] | {"budget_range": [32, 200]}
     parts = {"aggregator": {"name": "max"}, "packing": packing}
     with pytest.raises(RecipeError, match=r"reach 200 tokens, the teacher .* reads 128 at most"):
-        train_toy(model={"name": bag}, pipeline=parts, distillation={"teacher": str(run_copy)})
+        train_toy(backbone=wider, pipeline=parts, distillation={"teacher": str(run_copy)})
 
 
 @pytest.mark.parametrize("key", ["init", "selector_run", "distillation"])

@@ -16,7 +16,7 @@ from keyblock.text.tokenizer import Tokenizer
 from tests.support.checkpoints import save_checkpoint
 from training.evaluate.scoring import TorchModel
 from training.learn.objectives import hinge
-from training.model.bi_encoder import BiEncoder, split_pairs
+from training.model.bi_encoder import BiEncoder
 from training.model.cross_encoder import CrossEncoder
 from training.model.families import new_ranker
 from training.model.sentence_encoder import SentenceEncoder
@@ -46,18 +46,6 @@ def slow_vector(model: BiEncoder, text: list[int], cls: int = CLS, sep: int = SE
     ids = torch.tensor([[cls, *text, sep]])
     states: torch.Tensor = model.encoder(input_ids=ids).last_hidden_state
     return F.normalize(states[0].mean(0), dim=0)
-
-
-def test_sequences_are_split_by_hand() -> None:
-    """``[CLS] 7 8 [SEP] 9 [SEP]`` and ``[CLS] 7 [SEP] 9 10 11 [SEP]``, padded."""
-    ids = torch.tensor([[CLS, 7, 8, SEP, 9, SEP, 0], [CLS, 7, SEP, 9, 10, 11, SEP]])
-    types = torch.tensor([[0, 0, 0, 0, 1, 1, 0], [0, 0, 0, 1, 1, 1, 1]])
-    mask = torch.tensor([[1, 1, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, 1, 1]])
-    query, sentence = split_pairs(ids, types, mask)
-    assert query.ids.tolist() == [[CLS, 7, 8, SEP], [CLS, 7, SEP, 0]]
-    assert query.mask.tolist() == [[1, 1, 1, 1], [1, 1, 1, 0]]
-    assert sentence.ids.tolist() == [[CLS, 9, SEP, 0, 0], [CLS, 9, 10, 11, SEP]]
-    assert sentence.mask.tolist() == [[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]]
 
 
 @given(queries=TEXTS, sentences=TEXTS)

@@ -6,55 +6,25 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor
 from transformers import AutoConfig, AutoModel
 
 from keyblock.packing import Packed
-from training.declarations import STATE_AGGREGATORS
+from tests.support.checkpoints import save_checkpoint
 from training.model import devices as arithmetic
 from training.model.cross_encoder import AGGREGATOR_FILE, AGGREGATOR_WEIGHTS, POOLINGS, CrossEncoder, Marker
 from training.model.devices import in_bf16, in_words
-from training.model.ranker_module import pad, padded
+from training.model.ranker_module import pad
 from training.model.transformer_ranker import RELATIVE
 
-SIZES = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 64,
-    "vocab_size": 200,
-    "max_position_embeddings": 40,
-    "pad_token_id": 1,
-}
-SMALL_IDS = {"bos_token_id": 2, "eos_token_id": 3, "cls_token_id": 2, "sep_token_id": 3}
-FAMILIES: dict[str, dict[str, Any]] = {
-    "bert": {},
-    "electra": {"embedding_size": 16},
-    "roberta": {"type_vocab_size": 1},
-    "mpnet": {},
-    "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64},
-    "modernbert": SMALL_IDS,
-    "deberta-v2": {
-        "position_biased_input": False,
-        "relative_attention": True,
-        "max_relative_positions": 16,
-        "pos_att_type": ["c2p"],
-    },
-}
+FAMILIES = ("bert", "electra", "roberta", "mpnet", "distilbert", "modernbert-cls", "deberta")
 POSITIONS = {"roberta": 38, "mpnet": 38}  # theirs begin behind the padding id, 1
 
 
 @pytest.fixture(scope="module")
 def backbones(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A saved random encoder of each family."""
-    paths = {}
-    for family, extra in FAMILIES.items():
-        paths[family] = tmp_path_factory.mktemp(family)
-        torch.manual_seed(0)
-        AutoModel.from_config(AutoConfig.for_model(family, **SIZES | extra)).save_pretrained(paths[family])
-    return paths
+    return {family: save_checkpoint(family, tmp_path_factory.mktemp(family), max_position_embeddings=40) for family in FAMILIES}
 
 
 def batch(length: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -136,20 +106,12 @@ def test_a_backbone_with_an_odd_configuration(tmp_path: Path, config: str) -> No
         CrossEncoder.from_backbone(str(tmp_path))
 
 
-LEARNED: list[dict[str, Any]] = [
-    {"name": name} | ({"heads": 2} if name == "transformer" else {}) for name in STATE_AGGREGATORS.names()
-]
-COUNTS = [3, 1, 5]
-DOCUMENTS = sum(COUNTS)
+COUNTS = [3, 1, 5]  # sequences of each document
 
 
-def names(description: dict[str, Any]) -> str:
-    return str(description["name"])
-
-
-def sequences(n: int = DOCUMENTS) -> tuple[Tensor, Tensor, Tensor]:
-    """So many of 20 tokens."""
-    ids = torch.randint(5, 200, (n, 20), generator=torch.Generator().manual_seed(1))
+def sequences() -> tuple[Tensor, Tensor, Tensor]:
+    """Of 20 tokens each."""
+    ids = torch.randint(5, 200, (sum(COUNTS), 20), generator=torch.Generator().manual_seed(1))
     return ids, torch.zeros_like(ids), torch.ones_like(ids)
 
 
@@ -158,21 +120,21 @@ def passage_ranker(backbones: dict[str, Path], aggregator: dict[str, Any] | None
     return CrossEncoder.from_backbone(str(backbones["bert"]), aggregator=aggregator)
 
 
-def documents(model: CrossEncoder, counts: list[int], reduction: str = "joint") -> torch.Tensor:
-    """The logits of documents that have so many of the sequences each."""
-    return model.documents(model.states(*sequences()), torch.tensor(counts), reduction)
+def documents(model: CrossEncoder) -> Tensor:
+    """The logits of documents that have COUNTS of the sequences."""
+    return model.documents(model.states(*sequences()), torch.tensor(COUNTS), "joint")
 
 
-@pytest.mark.parametrize("aggregator", LEARNED[-2:], ids=names)
+@pytest.mark.parametrize("aggregator", [{"name": "cnn"}, {"name": "transformer", "heads": 2}], ids=str)
 def test_a_learned_aggregator_is_saved_and_loaded(backbones: dict[str, Path], tmp_path: Path, aggregator: dict[str, Any]) -> None:
     model = passage_ranker(backbones, aggregator).eval()
     model.save(tmp_path)
     loaded, other = CrossEncoder.load(tmp_path), passage_ranker(backbones, aggregator, seed=1).eval()
     other.load_weights(tmp_path)
     with torch.inference_mode():
-        logits = documents(model, COUNTS)
+        logits = documents(model)
         for again in (loaded, other):
-            torch.testing.assert_close(documents(again, COUNTS), logits)
+            torch.testing.assert_close(documents(again), logits)
             torch.testing.assert_close(again.outputs(*sequences()), model.outputs(*sequences()))
     assert not loaded.training
     assert loaded.aggregator is not None
@@ -190,17 +152,6 @@ def test_a_damaged_aggregator_is_one_clear_error(backbones: dict[str, Path], tmp
 def test_states_of_a_model_without_an_aggregator(backbones: dict[str, Path]) -> None:
     with pytest.raises(ValueError, match="this model has no aggregator: it scores sequences, not their states"):
         passage_ranker(backbones, None).combine(torch.zeros(1, 2, 32), torch.ones(1, 2, dtype=torch.bool))
-
-
-@given(counts=st.lists(st.integers(1, 6), min_size=1, max_size=8))
-def test_values_are_dealt_out_to_their_documents(counts: list[int]) -> None:
-    mask = torch.arange(max(counts)) < torch.tensor(counts)[:, None]
-    values = torch.arange(1.0, 1 + 2 * sum(counts)).reshape(-1, 2)
-    places = padded(values, mask)
-    assert places.shape == (len(counts), max(counts), 2)
-    for of, document, count in zip(values.split(counts), places, counts, strict=True):
-        assert document[:count].tolist() == of.tolist()
-        assert not document[count:].any()
 
 
 LONG = Packed(np.asarray([101, 7, 102, 8, 9, 102], np.int32), 3, np.asarray([0], np.intp))

@@ -1,46 +1,21 @@
-"""Families beside the cross-encoder, through the commands that train and measure."""
+"""Families beside the cross-encoder: saved, read back and started from; the classifier beside its checkpoint; what is no family."""
 
 import json
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, BertConfig, BertModel
 
-from tests.support.checkpoints import save_checkpoint
-from tests.training.models.families import Bag, bag
-from training.data.collection import Collection
+from tests.support.checkpoints import SIZES, save_checkpoint
 from training.declarations import CrossEncoderFamily
-from training.evaluate.ranking import run_ranker
-from training.learn.tracking import read_log
-from training.learn.train import train
+from training.model.classifier import Classifier, Judge, final_layer
 from training.model.cross_encoder import CrossEncoder
 from training.model.families import load_ranker, new_ranker
 from training.model.ranker_module import FAMILY_FILE
-from training.recipe import Recipe, load_recipe
-
-__all__ = ["bag"]
-
-
-def test_another_family_is_trained_measured_and_read_back(
-    bag: str, make_recipe: Callable[..., Recipe], toy: Collection, tmp_path: Path
-) -> None:
-    run = tmp_path / "run"
-    train(make_recipe(model={"name": bag, "width": 6}, steps=2, evaluate_every=2, checkpoint_every=1), [toy], run)
-    losses = [record["loss"] for record in read_log(run) if "loss" in record]
-    assert len(losses) == 2
-    assert all(map(math.isfinite, losses))
-    model = load_ranker(run / "checkpoint")
-    assert isinstance(model, Bag)
-    assert model.hidden_size == 6
-    assert load_recipe(run / "recipe.yaml").model == {"name": "bag", "width": 6}
-    query = toy.split("dev")[0]
-    candidates = list(toy.documents)[:5]
-    ranked = run_ranker(run, toy, bf16=False).rerank(query, candidates)
-    assert sorted(ranked.scores) == sorted(candidates)
-    assert len(set(ranked.scores.values())) == 5
+from training.recipe import Recipe
 
 
 @pytest.mark.parametrize(
@@ -76,12 +51,12 @@ def test_a_checkpoint_without_a_family_is_a_cross_encoders(tiny_backbone: Path, 
 @pytest.mark.parametrize(
     ("family", "problem"),
     [
-        ({"name": "bert"}, "unknown ranker family 'bert'; known: bag, .*classifier, cross_encoder"),
-        ({"name": "bag", "depth": 3}, "bag: depth: Extra inputs are not permitted"),
+        ({"name": "bert"}, "unknown ranker family 'bert'; known: bi_encoder, .*classifier, cross_encoder"),
+        ({"name": "bi_encoder", "depth": 3}, "bi_encoder: depth: Extra inputs are not permitted"),
     ],
 )
 def test_what_is_no_family_is_refused(
-    bag: str, make_recipe: Callable[..., Recipe], tmp_path: Path, family: dict[str, Any], problem: str
+    make_recipe: Callable[..., Recipe], tmp_path: Path, family: dict[str, Any], problem: str
 ) -> None:
     with pytest.raises(ValueError, match=problem):
         make_recipe(model=family)
@@ -95,3 +70,73 @@ def test_a_damaged_family_file_is_named(tmp_path: Path, content: str) -> None:
     (tmp_path / FAMILY_FILE).write_text(content, encoding="utf-8")
     with pytest.raises(ValueError, match=f"^{tmp_path / FAMILY_FILE}: "):
         load_ranker(tmp_path)
+
+
+IDS = torch.arange(5, 25).repeat(2, 1)
+MASK = torch.ones_like(IDS)
+MASK[1, 12:] = 0
+TYPES = (torch.arange(20) > 8).long().repeat(2, 1)
+
+
+def theirs(folder: Path) -> torch.Tensor:
+    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    types = {"token_type_ids": TYPES} if model.config.type_vocab_size > 1 else {}
+    with torch.inference_mode():
+        logits: torch.Tensor = model(input_ids=IDS, attention_mask=MASK, **types).logits
+    return logits
+
+
+@pytest.mark.parametrize(("name", "labels"), [("bert", 1), ("bert", 2), ("electra", 1), ("roberta", 2), ("xlm-roberta", 1)])
+def test_the_head_is_the_checkpoints_own(tmp_path: Path, name: str, labels: int) -> None:
+    folder = save_checkpoint(name, tmp_path, labels=labels)
+    model = new_ranker({"name": "classifier"}, str(folder)).eval()
+    with torch.inference_mode():
+        found = model.scores(model.states(IDS, TYPES, MASK))
+    logits = theirs(folder)
+    expected = logits[:, 0] if labels == 1 else logits[:, 1] - logits[:, 0]
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    assert model.hidden_size == 32
+    assert model.max_length == 512
+    assert model.graph_inputs == (model.INPUTS if name in ("bert", "electra") else ("input_ids", "attention_mask"))
+
+
+def test_an_encoder_without_a_head_gets_a_fresh_one_to_train(tmp_path: Path) -> None:
+    BertModel(BertConfig(vocab_size=100, **SIZES)).save_pretrained(tmp_path)
+    model = new_ranker({"name": "classifier"}, str(tmp_path))
+    assert isinstance(model, Classifier)
+    assert model.final.out_features == 1
+    assert 0 < len(list(model.pretrained())) < len(list(model.parameters()))
+    loss = model(IDS, TYPES, MASK).sum()
+    loss.backward()
+    assert model.final.weight.grad is not None
+
+
+def test_what_it_refuses(tmp_path: Path) -> None:
+    folder = save_checkpoint("bert", tmp_path, labels=3)
+    with pytest.raises(ValueError, match="has 3 labels; a reranker has one, or two"):
+        new_ranker({"name": "classifier"}, str(folder))
+    with pytest.raises(ValueError, match="has no states for a learned aggregator"):
+        new_ranker({"name": "classifier"}, str(folder), aggregator={"name": "max"})
+    model = AutoModelForSequenceClassification.from_pretrained(folder)
+    model.config.num_labels = 1
+    with pytest.raises(ValueError, match="has no head"):
+        final_layer(model)
+
+
+@pytest.mark.parametrize("name", ["qwen2", "qwen3"])
+def test_the_log_odds_of_two_words_at_the_last_token(tmp_path: Path, name: str) -> None:
+    module = AutoModelForCausalLM.from_pretrained(save_checkpoint(name, tmp_path), attn_implementation="eager").eval()
+    ids = torch.arange(5, 45).reshape(2, 20)
+    mask = torch.ones_like(ids)
+    mask[1, 12:] = 0
+    judge = Judge(module, yes=7, no=9)
+    with torch.inference_mode():
+        found = judge(ids, torch.zeros_like(ids), mask)
+        shares = [
+            torch.log_softmax(module(input_ids=row[: int(n)][None]).logits[0, -1], 0)
+            for row, n in zip(ids, mask.sum(1), strict=True)
+        ]
+    expected = torch.stack([share[7] - share[9] for share in shares])
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+    assert judge.graph_inputs == ("input_ids", "attention_mask")
+    assert judge.max_length == 4096

@@ -82,7 +82,8 @@ def test_a_smaller_model_starts_from_the_layers_that_it_keeps(
     for layer, number in zip(own, kept, strict=True):
         torch.testing.assert_close(layer.state_dict(), theirs[number].state_dict())
     again = CrossEncoder.from_backbone(str(tmp_path / "backbone"), shape=EncoderShape(layers=layers))
-    again.start_from(_saved(smaller, tmp_path / "smaller"))  # one that was cut already is taken as it is
+    smaller.save(tmp_path / "smaller")
+    again.start_from(tmp_path / "smaller")  # one that was cut already is taken as it is
     torch.testing.assert_close(again.state_dict(), smaller.state_dict())
 
 
@@ -111,8 +112,3 @@ def test_a_cut_encoder_is_saved_and_loaded(kind: str, tmp_path: Path) -> None:
 def test_impossible_shapes_are_errors(kind: str, shape: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         keep_layers(encoder(kind), EncoderShape(**shape).kept)
-
-
-def _saved(model: CrossEncoder, path: Path) -> Path:
-    model.save(path)
-    return path
