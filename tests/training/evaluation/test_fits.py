@@ -223,6 +223,13 @@ def held_out(relevant: str) -> HeldOut:
     return HeldOut({"q": {relevant: 1}}, RANKED_FIRST, MODEL)
 
 
+def test_worked_example() -> None:
+    """.3 / 2 + .6 / 1 for b, .3 / 1 + .6 / 3 for a, .3 / 3 + .6 / 2 for c."""
+    fused = fuse_runs(MapFuse(first_stage_map=0.3, model_map=0.6), RANKED_FIRST, MODEL)["q"]
+    assert list(fused) == ["b", "a", "c"]
+    assert list(fused.values()) == pytest.approx([0.75, 0.5, 0.4])
+
+
 def test_documents_without_text_stay_last_and_equals_in_the_models_order() -> None:
     """Of a and b each is first for one system and second for the other: of those that the model has scored."""
     model = {"q": {"b": 3.0, "a": 1.0, "c": NONE}}

@@ -1,10 +1,12 @@
-"""Segment P@1 on documents whose blocks are known."""
+"""Segment P@1 on documents whose blocks are known, against slow versions."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from keyblock.packing import Packed
@@ -62,6 +64,21 @@ def preparation(toy_copy: Path, change_pipeline: Callable[..., Pipeline]) -> Pre
 def test_which_blocks_hold_a_passage_by_hand(preparation: Preparation, spans: list[tuple[int, int]], right: list[int]) -> None:
     gold = [Span("four", *span) for span in spans]
     assert np.flatnonzero(holds(preparation, "four", gold)).tolist() == right
+
+
+@given(st.lists(st.tuples(st.integers(0, 79), st.integers(0, 60)), max_size=3))
+def test_holding_equals_a_slow_count(
+    toy: Collection, change_pipeline: Callable[..., Pipeline], passages: list[tuple[int, int]]
+) -> None:
+    preparation = Preparation(toy, change_pipeline(segmenter={"name": "sentences", "block_tokens": 20}))
+    text = toy.document("river-3").text
+    spans = [Span("river-3", start, min(start + length, len(text))) for start, length in passages]
+    document = preparation.document("river-3")
+    slow = []
+    for start, end in zip(document.starts.tolist(), document.ends.tolist(), strict=True):
+        shared = [len({*range(start, end)} & {*range(span.start, span.end)}) for span in spans]
+        slow.append(any(n >= 1 and 2 * n >= min(end - start, s.end - s.start) for n, s in zip(shared, spans, strict=True)))
+    assert holds(preparation, "river-3", spans).tolist() == slow
 
 
 def test_precision_by_hand(preparation: Preparation) -> None:

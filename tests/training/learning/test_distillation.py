@@ -25,6 +25,7 @@ from training.learn.distillation import (
     margin_loss,
     softmax_loss,
     squared_loss,
+    unexplained,
 )
 from training.learn.loop import make_optimizer
 from training.model.cross_encoder import CrossEncoder
@@ -33,6 +34,33 @@ from training.recipe import Distillation, Recipe
 
 BUDGET = 40
 scores = st.lists(st.integers(-40, 40), min_size=1, max_size=7, unique=True).map(lambda tenths: torch.tensor(tenths) / 10.0)
+
+
+def test_lambda_by_hand() -> None:
+    """Three passages; the teacher's best is the first, its second best the last; two gain 3 and 1, the other 0.
+
+    The best DCG is 3 / log2(2) + 1 / log2(3) = 3.6309, so the gains are 0.8262, 0 and 0.2754. The student ranks them 2, 1, 3 by
+    scores of 0, 1 and -1. Of neighbours a swap is worth 1 - 1 / log2(3) = 0.3691 of the gains' difference, two places apart
+    1 / log2(3) - 1 / log2(4) = 0.1309. Unsure in bits is log2(1 + exp(other - better)): first over second log2(1 + e) = 1.8946,
+    first over last log2(1 + 1 / e) = 0.4519, last over second log2(1 + e^2) = 3.0685.
+    """
+    found = lambda_loss(torch.tensor([0.0, 1.0, -1.0]), torch.tensor([5.0, -2.0, 3.0]), best=2)
+    expected = 0.3691 * 0.8262 * 1.8946 + 0.3691 * (0.8262 - 0.2754) * 0.4519 + 0.1309 * 0.2754 * 3.0685
+    assert found.item() == pytest.approx(expected, abs=1e-3)
+
+
+def test_unexplained_by_hand() -> None:
+    """Two sequences of two and one real tokens; what stands behind them is padding and counts nothing.
+
+    The teacher's states are 0, 3 and 6 in one dimension, around 3: 9 + 0 + 9 = 18. The student is off by 1, 1 and 2: 6.
+    """
+    teacher = torch.tensor([[[0.0], [3.0]], [[6.0], [99.0]]])
+    student = torch.tensor([[[1.0], [2.0]], [[8.0], [-7.0]]])
+    lengths = torch.tensor([2, 1])
+    assert unexplained(student, teacher, lengths).item() == pytest.approx(6 / 18)
+    assert unexplained(teacher, teacher, lengths).item() == 0
+    mean = torch.full_like(teacher, 3.0)  # who says the same of every token explains nothing
+    assert unexplained(mean, teacher, lengths).item() == pytest.approx(1)
 
 
 def test_margin_and_softmax_by_hand() -> None:

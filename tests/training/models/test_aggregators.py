@@ -98,12 +98,31 @@ def test_a_batch_gives_what_each_document_gives_alone(description: dict[str, Any
     assert found.std() > 0.05
 
 
+@pytest.mark.parametrize(("name", "document"), [("max", [3.0, 4.0]), ("mean", [2.0, 3.0]), ("attention", [1.5, 3.5])])
+def test_simple_aggregators_by_hand(name: str, document: list[float]) -> None:
+    """Passages (1, 4) and (3, 2). Under the vector (0, ln 3 / 2) their products are 2 ln 3 and ln 3: shares of 9 and 3."""
+    module = build_aggregation({"name": name}, 2)
+    if name == "attention":
+        module.weight.data = torch.tensor([0.0, math.log(3) / 2])
+    found = module(torch.tensor([[[1.0, 4.0], [3.0, 2.0]]]), torch.ones(1, 2, dtype=torch.bool))
+    torch.testing.assert_close(found, torch.tensor([document]))
+
+
 @torch.inference_mode()
 def test_parade_avg_of_the_same_chunks_is_avgp() -> None:
     """The head is linear, so that the mean state has the mean score. Only overlapping windows make two systems of them."""
     (states, mask), head = documents(3, 1, 5), nn.Linear(HIDDEN, 1)
     of_scores = AGGREGATORS.create("mean").combine(head(states).squeeze(-1), mask, torch)
     torch.testing.assert_close(head(built({"name": "mean"})(states, mask)).squeeze(-1), of_scores)
+
+
+def test_cnn_by_hand() -> None:
+    """Three passages of ones: (1, 1) and (1, 0) under a kernel of 2 and 3 give 5 and 2, these give 16; the sum is 5 + 2 + 16."""
+    module = build_aggregation({"name": "cnn", "layers": 2}, 1)
+    for layer in module.layers:
+        layer.weight.data, layer.bias.data = torch.tensor([[[2.0, 3.0]]]), torch.zeros(1)
+    module.dense.weight.data, module.dense.bias.data = torch.ones(1, 1), torch.zeros(1)
+    assert module(torch.ones(1, 3, 1), torch.ones(1, 3, dtype=torch.bool)).item() == 23
 
 
 @each
