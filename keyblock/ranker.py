@@ -238,10 +238,10 @@ def _check(query: str, instruction: str | None, top_n: int | None, max_tokens: f
         raise TypeError(f"query must be a string, not {shown(query)}")
     if not query.strip():
         raise ValueError("query is empty: say what to rank the documents for")
+    if isinstance(max_tokens, float) and math.isnan(max_tokens):
+        raise ValueError("max_tokens_per_doc must be a number, or none, not nan")
     if isinstance(max_tokens, bool) or not isinstance(max_tokens, Real | None):
         raise TypeError(f"max_tokens_per_doc must be a number, or none, not {shown(max_tokens)}")
-    if max_tokens is not None and math.isnan(max_tokens):
-        raise ValueError("max_tokens_per_doc must be a number, or none, not nan")
     if top_n is None:
         return
     if isinstance(top_n, bool) or not hasattr(top_n, "__index__"):  # numpy's integers are accepted too

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 from asked import HANDBOOK, QUESTION, RIGHT, TEXTS, check_pruned, check_span
+from contract import KEY, UNKNOWN
 from haystack import Document, Pipeline
 from haystack.utils import Secret
-from keyed import KEY, UNKNOWN, WRONG
 from page import run
 from question import DOCUMENTS, QUERY, check
 from running import Service
@@ -110,7 +110,7 @@ def test_an_error_says_what_is_wrong(service: Service) -> None:
 def test_its_key_is_sent(guarded: Service) -> None:
     check(pairs(both(FOUND, QUERY, url=guarded.url, api_key=Secret.from_token(KEY))))
     with pytest.raises(AccessError, match=UNKNOWN):
-        KeyBlockRanker(url=guarded.url, api_key=Secret.from_token(WRONG)).run(query=QUERY, documents=FOUND)
+        KeyBlockRanker(url=guarded.url, api_key=Secret.from_token("kb_wrong")).run(query=QUERY, documents=FOUND)
 
 
 def test_it_comes_back_when_there_is_room(service: Service) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from asked import HANDBOOK, QUESTION, RIGHT, TEXTS, check_pruned, check_span
-from keyed import KEY, UNKNOWN, WRONG
+from contract import KEY, UNKNOWN
 from langchain_core.documents import Document
 from page import run
 from question import DOCUMENTS, QUERY, check
@@ -76,7 +76,7 @@ def test_an_error_says_what_is_wrong(service: Service) -> None:
 def test_its_key_is_sent_and_not_shown(guarded: Service) -> None:
     check(pairs(both(FOUND, QUERY, url=guarded.url, api_key=KEY)))
     with pytest.raises(AccessError, match=UNKNOWN):
-        KeyBlockRerank(url=guarded.url, api_key=WRONG).compress_documents(FOUND, QUERY)
+        KeyBlockRerank(url=guarded.url, api_key="kb_wrong").compress_documents(FOUND, QUERY)
     kept = KeyBlockRerank(api_key=KEY)
     assert not any(KEY in shown for shown in (repr(kept), kept.model_dump_json()))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from asked import HANDBOOK, QUESTION, RIGHT, TEXTS, check_pruned, check_span
-from keyed import KEY, UNKNOWN, WRONG
+from contract import KEY, UNKNOWN
 from llama_index.core.schema import MediaResource, MetadataMode, Node, NodeWithScore, TextNode
 from page import run
 from question import DOCUMENTS, QUERY, check
@@ -96,7 +96,7 @@ def test_copies_ask_too(service: Service) -> None:
 def test_its_key_is_sent_and_not_shown(guarded: Service) -> None:
     check(pairs(both(nodes(DOCUMENTS), QUERY, url=guarded.url, api_key=KEY)))
     with pytest.raises(AccessError, match=UNKNOWN):
-        KeyBlockRerank(url=guarded.url, api_key=WRONG).postprocess_nodes(nodes(DOCUMENTS), query_str=QUERY)
+        KeyBlockRerank(url=guarded.url, api_key="kb_wrong").postprocess_nodes(nodes(DOCUMENTS), query_str=QUERY)
     assert not any(KEY in shown for shown in (repr(KeyBlockRerank(api_key=KEY)), KeyBlockRerank(api_key=KEY).to_json()))
 
 
