@@ -13,7 +13,7 @@ from keyblock.packing import Packed
 from keyblock.pipeline import Pipeline
 from keyblock.scoring import score_documents
 from lab.models.ck import Ck
-from tests.training.learning.test_distillation import ANSWER, BUDGET, groups_of, make_teacher
+from tests.training.learning.test_distillation import BUDGET, groups_of
 from tests.training.learning.test_train import SMALL, losses
 from training.data.collection import Collection
 from training.data.examples import Preparation, Selected
@@ -24,10 +24,12 @@ from training.learn.loop import make_optimizer
 from training.learn.tracking import read_log
 from training.learn.train import train
 from training.model.aggregators import build_aggregation
+from training.model.cross_encoder import CrossEncoder
 from training.model.families import new_ranker
 from training.recipe import Distillation, Recipe
 
 Make = Callable[..., Recipe]
+ANSWER = "answer for the"
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +38,30 @@ def pipeline(change_pipeline: Callable[..., Pipeline]) -> Pipeline:
     return change_pipeline(
         segmenter={"name": "sentences", "block_tokens": 20}, selector={"name": "first"}, aggregator={"name": "max"}
     )
+
+
+class Words(CrossEncoder):
+    """Of the encoder it has the word vectors alone: those of the query and of the document are added up, and multiplied."""
+
+    def states(self, *inputs: torch.Tensor) -> torch.Tensor:
+        """See RankerModule."""
+        ids, types, mask = inputs
+        vectors = self.encoder.get_input_embeddings()(ids)
+        query, document = (vectors.mul((mask * part)[..., None]).sum(1) for part in (1 - types, types))
+        return query * document
+
+
+def make_teacher(backbone: Path, pipeline: Pipeline) -> Words:
+    """A passage with the word "answer" in it is worth more than any other; no two are worth the same."""
+    teacher = Words.from_backbone(str(backbone))
+    with torch.no_grad():
+        words = teacher.encoder.get_input_embeddings().weight.zero_()
+        words[:, 0].uniform_(0, 0.02, generator=torch.Generator().manual_seed(0))
+        words[int(pipeline.tokenizer.ids("answer")[0]), 0] = 3.0
+        teacher.head.weight.zero_()[0, 0] = 1.0
+        teacher.head.bias.zero_()
+    teacher.aggregator = build_aggregation({"name": "top"}, teacher.hidden_size)
+    return teacher.eval()
 
 
 class Counting(TorchModel):
@@ -59,7 +85,6 @@ def test_a_student_finds_the_teachers_passage_and_the_teacher_reads_no_others(
         new_ranker({"name": "ck", "window": 2, "filters": 32}, str(tiny_backbone)),
         make_teacher(tiny_backbone, pipeline),
     )
-    teacher.aggregator = build_aggregation({"name": "top"}, 1)
     how = Distillation(teacher="runs/teacher", best=1)
     objective = DistillationObjective(make_recipe(), how, pipeline, Selected(pipeline), teacher)
     learned = groups_of(toy, pipeline, toy.split("train"))
