@@ -86,7 +86,7 @@ class Registry(Generic[C]):
 
     def _import_others(self) -> None:
         """Import the modules of `group`, once."""
-        group, self.group = self.group, None
-        for entry in entry_points(group=group) if group else ():
+        for entry in entry_points(group=self.group) if self.group else ():
             with suppress(ModuleNotFoundError):  # an image may leave out a package that its distribution names
                 entry.load()
+        self.group = None  # not before: another thread would find a name unknown that is being imported

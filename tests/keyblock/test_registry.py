@@ -1,5 +1,9 @@
 """Registries: one description, one component, and errors that say what was wrong."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event, Lock
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -52,3 +56,22 @@ def test_errors_name_the_value_and_what_is_known(shapes: Registry[Component], de
 def test_a_taken_name_is_refused(shapes: Registry[Component]) -> None:
     with pytest.raises(ValueError, match="shape 'dot' is registered already"):
         shapes.register("dot")(Component)
+
+
+def test_a_name_that_another_thread_is_importing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when two bundles with a selector of another package are loaded at once."""
+    registry: Registry[Component] = Registry("shape", "shapes")
+    entered, importing = Event(), Lock()
+
+    def load() -> None:
+        with importing:  # as Python has a lock for each module
+            if not entered.is_set():
+                entered.set()
+                time.sleep(0.1)
+                registry.register("circle")(type("Circle", (Component,), {}))
+
+    monkeypatch.setattr("keyblock.registry.entry_points", lambda **_: [SimpleNamespace(load=load)])
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(registry.create, "circle")
+        assert entered.wait(10)
+        assert registry.create("circle") == first.result()
