@@ -294,3 +294,12 @@ def test_folds_that_are_splits(describe: Callable[..., Collection], files: Path)
     second = describe("#2", folds=list("abcd"), splits=splits)
     assert (second.split("test"), second.split("dev"), second.split("train")) == (["3", "4"], ["5"], ["1", "2", "6"])
     assert list(second.run("train")) == ["1", "2", "6"]
+
+
+@given(IDS, st.integers(3, 6))
+def test_no_query_is_tested_by_a_model_that_saw_it(queries: set[str], count: int) -> None:
+    rounds = rotations(make_folds(queries, min(count, len(queries))))
+    assert sorted(query for r in rounds for query in r.test) == sorted(queries)
+    for r in rounds:
+        assert not {*r.train} & {*r.dev} | {*r.train} & {*r.test} | {*r.dev} & {*r.test}
+        assert {*r.train, *r.dev, *r.test} == queries

@@ -3,11 +3,14 @@
 import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from keyblock.packing import Packed, pack
@@ -26,11 +29,13 @@ from training.data.examples import (
     Segments,
     Selected,
     Shown,
+    gold_overlaps,
     token_labels,
 )
 from training.data.types import Document, Span
 
 Asked = tuple[PreparedQuery, list[Pair]]
+NOTHING = np.zeros(0, dtype=np.int32)
 BUDGET = 40
 NAMES = ["river-3", "river-0", "stone-2"]
 
@@ -64,6 +69,24 @@ def query_and_pairs(toy: Collection, toy_pipeline: Pipeline) -> Asked:
     preparation = Preparation(toy, toy_pipeline)
     pairs = [preparation.pair("river?", name) for name in NAMES]
     return preparation.query("river?"), [*pairs, Pair(toy_pipeline.prepare_document("", "River"))]
+
+
+def document_of(*bounds: int) -> PreparedDocument:
+    """A document with blocks between these offsets; the tests need nothing else of it."""
+    places = np.asarray(list(pairwise(bounds)), dtype=np.int32).reshape(-1, 2)
+    return PreparedDocument(NOTHING, places, places[:, 0], places[:, 1], np.zeros(0, np.int64), NOTHING, NOTHING)
+
+
+@given(
+    st.lists(st.integers(0, 60), max_size=8).map(sorted),
+    st.lists(st.tuples(st.integers(0, 70), st.integers(0, 30)), max_size=3),
+)
+def test_overlaps_equal_a_slow_count(bounds: list[int], passages: list[tuple[int, int]]) -> None:
+    """Of the characters of each block, those in a passage, passage by passage."""
+    gold = [Span("d", start, start + length) for start, length in passages]
+    overlaps = gold_overlaps(document_of(*bounds), gold)
+    slow = [sum(len({*range(a, b)} & {*range(span.start, span.end)}) for span in gold) for a, b in pairwise(bounds)]
+    assert overlaps.tolist() == slow
 
 
 def test_gold_is_the_block_with_the_largest_overlap(query_and_pairs: Asked, toy_pipeline: Pipeline) -> None:

@@ -206,3 +206,12 @@ def test_an_encoder_that_does_not_fit(tmp_path: Path, family: str, changes: dict
 def test_the_rankers_cls_is_of_its_size() -> None:
     with pytest.raises(ValueError, match="start cls is of the ranker's size, 12, and the layers' is 24; use start random"):
         build_aggregation({"name": "transformer", "heads": 2, "width": 24, "start": "cls"}, HIDDEN)
+
+
+def test_positions_tell_passages_apart_and_their_order() -> None:
+    """Without positions the layers read a set; with them the same passages turned round are another document."""
+    states, mask = documents(4)
+    for positions in (0, 4):
+        module = built({"name": "transformer", "heads": 3, "positions": positions})
+        turned = torch.allclose(module(states, mask), module(states.flip(1), mask), atol=1e-5)
+        assert turned == (positions == 0)
