@@ -36,7 +36,7 @@ function readLines(name, content) {
     try {
       const { query, documents, wrong } = readValue(JSON.parse(line));
       read.query ??= query;
-      read.documents.push(...documents);
+      for (const document of documents) read.documents.push(document); // a spread of 100,000 overflows the stack
       if (wrong) bad.push(number + 1);
     } catch {
       bad.push(number + 1);
@@ -86,7 +86,7 @@ export async function readFiles(files, key) {
     try {
       const { query, documents, problems } = await readFile(file, key);
       all.query ??= query;
-      all.documents.push(...documents);
+      all.documents = all.documents.concat(documents);
       all.problems.push(...problems);
     } catch (error) {
       all.problems.push(`${file.name}: ${error instanceof DOMException ? "cannot be read: is it a folder, or gone?" : error.message}`);
