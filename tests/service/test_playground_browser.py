@@ -538,6 +538,13 @@ def test_files_can_be_dropped(page: Page) -> None:
     assert written(page) == ["the river", "a bridge"]
 
 
+def test_a_line_may_have_more_documents_than_a_call_has_arguments(page: Page) -> None:
+    read = """const done = arguments[0], line = JSON.stringify({documents: Array(200000).fill("a river")});
+        import("./playground/files.js").then(({readFiles}) => readFiles([new File([line], "many.jsonl")]))
+            .then((all) => done([all.documents.length, all.problems]), (error) => done(String(error)));"""
+    assert page.driver.execute_async_script(read) == [200_000, []]
+
+
 def test_documents_are_added_and_removed(page: Page) -> None:
     page.ask("river", ["one", "two", "three"])
     page.all("#documents .remove")[1].click()
