@@ -36,7 +36,7 @@ function readLines(name, content) {
     try {
       const { query, documents, wrong } = readValue(JSON.parse(line));
       read.query ??= query;
-      for (const document of documents) read.documents.push(document); // a spread of 100,000 overflows the stack
+      for (const document of documents) read.documents.push(document); // not spread: a call has at most some 120,000 arguments
       if (wrong) bad.push(number + 1);
     } catch {
       bad.push(number + 1);
