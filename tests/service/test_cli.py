@@ -77,7 +77,7 @@ def test_a_413_is_seen_and_sigterm_finishes_what_is_in_flight_and_exits_0(bundle
         answers: list[tuple[int, Any]] = []
         client = threading.Thread(target=lambda: answers.append(post(port, body)))
         client.start()
-        wait_for(lambda: b'keyblock_cache_lookups_total{outcome="miss"}' in metrics(port))
+        wait_for(lambda: b"keyblock_in_flight_requests 1.0" in metrics(port))
         process.send_signal(signal.SIGTERM)
         client.join(PATIENCE)
         _, errors = process.communicate(timeout=PATIENCE)
