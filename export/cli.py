@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from export.options import Options, add_bundle_arguments
+from export.options import Average, Options, add_bundle_arguments
 from keyblock.bundle import Bundle
 from keyblock.runtime.providers import Provider
 from training.commands.command import count, make_parser, quiet_transformers, run
@@ -29,6 +29,12 @@ def parser() -> argparse.ArgumentParser:
         default="",
         help="the model's name; when left out, its bundle's, or its recipe's behind that of the bundle it began from",
     )
+    made.add_argument(
+        "--average",
+        nargs=2,
+        metavar=("MODEL", "SHARE"),
+        help="average the run's weights with those of this run or bundle; SHARE, above 0 and below 1, is the run's",
+    )
     return made
 
 
@@ -50,9 +56,19 @@ def _export(given: argparse.Namespace) -> None:
         queries=given.queries,
         depth=given.depth,
         name=given.name,
+        average=_average(*given.average) if given.average else None,
         overwrite=given.overwrite,
     )
     print(summary(export_run(given.run, given.out, options), given.provider))
+
+
+def _average(model: str, share: str) -> Average:
+    try:
+        if 0 < (number := float(share)) < 1:
+            return Average(Path(model), number)
+    except ValueError:
+        pass
+    raise ValueError(f"--average {model} {share}: {share} is no share of the run; give a number above 0 and below 1")
 
 
 def summary(bundle: Bundle, provider: Provider) -> str:

@@ -37,6 +37,8 @@ def export_run(source: Path, out: Path, options: Options) -> Bundle:
     """
     check_target(out, options.overwrite)
     trained = load_trained(source)
+    if options.average is not None:
+        trained = trained.averaged(options.average)
     with tempfile.TemporaryDirectory(prefix="keyblock-export-") as folder:
         plain = export_graphs(Path(folder) / "fp32", trained.model, trained.chooser)
         exact = plain.served(Path(folder) / "exact", WeightPrecision.FP32)

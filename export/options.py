@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import NamedTuple
 
 from keyblock.fusion import Activation
 from keyblock.runtime.providers import Provider
@@ -38,6 +39,18 @@ class VariantKind(StrEnum):
         }[self]
 
 
+class Average(NamedTuple):
+    """Another model whose weights an export averages with the run's.
+
+    Attributes:
+        path: a run or bundle of the same architecture, such as the one that training began from.
+        share: the run's share of each weight, above 0 and below 1; the other model has the rest.
+    """
+
+    path: Path
+    share: float
+
+
 @dataclass(frozen=True)
 class Options:
     """How to export.
@@ -50,6 +63,7 @@ class Options:
         depth: candidates for each query.
         variants: additional graphs for other arithmetics.
         name: the model's name; if empty, that of its run or bundle.
+        average: a model whose weights are averaged with the run's; none: the run's alone.
         overwrite: replace the bundle at the target.
     """
 
@@ -60,6 +74,7 @@ class Options:
     depth: int = 100
     variants: Sequence[VariantKind] = ()
     name: str = ""
+    average: Average | None = None
     overwrite: bool = False
 
 

@@ -1,12 +1,14 @@
 """Loads what is exported: a training run's model and pipeline, or those of a bundle that is written again."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+
+import torch
 
 from export import ExportError
-from export.options import VariantKind
+from export.options import Average, VariantKind
 from keyblock.bundle import FREQUENCIES_FILE, MANIFEST_FILE, TOKENIZER_FILE, load_bundle
 from keyblock.pipeline import Pipeline
 from keyblock.runtime.batching import bucket
@@ -17,7 +19,7 @@ from training.evaluate.scoring import TorchModel
 from training.model.checkpoints import chosen
 from training.model.families import load_ranker
 from training.model.ranker_module import RankerModule
-from training.model.starting import read_ranker
+from training.model.starting import bundle_backbone, read_ranker, weights_digest
 from training.recipe import backbone_path, find_start
 
 LONGEST_NAME = 100  # characters of a bundle's name
@@ -47,6 +49,22 @@ class Trained:
     def reference(self) -> TorchModel:
         """The model in PyTorch in fp32, with which the graphs are compared."""
         return TorchModel(self.model, self.pipeline.tokenizer, bf16=False, chooser=self.chooser)
+
+    def averaged(self, other: Average) -> Self:
+        """The same with each weight averaged with another model's: it keeps more of what that one knew (WiSE-FT, Wortsman 2022).
+
+        Raises ExportError for a model that cannot be read, and for one of another architecture.
+        """
+        try:
+            backbone = backbone_path(bundle_backbone(other.path) or "")
+            theirs = read_ranker(other.path, backbone, attention="eager").state_dict()
+        except ValueError as error:
+            raise ExportError(_line(error)) from None
+        ours = self.model.state_dict()
+        if {name: one.shape for name, one in ours.items()} != {name: one.shape for name, one in theirs.items()}:
+            raise ExportError(f"{other.path}: has other weights than the run's model, so they cannot be averaged")
+        self.model.load_state_dict({name: torch.lerp(theirs[name], one, other.share) for name, one in ours.items()})
+        return replace(self, provenance=self.provenance | {"average": {"with": weights_digest(other.path), "share": other.share}})
 
 
 def load_trained(source: Path) -> Trained:

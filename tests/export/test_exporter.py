@@ -31,6 +31,7 @@ from training.data.collection import Collection
 from training.evaluate.scoring import score
 from training.model.checkpoints import CheckpointError
 from training.model.cross_encoder import CrossEncoder
+from training.model.starting import graph_weights
 
 SaveRun = Callable[..., Path]
 Tiny = Callable[..., CrossEncoder]
@@ -106,6 +107,35 @@ def test_the_best_model_on_dev_is_exported(tmp_path: Path, save_run: SaveRun, ti
     run = save_run(tmp_path / "run", last, **SMALL)
     best.save(run / "best")
     assert load_trained(run).model.state_dict()["head.bias"] == best.head.bias
+
+
+def test_weights_averaged_with_another_run(tmp_path: Path, save_run: SaveRun, tiny: Tiny) -> None:
+    """A quarter of the run's and three quarters of the other's; the run itself stays as it is."""
+    ours, theirs = tiny(), tiny()
+    for number, model in ((0.01, ours), (-0.05, theirs)):
+        for weight in model.parameters():
+            weight.data += number
+    run, other = save_run(tmp_path / "run", ours, **SMALL), save_run(tmp_path / "other", theirs, **SMALL)
+    assert export(run, "--average", other, 0.25, "--precision", "fp32", "--out", tmp_path / "bundle") == 0
+    bundle = load_bundle(tmp_path / "bundle")
+    stored = graph_weights(onnx.load(str(bundle.graph_path)))
+    for name in ("embeddings.word_embeddings.weight", "encoder.layer.0.attention.self.query.weight"):
+        one, two = (model.encoder.state_dict()[name] for model in (ours, theirs))
+        np.testing.assert_allclose(stored[name], 0.25 * one + 0.75 * two, atol=1e-5)
+    assert bundle.manifest.provenance["average"]["share"] == 0.25
+    assert load_trained(run).model.state_dict()["head.bias"] == ours.head.bias
+
+
+def test_what_cannot_be_averaged(
+    tmp_path: Path, save_run: SaveRun, tiny: Tiny, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for share in ("half", "0", "1", "nan"):
+        assert export(run, "--average", run, share, "--out", tmp_path / "bundle") == 2
+        assert f"{share} is no share of the run; give a number above 0 and below 1" in capsys.readouterr().err
+    smaller = save_run(tmp_path / "smaller", tiny(intermediate_size=48), **SMALL)
+    for other, problem in ((smaller, "has other weights than the run's model"), (tmp_path / "none", "none")):
+        assert export(run, "--average", other, 0.5, "--out", tmp_path / "bundle") == 2
+        assert problem in capsys.readouterr().err
 
 
 def test_half_weights_of_every_graph(system: Bundle) -> None:
