@@ -87,8 +87,18 @@ class Outcome(NamedTuple):
 
     @property
     def further(self) -> dict[int, Marked]:
-        """What a second look read, by document number; empty for a model without a marker."""
-        return dict(zip(self.looked.documents, map(Marked, self.looked.sequences, self.looked.marks or ()), strict=False))
+        """What a second look read, by document number; empty for a model without a marker.
+
+        A block that is read alone marks too much (lab/notes/second-look.md): its marks are lowered by as much as its logit is below
+        that of the first look.
+        """
+        found, looked = dict[int, Marked](), self.looked
+        for number, sequences, logits, marks in zip(
+            looked.documents, looked.sequences, looked.logits, looked.marks or (), strict=False
+        ):
+            below = np.maximum(self.scores.logits[number] - logits, 0)
+            found[number] = Marked(sequences, [mark - gap for mark, gap in zip(marks, below, strict=False)])
+        return found
 
 
 class Refused(NamedTuple):

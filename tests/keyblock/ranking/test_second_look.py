@@ -16,8 +16,9 @@ from keyblock.description import PipelineConfig
 from keyblock.fusion import Fusion, SecondLook
 from keyblock.pipeline import Pipeline
 from keyblock.ranker import Ranker
-from keyblock.ranking.answer import Answered, Scores, finished
+from keyblock.ranking.answer import Answered, Outcome, Scores, finished
 from keyblock.ranking.flow import Answer, Prepare, Read, Score, ranking
+from keyblock.ranking.order import Looked
 from keyblock.ranking.pruning import never
 from keyblock.ranking.request import RankRequest, Texts
 from keyblock.text.analyzer import DocumentFrequencies
@@ -177,6 +178,17 @@ def test_the_answer_in_a_further_block_is_found_and_marked(rankers: tuple[Ranker
     assert read == [False, True]
     marked = [any(ANSWER in (span.text or "") for span in one.relevant_spans) for one in found]
     assert marked == [False, True]
+
+
+def test_a_block_that_scores_less_alone_marks_less(looking: Pipeline) -> None:
+    """The model marks all tokens alike and gives a logit below that of the first look to one block, a higher one to the other."""
+    _, (first, second) = driven(looking, RIVERS[:1])
+    scores = Scores(np.asarray([1.5], np.float32))
+    sequences = [packed for one in second.candidates for packed in one.sequences]
+    marks = [np.full(len(packed.ids), 2.0, np.float32) for packed in sequences]
+    looked = Looked([0], [1.0], [np.asarray([0.5, 3.0], np.float32)], [sequences], [marks])
+    outcome = Outcome(looking.prepare_query(QUERY), first.candidates, scores, 96, looked=looked)
+    assert [set(one.tolist()) for one in outcome.further[0].marks] == [{1.0}, {2.0}]
 
 
 def test_documents_that_are_not_read_on_stay_behind_those_that_are() -> None:
