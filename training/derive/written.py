@@ -86,11 +86,13 @@ def written_lessons(written: Sequence[Written], seed: Sequence[int]) -> Iterator
 
 
 def _answers(one: Written, written: Sequence[Written], rng: np.random.Generator) -> list[Text]:
-    """The answer alone, in short, in its document, beside an echo there, and among other documents."""
+    """The answer alone, in short, in its document, beside an echo there, among other documents, and among scraps of them."""
     near = some_of(one.near, int(rng.integers(0, 3)), rng)
+    short = [] if one.answer2 else [[], _scraps(one, written, rng)]
     return [
         _document(one, [], one.answers, rng),
-        *([] if one.answer2 else [_document(one, [], [one.plain], rng)]),
+        _document(one, _scraps(one, written, rng), one.answers, rng),
+        *(_document(one, beside, [one.plain], rng) for beside in short),
         _document(one, [*_context(one, rng), *near], one.answers, rng),
         _document(one, [*_context(one, rng), one_of(one.echoes, rng)], one.answers, rng),
         _document(one, [*one.near, one_of(one.echoes, rng), *_filler(one, written, rng)], one.answers, rng),
@@ -98,7 +100,7 @@ def _answers(one: Written, written: Sequence[Written], rng: np.random.Generator)
 
 
 def _others(one: Written, written: Sequence[Written], rng: np.random.Generator) -> list[Text]:
-    """Echoes and what looks like an answer, alone and among others, and answers to other questions."""
+    """Echoes and what looks like an answer, alone and among others, answers to other questions, and texts about something else."""
     echoes, near = some_of(one.echoes, 2, rng), some_of(one.near, 2, rng)
     questions = [other.query for other in written]
     made = echo(one.query, questions, rng)
@@ -115,9 +117,13 @@ def _others(one: Written, written: Sequence[Written], rng: np.random.Generator) 
         [near[-1], *_context(one, rng)],
         [*one.near, one_of(one.echoes, rng), *one.context],
         [*near, made, *_filler(one, written, rng)],
+        _context(one, rng),
+        [near[0], *_scraps(one, written, rng)],
     ]
+    unrelated = [_scraps(one, written, rng), _scraps(one, written, rng)[:1], _filler(one, written, rng)[:1]]
     return [
         *(_document(one, texts, [], rng) for texts in parts),
+        *(_document(one_of(elsewhere, rng), texts, [], rng) for texts in unrelated if texts),
         *(_document(other, some_of(other.context, 2, rng), other.answers, rng)._replace(gold=()) for other in alike),
     ]
 
@@ -130,6 +136,12 @@ def _filler(one: Written, written: Sequence[Written], rng: np.random.Generator) 
     """Passages of other documents."""
     others = [other for other in some_of(written, int(rng.integers(2, 6)), rng) if other is not one]
     return [" ".join([*_context(other, rng), other.answer]) for other in others]
+
+
+def _scraps(one: Written, written: Sequence[Written], rng: np.random.Generator) -> list[str]:
+    """Single sentences of other documents, which have nothing to do with the query: a block of a long text may be like that."""
+    others = [other for other in some_of(written, int(rng.integers(3, 7)), rng) if other is not one]
+    return [one_of((*other.context, other.answer), rng) for other in others]
 
 
 def _document(one: Written, beside: Sequence[str], answers: Sequence[str], rng: np.random.Generator) -> Text:

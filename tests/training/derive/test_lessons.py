@@ -215,12 +215,17 @@ def test_written_lessons_have_three_forms_and_mark_what_answers(tmp_path: Path, 
         for place in range(0, len(names), 3):
             of = rows.pop(made.query(names[place + 1]))
             answers = {of["answer"], of.get("answer2", of["plain"])}
+            own, alien = [*WRITTEN["echoes"], *WRITTEN["near"], *answers], False
             for query in names[place : place + 3]:
                 assert {made.document(s.doc_id).text[s.start : s.end] for s in made.spans[query]} == answers
                 others = [made.document(name).text for name in made.run(split)[query] if name not in made.qrels[query]]
                 assert len(others) >= 8
                 assert not any(answer in text for answer in answers for text in others)
                 assert any(echo in text for echo in WRITTEN["echoes"] for text in others)
+                assert all(text.strip() for text in others)
+                beside = [made.document(s.doc_id).text[: s.start] for s in made.spans[query]]
+                alien |= any("s rest at" in text and not any(part in text for part in own) for text in beside)
+            assert alien, "an answer stands among sentences of other lessons alone"
     assert not rows, "each is in a split"
     more = derived("more", [row("newt", 9), *(row(animal, 30 + n) for n, animal in enumerate(ANIMALS * 3))])
     assert {made.query(q) for q in made.split("dev")[1::3]} <= {more.query(q) for q in more.split("dev")[1::3]}
