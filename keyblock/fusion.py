@@ -77,13 +77,22 @@ class Fusion(BaseModel):
         return np.asarray(self.bias + self.logit * logits.astype(np.float64) + evidence @ self.weights[1:])
 
     def prior(self, evidence: NDArray[np.float64]) -> NDArray[np.float64]:
-        """How documents compare by their blocks alone, shape (n_documents,): by the fusion's weights if any, else the best block.
+        """How documents compare by their blocks alone, shape (n_documents,): by `prior_weights`.
 
         Args:
             evidence: as for `fuse`.
         """
-        weights = self.weights[1:-1]  # without the last feature, the query's mass, which is the same for all documents
-        return np.asarray(evidence[:, :-1] @ weights if weights.any() else evidence[:, 0])
+        return np.asarray(evidence[:, :-1] @ self.prior_weights)
+
+    @property
+    def prior_weights(self) -> NDArray[np.float64]:
+        """Weights of the evidence where there is no logit, shape (n_features - 2,): those above 0 if any, else the best block's.
+
+        A weight below 0 corrects the logit, of a text that repeats the query; alone, it would put what shares nothing first. The
+        query's mass has none: it is the same for all documents.
+        """
+        weights = np.maximum(self.weights[1:-1], 0.0)
+        return weights if weights.any() else np.eye(1, len(weights)).ravel()
 
 
 class Activation(BaseModel):

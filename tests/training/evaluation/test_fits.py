@@ -71,8 +71,9 @@ def test_what_is_missed_by_hand() -> None:
 
 
 def test_the_fusion_s_prior_is_its_own() -> None:
+    """Less the weights below 0, which say nothing without the logit."""
     fusion, evidence = (
-        Fusion(logit=2.0, best_block=0.5, similarity=3.0, mass=9.0),
+        Fusion(logit=2.0, best_block=0.5, coverage=-4.0, similarity=3.0, mass=9.0),
         np.asarray([[2.0, 1, 1, 0.5, 7], [1, 0, 0, 1, 7]]),
     )
     features = np.column_stack([evidence[:, :4], [8.0, 9.0]])

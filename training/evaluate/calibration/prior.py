@@ -104,8 +104,7 @@ def _loss(weights: torch.Tensor, requests: _Padded, bar: int) -> torch.Tensor:
 
 def fusion_prior(fusion: Fusion) -> Prior:
     """The fusion without the logit, as a prior score: the one that a pre-ranking without a learned prior score uses."""
-    weights = fusion.weights[1:-1]
-    return Prior.from_weights(np.append(weights, 0.0)) if weights.any() else Prior(best_block=1.0)
+    return Prior.from_weights(np.append(fusion.prior_weights, 0.0))
 
 
 def missed(requests: Sequence[Request], priors: Sequence[Prior], pre_ranking: PreRanking) -> float:
