@@ -21,7 +21,9 @@ from keyblock.client import Client
 from keyblock.results import Ranking, Result
 
 DATA = Path(__file__).resolve().parent.parent / "data"
-FILES = ("echoes", "short", "unanswered", "cases")
+FILES = ("echoes", "short", "unanswered", "cases", "buried")
+MINUTES = ("The committee met again and talked about chairs.", "Two windows of the hall are to be painted in spring.")
+RIVALS = 8  # answers to other questions, beside which an answer stands in `buried`
 TOP = 10  # results of a ranking: with a hundred documents the pre-ranking takes part
 
 
@@ -78,13 +80,24 @@ class Ranks(Protocol):
 
 
 def read_cases(name: str) -> list[Case]:
-    """The cases of a file of tests/data/answers. Raises ValidationError for a wrong field."""
+    """The cases of a file of tests/data/answers; `buried` is made of `short`. Raises ValidationError for a wrong field."""
+    if name == "buried":
+        return list(_buried(read_cases("short")))
     items = yaml.safe_load((DATA / "answers" / f"{name}.yaml").read_text(encoding="utf-8"))
     if name == "echoes":
         items = [item | {"documents": [item.pop("echo"), item.pop("answer")], "best": 1} for item in items]
     elif name in ("short", "unanswered"):
         items = [item | {"documents": [item.pop("text")], "kind": name, "kept": name == "short"} for item in items]
     return [Case(**item) for item in items]
+
+
+def _buried(short: Sequence[Case]) -> Iterator[Case]:
+    """Each short answer between sentences of minutes, behind answers to other questions there, and minutes alone."""
+    answers = [case.documents[0] for case in short]
+    for place, case in enumerate(short):
+        others = [answers[(place + step) % len(answers)] for step in range(1, RIVALS + 1)]
+        texts = [" ".join([*MINUTES, *text, *MINUTES * 2]) for text in ([], *([one] for one in (*others, answers[place])))]
+        yield Case(id=case.id, kind="buried", query=case.query, documents=texts, best=RIVALS + 1)
 
 
 def faults(case: Case, rank: Ranks) -> list[str]:
