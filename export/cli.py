@@ -33,7 +33,8 @@ def parser() -> argparse.ArgumentParser:
         "--average",
         nargs=2,
         metavar=("MODEL", "SHARE"),
-        help="average the run's weights with those of this run or bundle; SHARE, above 0 and below 1, is the run's",
+        help="average the run's weights with those of this run or bundle; SHARE, above 0 and below 1, is the run's. "
+        "Calibrate the bundle afterwards",
     )
     return made
 

@@ -19,7 +19,7 @@ from training.evaluate.scoring import TorchModel
 from training.model.checkpoints import chosen
 from training.model.families import load_ranker
 from training.model.ranker_module import RankerModule
-from training.model.starting import bundle_backbone, read_ranker, weights_digest
+from training.model.starting import bundle_backbone, check_weights, read_ranker, weights_digest
 from training.recipe import backbone_path, find_start
 
 LONGEST_NAME = 100  # characters of a bundle's name
@@ -51,20 +51,33 @@ class Trained:
         return TorchModel(self.model, self.pipeline.tokenizer, bf16=False, chooser=self.chooser)
 
     def averaged(self, other: Average) -> Self:
-        """The same with each weight averaged with another model's: it keeps more of what that one knew (WiSE-FT, Wortsman 2022).
+        """The same with each weight averaged with another model's, to keep more of what that one knew (WiSE-FT).
 
-        Raises ExportError for a model that cannot be read, and for one of another architecture.
+        What was measured of the run is left out, since fusion, threshold and spans have to be fitted again. Raises ExportError for
+        a model that cannot be read, and for one of another architecture.
         """
         try:
-            backbone = backbone_path(bundle_backbone(other.path) or "")
-            theirs = read_ranker(other.path, backbone, attention="eager").state_dict()
+            check_weights("--average", str(other.path))
+            backbone = bundle_backbone(other.path)
+            if backbone is None and (find_start(other.path) / MANIFEST_FILE).exists():
+                raise ExportError(
+                    f"{other.path}: does not say which backbone it was trained on; give the run that it was made from"
+                )
+            theirs = read_ranker(other.path, backbone_path(backbone or ""), attention="eager")
         except ValueError as error:
             raise ExportError(_line(error)) from None
-        ours = self.model.state_dict()
-        if {name: one.shape for name, one in ours.items()} != {name: one.shape for name, one in theirs.items()}:
-            raise ExportError(f"{other.path}: has other weights than the run's model, so they cannot be averaged")
-        self.model.load_state_dict({name: torch.lerp(theirs[name], one, other.share) for name, one in ours.items()})
-        return replace(self, provenance=self.provenance | {"average": {"with": weights_digest(other.path), "share": other.share}})
+        if _architecture(self.model) != _architecture(theirs):
+            raise ExportError(f"{other.path}: its model is of another architecture than the run's, so they cannot be averaged")
+        ours, others = self.model.state_dict(), theirs.state_dict()
+        self.model.load_state_dict({name: torch.lerp(others[name], one, other.share) for name, one in ours.items()})
+        average = {"with": weights_digest(other.path), "share": other.share}
+        return replace(self, quality={}, provenance=self.provenance | {"average": average})
+
+
+def _architecture(model: RankerModule) -> tuple[Any, ...]:
+    """What two models must have in common for their weights to mean the same."""
+    config = getattr(getattr(model, "encoder", None), "config", None)
+    return model.family, getattr(config, "num_attention_heads", None), {name: one.shape for name, one in model.state_dict().items()}
 
 
 def load_trained(source: Path) -> Trained:
