@@ -296,8 +296,8 @@ def skipped_documents(
 ) -> NDArray[np.bool_]:
     """Which documents the pre-ranking skips, shape (n_documents,): none without a pre-ranking.
 
-    If the pre-ranking has learned a prior score, it skips a document that is too low both by that and by the fusion
-    without the logit: one may find what the other overlooks. It skips none if most documents are in a script or a language that
+    If the pre-ranking has learned a prior score, it skips a document that is too low both by that and by `Fusion.prior`:
+    one may find what the other overlooks. It skips none if most documents are in a script or a language that
     the model has not learned, since their evidence says too little.
 
     Args:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -210,6 +211,7 @@ def test_written_lessons_have_three_forms_and_mark_what_answers(tmp_path: Path, 
     rows = {one["keywords"]: one for n, animal in enumerate(ANIMALS * 3) for one in [row(animal, 30 + n)]}
     rows["otter 30"] |= {"answer2": "The cellar is open at noon."}
     made = derived("written", list(rows.values()))
+    alone = set[str]()
     for split in ("train", "dev"):
         names = made.split(split)
         for place in range(0, len(names), 3):
@@ -223,10 +225,12 @@ def test_written_lessons_have_three_forms_and_mark_what_answers(tmp_path: Path, 
                 assert not any(answer in text for answer in answers for text in others)
                 assert any(echo in text for echo in WRITTEN["echoes"] for text in others)
                 assert all(text.strip() for text in others)
+                alone |= {text for text in others if re.fullmatch(r"\w+s rest at \d+ sharp\.", text)}
                 beside = [made.document(s.doc_id).text[: s.start] for s in made.spans[query]]
                 alien |= any("s rest at" in text and not any(part in text for part in own) for text in beside)
             assert alien, "an answer stands among sentences of other lessons alone"
     assert not rows, "each is in a split"
+    assert alone, "a sentence of another lesson does not answer"
     more = derived("more", [row("newt", 9), *(row(animal, 30 + n) for n, animal in enumerate(ANIMALS * 3))])
     assert {made.query(q) for q in made.split("dev")[1::3]} <= {more.query(q) for q in more.split("dev")[1::3]}
     for wrong, problem in ((WRITTEN | {"near": []}, "line 1: near"), (WRITTEN, "too few")):

@@ -103,7 +103,7 @@ def _loss(weights: torch.Tensor, requests: _Padded, bar: int) -> torch.Tensor:
 
 
 def fusion_prior(fusion: Fusion) -> Prior:
-    """The fusion without the logit, as a prior score: the one that a pre-ranking without a learned prior score uses."""
+    """The fusion as a prior score, see `Fusion.prior_weights`: the one that a pre-ranking without a learned prior score uses."""
     return Prior.from_weights(np.append(fusion.prior_weights, 0.0))
 
 
