@@ -19,7 +19,7 @@ from training.evaluate.scoring import TorchModel
 from training.model.checkpoints import chosen
 from training.model.families import load_ranker
 from training.model.ranker_module import RankerModule
-from training.model.starting import bundle_backbone, check_weights, read_ranker, weights_digest
+from training.model.starting import check_weights, read_ranker, weights_digest
 from training.recipe import backbone_path, find_start
 
 LONGEST_NAME = 100  # characters of a bundle's name
@@ -53,19 +53,14 @@ class Trained:
     def averaged(self, other: Average) -> Self:
         """The same with each weight averaged with another model's, to keep more of what that one knew (WiSE-FT).
 
-        What was measured of the run is left out, since fusion, threshold and spans have to be fitted again. Raises ExportError for
-        a model that cannot be read, and for one of another architecture.
+        What was measured of the run is left out, since fusion, threshold and spans have to be fitted again. Raises as
+        `load_trained`, and ExportError for a model of another architecture and for other weights than the path's hash names.
         """
         try:
             check_weights("--average", str(other.path))
-            backbone = bundle_backbone(other.path)
-            if backbone is None and (find_start(other.path) / MANIFEST_FILE).exists():
-                raise ExportError(
-                    f"{other.path}: does not say which backbone it was trained on; give the run that it was made from"
-                )
-            theirs = read_ranker(other.path, backbone_path(backbone or ""), attention="eager")
         except ValueError as error:
             raise ExportError(_line(error)) from None
+        theirs = load_trained(find_start(other.path)).model
         if _architecture(self.model) != _architecture(theirs):
             raise ExportError(f"{other.path}: its model is of another architecture than the run's, so they cannot be averaged")
         ours, others = self.model.state_dict(), theirs.state_dict()

@@ -105,7 +105,7 @@ def _others(one: Written, written: Sequence[Written], rng: np.random.Generator) 
     questions = [other.query for other in written]
     made = echo(one.query, questions, rng)
     shared = shared_count(one.query)
-    elsewhere = [other for other in some_of(written, 60, rng) if other is not one]
+    elsewhere = _elsewhere(one, written, 60, rng)
     alike = sorted(elsewhere, key=lambda other: -shared(other.answer))[:2]
     parts = [  # mostly of what looks like an answer: echoes share more words, and so are drawn as hard negatives
         [one_of((echoes[0], made), rng)],
@@ -134,14 +134,16 @@ def _context(one: Written, rng: np.random.Generator) -> list[str]:
 
 def _filler(one: Written, written: Sequence[Written], rng: np.random.Generator) -> list[str]:
     """Passages of other documents."""
-    others = [other for other in some_of(written, int(rng.integers(2, 6)), rng) if other is not one]
-    return [" ".join([*_context(other, rng), other.answer]) for other in others]
+    return [" ".join([*_context(other, rng), other.answer]) for other in _elsewhere(one, written, int(rng.integers(2, 6)), rng)]
 
 
 def _scraps(one: Written, written: Sequence[Written], rng: np.random.Generator) -> list[str]:
     """Single sentences of other documents, which have nothing to do with the query: a block of a long text may be like that."""
-    others = [other for other in some_of(written, int(rng.integers(3, 7)), rng) if other is not one]
-    return [one_of((*other.context, other.answer), rng) for other in others]
+    return [one_of((*other.context, other.answer), rng) for other in _elsewhere(one, written, int(rng.integers(3, 7)), rng)]
+
+
+def _elsewhere(one: Written, written: Sequence[Written], count: int, rng: np.random.Generator) -> list[Written]:
+    return [other for other in some_of(written, count, rng) if other is not one]
 
 
 def _document(one: Written, beside: Sequence[str], answers: Sequence[str], rng: np.random.Generator) -> Text:
